@@ -1,0 +1,152 @@
+//! What a kernel is handed.
+
+use crate::element::{DType, Element};
+use crate::region::Region;
+use crate::view::{Operand, View, ViewMut};
+use std::ops::Range;
+
+/// The part of an op that one call computes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// The box of the op's first output.
+    pub out: Region,
+    /// The part of the summed axis (the samples, for a gradient of a weight).
+    /// The whole axis unless the op is run as one block of a partial sum;
+    /// `0..0` for ops without such an axis.
+    pub sum: Range<usize>,
+}
+
+/// What changes from step to step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepScalars {
+    /// The learning rate of this step.
+    pub lr: f64,
+    /// The number of this update, from 1 (Adam's t).
+    pub t: u64,
+    /// The counter of random numbers (dropout's masks).
+    pub counter: u64,
+}
+
+impl Default for StepScalars {
+    fn default() -> Self {
+        Self { lr: 0.0, t: 1, counter: 0 }
+    }
+}
+
+/// A kernel's arguments: operands, piece, scratch and scalars.
+pub struct Call<'a> {
+    operands: &'a [Operand],
+    inputs: usize,
+    scratch: &'a mut [u8],
+    /// The part to compute.
+    pub piece: &'a Piece,
+    /// The step's scalars.
+    pub step: &'a StepScalars,
+}
+
+impl<'a> Call<'a> {
+    /// A call on `operands`, of which the first `inputs` are read and the
+    /// others written.
+    ///
+    /// # Safety
+    /// While the call runs, nothing else may write to the inputs' regions, and
+    /// nothing else may read or write the outputs' regions.
+    #[expect(unsafe_code, reason = "the caller promises exclusive access to the outputs")]
+    pub unsafe fn new(
+        operands: &'a [Operand],
+        inputs: usize,
+        piece: &'a Piece,
+        step: &'a StepScalars,
+        scratch: &'a mut [u8],
+    ) -> Self {
+        Self { operands, inputs, scratch, piece, step }
+    }
+
+    /// The element type of operand `i`, inputs first.
+    pub fn dtype(&self, i: usize) -> DType {
+        self.operands[i].dtype()
+    }
+
+    /// The descriptors of all operands, inputs first.
+    pub fn operands(&self) -> &'a [Operand] {
+        self.operands
+    }
+
+    /// How many of the operands are inputs.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// The inputs, the outputs and the scratch, borrowed apart.
+    pub fn split(&mut self) -> (Inputs<'_>, Outputs<'_>, &mut [u8]) {
+        let (inputs, outputs) = self.operands.split_at(self.inputs);
+        (Inputs { operands: inputs }, Outputs { rest: outputs }, self.scratch)
+    }
+
+    /// Runs `body` on the same call with other operands and another piece:
+    /// narrowed views of these ones, say one block of a partial sum.
+    ///
+    /// # Panics
+    /// If an operand is not a narrowing of the one it stands for.
+    pub fn with(&mut self, operands: &[Operand], piece: &Piece, body: impl FnOnce(&mut Call<'_>)) {
+        assert_eq!(operands.len(), self.operands.len(), "one operand for each");
+        for (narrow, wide) in operands.iter().zip(self.operands) {
+            assert!(narrow.is_within(wide), "an operand outside of the one it stands for");
+        }
+        body(&mut Call {
+            operands,
+            inputs: self.inputs,
+            scratch: self.scratch,
+            piece,
+            step: self.step,
+        });
+    }
+}
+
+/// The operands that a call reads.
+pub struct Inputs<'a> {
+    operands: &'a [Operand],
+}
+
+impl<'a> Inputs<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.operands.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.operands.is_empty()
+    }
+
+    /// A view of input `i`.
+    #[track_caller]
+    pub fn get<T: Element>(&self, i: usize) -> View<'a, T> {
+        View::new(&self.operands[i])
+    }
+}
+
+/// The operands that a call writes, each handed out once.
+pub struct Outputs<'a> {
+    rest: &'a [Operand],
+}
+
+impl<'a> Outputs<'a> {
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Whether none is left.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next output.
+    #[track_caller]
+    pub fn take<T: Element>(&mut self) -> ViewMut<'a, T> {
+        let (first, rest) = self.rest.split_first().expect("an output for each `take`");
+        self.rest = rest;
+        ViewMut::new(first)
+    }
+}

@@ -1,0 +1,148 @@
+//! The errors of the crate, by whose fault they are.
+
+use crate::units::Bytes;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The model does not fit together: everything that was found.
+    #[error("{}", lines(.0))]
+    Model(Vec<ModelError>),
+
+    /// A setting has a value that cannot be.
+    #[error("{key}: expected {expected}, found {found}")]
+    Config {
+        /// The setting.
+        key: String,
+        /// What would be right.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+
+    /// A plan that contradicts itself or its graph.
+    #[error("plan: {place}: expected {expected}, found {found}")]
+    Plan {
+        /// Where in the plan.
+        place: String,
+        /// What would be right.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+
+    /// The plan does not fit into memory.
+    #[error("{}", memory(*.needed, *.limit, .largest))]
+    Memory {
+        /// The planned peak.
+        needed: Bytes,
+        /// What there is.
+        limit: Bytes,
+        /// The largest tensors, largest first.
+        largest: Vec<(String, Bytes)>,
+    },
+
+    /// A task panicked; the run has ended.
+    #[error("task {task} panicked: {message}")]
+    Task {
+        /// The task: its op, its place in the model and its piece.
+        task: String,
+        /// What the panic said.
+        message: String,
+    },
+
+    /// A file that is not what it should be.
+    #[error("{}: {what}: expected {expected}, found {found}", path.display())]
+    Data {
+        /// The file.
+        path: PathBuf,
+        /// Which part of it.
+        what: String,
+        /// What would be right.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+
+    /// A file that cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// Something that dahl does not do.
+    #[error("not supported: {what}")]
+    Unsupported {
+        /// What.
+        what: String,
+    },
+}
+
+impl Error {
+    /// A setting that cannot be.
+    pub fn config(key: &str, expected: impl fmt::Display, found: impl fmt::Display) -> Self {
+        Error::Config {
+            key: key.to_owned(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// A plan that contradicts itself.
+    pub fn plan(
+        place: impl fmt::Display,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Self {
+        Error::Plan {
+            place: place.to_string(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+}
+
+/// One thing that is wrong with a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelError {
+    /// The op or layer: `conv2d`.
+    pub op: String,
+    /// Its place in the model: `features.0`.
+    pub path: String,
+    /// What is wrong about it: `input`, `kernel`.
+    pub what: String,
+    /// What would be right.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+impl fmt::Display for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, path, what, expected, found } = self;
+        write!(f, "{op} {path:?}: {what}: expected {expected}, found {found}")
+    }
+}
+
+fn lines(errors: &[ModelError]) -> String {
+    errors.iter().map(ModelError::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn memory(needed: Bytes, limit: Bytes, largest: &[(String, Bytes)]) -> String {
+    let largest: Vec<String> =
+        largest.iter().map(|(name, bytes)| format!("{name} ({bytes})")).collect();
+    format!(
+        "the plan needs {needed} of memory, {limit} are allowed; the largest tensors are {}; \
+         try a smaller batch or more pieces",
+        largest.join(", ")
+    )
+}

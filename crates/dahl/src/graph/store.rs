@@ -1,0 +1,90 @@
+//! The values that outlive a step, and the programs that share them.
+
+use super::Graph;
+use crate::ops::Meta;
+use crate::units::{PersistentId, ProgramId};
+
+/// What a persistent value is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Learned: in the state dict, updated by the optimiser.
+    Parameter,
+    /// Tracked: in the state dict, updated by the model (running statistics).
+    Buffer,
+    /// The optimiser's: momentum, squares.
+    Optimizer,
+}
+
+/// A value that outlives the step.
+#[derive(Clone, Debug)]
+pub struct Persistent {
+    /// Its name in the state dict, or the parameter's and the state's.
+    pub name: String,
+    /// Shape and element type.
+    pub meta: Meta,
+    /// What it is for.
+    pub class: Class,
+}
+
+/// The persistent values of a session, in the order they were declared.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    /// All of them.
+    pub values: Vec<Persistent>,
+}
+
+impl Store {
+    /// The value of a name, declared now if it was not before.
+    pub fn declare(&mut self, name: &str, meta: Meta, class: Class) -> PersistentId {
+        self.find(name).unwrap_or_else(|| {
+            self.values.push(Persistent { name: name.to_owned(), meta, class });
+            PersistentId::new(self.values.len() - 1)
+        })
+    }
+
+    /// The id of a name.
+    pub fn find(&self, name: &str) -> Option<PersistentId> {
+        self.values.iter().position(|p| p.name == name).map(PersistentId::new)
+    }
+
+    /// The value of an id.
+    pub fn get(&self, id: PersistentId) -> &Persistent {
+        &self.values[id.index()]
+    }
+
+    /// The ids and values of a class.
+    pub fn of_class(&self, class: Class) -> impl Iterator<Item = (PersistentId, &Persistent)> {
+        let all = self.values.iter().enumerate().filter(move |(_, p)| p.class == class);
+        all.map(|(i, p)| (PersistentId::new(i), p))
+    }
+}
+
+/// A named graph.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// What it is called: `train`, `eval`.
+    pub name: String,
+    /// What it does.
+    pub graph: Graph,
+}
+
+/// The programs of a session and the values they share.
+#[derive(Clone, Debug, Default)]
+pub struct Programs {
+    /// The shared values.
+    pub store: Store,
+    /// The programs.
+    pub programs: Vec<Program>,
+}
+
+impl Programs {
+    /// The program of a name.
+    pub fn find(&self, name: &str) -> Option<ProgramId> {
+        self.programs.iter().position(|p| p.name == name).map(ProgramId::new)
+    }
+
+    /// The program of an id.
+    pub fn get(&self, id: ProgramId) -> &Program {
+        &self.programs[id.index()]
+    }
+}

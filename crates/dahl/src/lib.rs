@@ -1,0 +1,19 @@
+//! dahl trains neural networks on the machines that people already have.
+//!
+//! A [`model`] is lowered to a [`graph`] of ops; a [`plan`] says how sums are
+//! taken (its numerics) and where, in what grain and in which memory every op
+//! runs (its placement); the [`native`] engine replays the plan on worker
+//! threads; a [`trace`] tells what happened. Each of these is plain data that
+//! prints, compares and checks itself.
+//!
+//! The modules are layers: each uses only those below it (ARCHITECTURE.md).
+
+pub mod error;
+pub mod units;
+
+pub mod ops;
+
+pub mod graph;
+
+pub use dahl_kernels::{DType, Element, Float, Region, Shape, StepScalars};
+pub use error::{Error, Result};

@@ -1,0 +1,293 @@
+//! Two-dimensional convolution.
+
+use super::cut::{window, window_back};
+use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::units::Flops;
+use dahl_kernels::conv2d as kernels;
+pub use dahl_kernels::conv2d::{Conv2d, Rectify};
+use dahl_kernels::{Call, Piece, Region, Shape};
+use std::sync::Arc;
+
+/// The length of an axis after a window has slid along it.
+pub(crate) fn slid(
+    length: usize,
+    kernel: usize,
+    (stride, padding, dilation): (usize, usize, usize),
+) -> Option<usize> {
+    let reach = kernel.checked_sub(1)?.checked_mul(dilation)?.checked_add(1)?;
+    let padded = length.checked_add(padding.checked_mul(2)?)?;
+    Some(padded.checked_sub(reach)? / stride + 1)
+}
+
+fn attributes(conv: &Conv2d) -> Vec<(&'static str, String)> {
+    let mut attributes = Vec::new();
+    for (name, value, default) in [
+        ("stride", conv.stride, [1, 1]),
+        ("padding", conv.padding, [0, 0]),
+        ("dilation", conv.dilation, [1, 1]),
+    ] {
+        if value != default {
+            attributes.push((name, format!("{value:?}")));
+        }
+    }
+    if conv.groups != 1 {
+        attributes.push(("groups", conv.groups.to_string()));
+    }
+    attributes
+}
+
+/// Multiply-adds: each output element sums over a window of the group's channels.
+fn flops(outputs: usize, weight: &Shape) -> Flops {
+    Flops(2 * (outputs * weight[1] * weight[2] * weight[3]) as u64)
+}
+
+/// The input channels that output channels `out` see.
+fn group_channels(
+    out: std::ops::Range<usize>,
+    per_group: usize,
+    out_per_group: usize,
+) -> std::ops::Range<usize> {
+    if out.is_empty() {
+        return 0..0;
+    }
+    out.start / out_per_group * per_group..((out.end - 1) / out_per_group + 1) * per_group
+}
+
+/// y\[n,o,i,j\] = b\[o\] + Σ_{c,k,l} w\[o,c,k,l\] x\[n, c, i s + k d − p, j s + l d − p\],
+/// and max(0, y) where it is fused with a relu.
+///
+/// x is \[N, C, H, W\], w \[O, C/groups, kh, kw\], b \[O\], y \[N, O, H', W'\].
+#[derive(Clone, Copy, Debug)]
+pub struct Conv2dForward {
+    /// Stride, padding, dilation, groups.
+    pub conv: Conv2d,
+    /// What is done to the sum.
+    pub rectify: Rectify,
+}
+
+impl Op for Conv2dForward {
+    fn name(&self) -> &'static str {
+        match self.rectify {
+            Rectify::No => "conv2d",
+            Rectify::Relu => "conv2d_relu",
+        }
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        attributes(&self.conv)
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        let (x, w) = (inputs[0], inputs[1]);
+        if x.shape.rank() != 4 {
+            return Err(Mismatch::new("input", "4 axes [N, C, H, W]", x.shape));
+        }
+        if w.shape.rank() != 4 {
+            return Err(Mismatch::new("weight", "4 axes [O, C/groups, kh, kw]", w.shape));
+        }
+        expect_floats(inputs)?;
+        let conv = &self.conv;
+        let positive =
+            [conv.stride[0], conv.stride[1], conv.dilation[0], conv.dilation[1], conv.groups];
+        if positive.contains(&0) {
+            return Err(Mismatch::new(
+                "stride, dilation and groups",
+                "at least 1",
+                format!("{conv:?}"),
+            ));
+        }
+        let mut out =
+            Meta { shape: Shape::new(&[x.shape[0], w.shape[0], x.shape[2], x.shape[3]]), ..x };
+        if w.shape[0] % conv.groups != 0 || w.shape[1].checked_mul(conv.groups) != Some(x.shape[1])
+        {
+            let expected = format!("input and output channels in {} equal groups", conv.groups);
+            let found = format!("input {} and weight {}", x.shape, w.shape);
+            return Err(Mismatch::new("groups", expected, found).guess(out));
+        }
+        let kernel = [w.shape[2], w.shape[3]];
+        let mut axes = [x.shape[0], w.shape[0], 0, 0];
+        for a in 0..2 {
+            let Some(length) = slid(x.shape[2 + a], kernel[a], conv.axis(a)) else {
+                let expected = format!("at most the padded input {}", x.shape);
+                return Err(Mismatch::new("kernel", expected, format!("{kernel:?}")).guess(out));
+            };
+            axes[2 + a] = length;
+        }
+        out.shape = Shape::new(&axes);
+        if let Some(b) = inputs.get(2)
+            && b.shape.axes() != [w.shape[0]]
+        {
+            let expected = format!("[{}]", w.shape[0]);
+            return Err(Mismatch::new("bias", expected, b.shape).guess(out));
+        }
+        Ok(vec![out])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let (x, w) = (metas.inputs[0].shape, metas.inputs[1].shape);
+        let out = &piece.out;
+        let slide = |a| window(out.range(2 + a), x[2 + a], w[2 + a], self.conv.axis(a));
+        let channels = group_channels(out.range(1), w[1], w[0] / self.conv.groups);
+        let mut regions = vec![
+            Region::new(&[out.range(0), channels, slide(0), slide(1)]),
+            Region::full(&w).with(0, out.range(1)),
+        ];
+        if metas.inputs.len() > 2 {
+            regions.push(Region::new(&[out.range(1)]));
+        }
+        regions.push(*out);
+        regions
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        flops(piece.out.elements(), &metas.inputs[1].shape)
+    }
+
+    fn backward(&self, g: &mut dyn Recorder, at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
+        let (x, w) = (at.inputs[0], at.inputs[1]);
+        let grad = match self.rectify {
+            Rectify::No => at.grad(),
+            Rectify::Relu => g.relu_backward(at.outputs[0], at.grad()),
+        };
+        let input = at.when(0, || {
+            let op = Conv2dBackwardInput { conv: self.conv, input: g.meta(x).shape };
+            g.one(op, &[grad, w])
+        });
+        let weight = at.when(1, || {
+            let op = Conv2dBackwardWeight { conv: self.conv, weight: g.meta(w).shape };
+            g.one(op, &[x, grad])
+        });
+        let bias = at.when(2, || g.sum_channels(grad));
+        Some([input, weight, bias].into_iter().take(at.inputs.len()).collect())
+    }
+
+    fn fuse(&self, next: &dyn Op) -> Option<Arc<dyn Op>> {
+        let fused = Self { rectify: Rectify::Relu, ..*self };
+        (self.rectify == Rectify::No && next.name() == "relu").then(|| Arc::new(fused) as _)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::conv2d(&self.conv, self.rectify, call);
+    }
+}
+
+/// The gradient of a convolution's input: g\[n,c,y,x\] = Σ w\[o,c,k,l\] g'\[n,o,i,j\]
+/// over the outputs whose tap (k, l) is (y, x). Inputs g', w.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv2dBackwardInput {
+    /// The convolution.
+    pub conv: Conv2d,
+    /// The shape of its input.
+    pub input: Shape,
+}
+
+impl Op for Conv2dBackwardInput {
+    fn name(&self) -> &'static str {
+        "conv2d_backward_input"
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        attributes(&self.conv)
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        Ok(vec![Meta { shape: self.input, ..inputs[0] }])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let (gy, w) = (metas.inputs[0].shape, metas.inputs[1].shape);
+        let out = &piece.out;
+        let slide = |a| window_back(out.range(2 + a), gy[2 + a], w[2 + a], self.conv.axis(a));
+        let outputs = group_channels(out.range(1), w[0] / self.conv.groups, w[1]);
+        vec![
+            Region::new(&[out.range(0), outputs.clone(), slide(0), slide(1)]),
+            Region::full(&w).with(0, outputs),
+            *out,
+        ]
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        let (gy, w) = (metas.inputs[0].shape, metas.inputs[1].shape);
+        let whole = flops(gy.elements(), &w).0 as f64;
+        Flops((whole * piece.out.elements() as f64 / self.input.elements().max(1) as f64) as u64)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::conv2d_backward_input(&self.conv, call);
+    }
+}
+
+/// The gradient of a convolution's weight: g\[o,c,k,l\] = Σ_{n,i,j} g'\[n,o,i,j\]
+/// x\[n, c, i s + k d − p, j s + l d − p\]. Inputs x, g'; summed over samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv2dBackwardWeight {
+    /// The convolution.
+    pub conv: Conv2d,
+    /// The shape of its weight.
+    pub weight: Shape,
+}
+
+impl Op for Conv2dBackwardWeight {
+    fn name(&self) -> &'static str {
+        "conv2d_backward_weight"
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        attributes(&self.conv)
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        Ok(vec![Meta { shape: self.weight, ..inputs[0] }])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn summed(&self, metas: Metas<'_>) -> Option<usize> {
+        Some(metas.inputs[0].shape[0])
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let (x, gy) = (metas.inputs[0].shape, metas.inputs[1].shape);
+        let out = &piece.out;
+        let per_group = self.weight[1];
+        let channels = group_channels(out.range(0), per_group, self.weight[0] / self.conv.groups);
+        // Within one group, a range of weights' channels is a range of inputs'.
+        let channels = if channels.len() == per_group {
+            channels.start + out.range(1).start..channels.start + out.range(1).end
+        } else {
+            channels
+        };
+        vec![
+            Region::full(&x).with(0, piece.sum.clone()).with(1, channels),
+            Region::full(&gy).with(0, piece.sum.clone()).with(1, out.range(0)),
+            *out,
+        ]
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        let gy = metas.inputs[1].shape;
+        Flops(2 * (piece.out.elements() * piece.sum.len() * gy[2] * gy[3]) as u64)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::conv2d_backward_weight(&self.conv, call);
+    }
+}
+
+impl dyn Recorder + '_ {
+    /// Records a convolution of `x` with `weight` and, where there is one, `bias`.
+    pub fn conv2d(&mut self, x: Var, weight: Var, bias: Option<Var>, conv: Conv2d) -> Var {
+        let inputs: Vec<Var> = [x, weight].into_iter().chain(bias).collect();
+        self.one(Conv2dForward { conv, rectify: Rectify::No }, &inputs)
+    }
+}

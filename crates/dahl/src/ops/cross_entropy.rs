@@ -1,0 +1,175 @@
+//! Losses of logits and labels, and how many labels were met.
+
+use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::units::Flops;
+use dahl_kernels::cross_entropy as kernels;
+use dahl_kernels::{Call, DType, Piece, Region, Shape};
+
+/// Logits \[N, K\] and labels \[N\].
+fn infer(inputs: &[Meta]) -> Result<Meta, Mismatch> {
+    let (x, labels) = (inputs[0], inputs[1]);
+    let samples = x.shape.axes().first().copied().unwrap_or(1);
+    let out = Meta { shape: Shape::new(&[samples]), ..x };
+    expect_floats(&inputs[..1])?;
+    if x.shape.rank() != 2 {
+        return Err(Mismatch::new("input", "2 axes [N, classes]", x.shape).guess(out));
+    }
+    if labels != Meta::new([samples], DType::I64) {
+        return Err(Mismatch::new("labels", Meta::new([samples], DType::I64), labels).guess(out));
+    }
+    Ok(out)
+}
+
+/// The rows of a piece over samples.
+fn regions(metas: Metas<'_>, samples: std::ops::Range<usize>) -> [Region; 2] {
+    let rows = Region::full(&metas.inputs[0].shape).with(0, samples.clone());
+    [rows, Region::new(&[samples])]
+}
+
+/// l\[n\] = ln Σ_k exp x\[n,k\] − x\[n, label\[n\]\]: one loss a sample.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropy;
+
+impl Op for CrossEntropy {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        Ok(vec![infer(inputs)?])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let [rows, labels] = regions(metas, piece.out.range(0));
+        vec![rows, labels, piece.out]
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        Flops((20 * piece.out.elements() * metas.inputs[0].shape[1]) as u64)
+    }
+
+    fn backward(&self, g: &mut dyn Recorder, at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
+        let inputs = [at.inputs[0], at.inputs[1], at.grad()];
+        Some(vec![at.when(0, || g.one(CrossEntropyBackward, &inputs)), None])
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::cross_entropy(call);
+    }
+}
+
+/// g\[n,k\] = g'\[n\] (softmax(x\[n\])\[k\] − 1 where k is the label).
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropyBackward;
+
+impl Op for CrossEntropyBackward {
+    fn name(&self) -> &'static str {
+        "cross_entropy_backward"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        Ok(vec![inputs[0]])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let [rows, labels] = regions(metas, piece.out.range(0));
+        vec![rows, labels, labels, piece.out]
+    }
+
+    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
+        Flops(40 * piece.out.elements() as u64)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::cross_entropy_backward(call);
+    }
+}
+
+/// 1 for every sample whose largest logit is its label, else 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Correct;
+
+impl Op for Correct {
+    fn name(&self) -> &'static str {
+        "correct"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        Ok(vec![infer(inputs)?])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let [rows, labels] = regions(metas, piece.out.range(0));
+        vec![rows, labels, piece.out]
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        Flops((piece.out.elements() * metas.inputs[0].shape[1]) as u64)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::correct(call);
+    }
+}
+
+/// 1 where a scalar is finite, else 0: the flag that updates obey.
+#[derive(Clone, Copy, Debug)]
+pub struct IsFinite;
+
+impl Op for IsFinite {
+    fn name(&self) -> &'static str {
+        "is_finite"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        if inputs[0].shape.rank() != 0 {
+            return Err(Mismatch::new("input", "a scalar", inputs[0].shape));
+        }
+        Ok(vec![Meta::new([], DType::U8)])
+    }
+
+    fn cuts(&self, _: Metas<'_>) -> Vec<Cut> {
+        Vec::new()
+    }
+
+    fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        vec![piece.out, piece.out]
+    }
+
+    fn flops(&self, _: Metas<'_>, _: &Piece) -> Flops {
+        Flops(1)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::is_finite(call);
+    }
+}
+
+impl dyn Recorder + '_ {
+    /// Records the loss of each sample.
+    pub fn cross_entropy(&mut self, logits: Var, labels: Var) -> Var {
+        self.one(CrossEntropy, &[logits, labels])
+    }
+
+    /// Records which samples' largest logit is their label.
+    pub fn correct(&mut self, logits: Var, labels: Var) -> Var {
+        self.one(Correct, &[logits, labels])
+    }
+
+    /// Records the flag that says whether a scalar is finite.
+    pub fn is_finite(&mut self, scalar: Var) -> Var {
+        self.one(IsFinite, &[scalar])
+    }
+}

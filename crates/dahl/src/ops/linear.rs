@@ -1,0 +1,156 @@
+//! The fully connected layer.
+
+use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::units::Flops;
+use dahl_kernels::linear as kernels;
+use dahl_kernels::{Call, Piece, Region, Shape};
+
+/// y\[n,o\] = b\[o\] + Σ_i w\[o,i\] x\[n,i\]: x is \[N, I\], w \[O, I\], b \[O\].
+#[derive(Clone, Copy, Debug)]
+pub struct Linear;
+
+impl Op for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        let (x, w) = (inputs[0], inputs[1]);
+        if w.shape.rank() != 2 {
+            return Err(Mismatch::new("weight", "2 axes [O, I]", w.shape));
+        }
+        let samples = x.shape.axes().first().copied().unwrap_or(1);
+        let out = Meta { shape: Shape::new(&[samples, w.shape[0]]), ..x };
+        if x.shape.rank() != 2 {
+            return Err(Mismatch::new("input", "2 axes [N, I]", x.shape).guess(out));
+        }
+        expect_floats(inputs)?;
+        if x.shape[1] != w.shape[1] {
+            let expected = format!("{} features", w.shape[1]);
+            return Err(Mismatch::new("input", expected, x.shape).guess(out));
+        }
+        if let Some(b) = inputs.get(2)
+            && b.shape.axes() != [w.shape[0]]
+        {
+            return Err(Mismatch::new("bias", format!("[{}]", w.shape[0]), b.shape).guess(out));
+        }
+        Ok(vec![out])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let features = 0..metas.inputs[0].shape[1];
+        let (samples, outputs) = (piece.out.range(0), piece.out.range(1));
+        let mut regions = vec![
+            Region::new(&[samples, features.clone()]),
+            Region::new(&[outputs.clone(), features]),
+        ];
+        if metas.inputs.len() > 2 {
+            regions.push(Region::new(&[outputs]));
+        }
+        regions.push(piece.out);
+        regions
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        Flops(2 * (piece.out.elements() * metas.inputs[0].shape[1]) as u64)
+    }
+
+    fn backward(&self, g: &mut dyn Recorder, at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
+        let (x, w, grad) = (at.inputs[0], at.inputs[1], at.grad());
+        let input = at.when(0, || g.one(LinearBackwardInput, &[grad, w]));
+        let weight = at.when(1, || g.one(LinearBackwardWeight, &[x, grad]));
+        let bias = at.when(2, || g.sum_channels(grad));
+        Some([input, weight, bias].into_iter().take(at.inputs.len()).collect())
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::linear(call);
+    }
+}
+
+/// g\[n,i\] = Σ_o g'\[n,o\] w\[o,i\]. Inputs g', w.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearBackwardInput;
+
+impl Op for LinearBackwardInput {
+    fn name(&self) -> &'static str {
+        "linear_backward_input"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        let (gy, w) = (inputs[0], inputs[1]);
+        Ok(vec![Meta { shape: Shape::new(&[gy.shape[0], w.shape[1]]), ..gy }])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let outputs = 0..metas.inputs[1].shape[0];
+        vec![
+            Region::new(&[piece.out.range(0), outputs.clone()]),
+            Region::new(&[outputs, piece.out.range(1)]),
+            piece.out,
+        ]
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        Flops(2 * (piece.out.elements() * metas.inputs[1].shape[0]) as u64)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::linear_backward_input(call);
+    }
+}
+
+/// g\[o,i\] = Σ_n g'\[n,o\] x\[n,i\]. Inputs x, g'; summed over samples.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearBackwardWeight;
+
+impl Op for LinearBackwardWeight {
+    fn name(&self) -> &'static str {
+        "linear_backward_weight"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        let (x, gy) = (inputs[0], inputs[1]);
+        Ok(vec![Meta { shape: Shape::new(&[gy.shape[1], x.shape[1]]), ..x }])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn summed(&self, metas: Metas<'_>) -> Option<usize> {
+        Some(metas.inputs[0].shape[0])
+    }
+
+    fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        vec![
+            Region::new(&[piece.sum.clone(), piece.out.range(1)]),
+            Region::new(&[piece.sum.clone(), piece.out.range(0)]),
+            piece.out,
+        ]
+    }
+
+    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
+        Flops(2 * (piece.out.elements() * piece.sum.len()) as u64)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::linear_backward_weight(call);
+    }
+}
+
+impl dyn Recorder + '_ {
+    /// Records a fully connected layer.
+    pub fn linear(&mut self, x: Var, weight: Var, bias: Option<Var>) -> Var {
+        let inputs: Vec<Var> = [x, weight].into_iter().chain(bias).collect();
+        self.one(Linear, &inputs)
+    }
+}

@@ -1,0 +1,183 @@
+//! What an op says about itself.
+
+use super::{Backprop, Cut, Recorder, SumBlocks, Var, ViewMap};
+use crate::units::Flops;
+use dahl_kernels::{Call, DType, Piece, Region, Shape};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What is known of a tensor before it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Meta {
+    /// The lengths of its axes.
+    pub shape: Shape,
+    /// The type of its elements.
+    pub dtype: DType,
+}
+
+impl Meta {
+    /// A tensor of `shape` and `dtype`.
+    pub fn new(shape: impl Into<Shape>, dtype: DType) -> Self {
+        Self { shape: shape.into(), dtype }
+    }
+
+    /// The size in bytes, or `None` where the product overflows.
+    pub fn checked_bytes(&self) -> Option<usize> {
+        let bytes = self.shape.checked_elements()?.checked_mul(self.dtype.size())?;
+        (bytes <= isize::MAX as usize).then_some(bytes)
+    }
+
+    /// The size in bytes of a checked tensor.
+    pub fn bytes(&self) -> usize {
+        self.checked_bytes().expect("a checked shape")
+    }
+}
+
+impl fmt::Display for Meta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.dtype, self.shape)
+    }
+}
+
+/// The operands of a node, by what is known of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Metas<'a> {
+    /// What is read.
+    pub inputs: &'a [Meta],
+    /// What is written.
+    pub outputs: &'a [Meta],
+}
+
+impl Metas<'_> {
+    /// The shape of the first output.
+    pub fn out(&self) -> Shape {
+        self.outputs[0].shape
+    }
+}
+
+/// Why an op does not fit its inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mismatch {
+    /// What is wrong: `input`, `kernel`, `weight`.
+    pub what: &'static str,
+    /// What would be right.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+    /// The most likely result, to go on checking the rest of the model with.
+    pub guess: Option<Meta>,
+}
+
+impl Mismatch {
+    /// A mismatch without a guess at the result.
+    pub fn new(what: &'static str, expected: impl fmt::Display, found: impl fmt::Display) -> Self {
+        Self { what, expected: expected.to_string(), found: found.to_string(), guess: None }
+    }
+
+    /// With the most likely result.
+    #[must_use]
+    pub fn guess(mut self, meta: Meta) -> Self {
+        self.guess = Some(meta);
+        self
+    }
+}
+
+/// How an op accesses an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Every element of the piece is written, none is read.
+    Write,
+    /// The piece is read and written, in place.
+    Update,
+}
+
+/// An operation on tensors.
+///
+/// The iteration space of an op is the box of its first output, plus at most
+/// one axis that is summed over. A *piece* is a box of that space.
+pub trait Op: fmt::Debug + Send + Sync + 'static {
+    /// The name, as PyTorch has it where it has one.
+    fn name(&self) -> &'static str;
+
+    /// The attributes, for printing and hashing.
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// How many outputs there are.
+    fn outputs(&self) -> usize {
+        1
+    }
+
+    /// The shape rule.
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch>;
+
+    /// How an output is accessed. Inputs are read.
+    fn access(&self, _output: usize) -> Access {
+        Access::Write
+    }
+
+    /// For an op that only looks at its input in another way: how. Such an op
+    /// is never run.
+    fn view(&self) -> Option<ViewMap> {
+        None
+    }
+
+    /// Along which axes of the first output the op can be cut.
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut>;
+
+    /// The length of the axis that is summed over, where partial sums of it
+    /// can be taken.
+    fn summed(&self, _metas: Metas<'_>) -> Option<usize> {
+        None
+    }
+
+    /// The op that merges the partial results of blocks of the summed axis,
+    /// stacked along a new first axis.
+    fn merge(&self, _metas: Metas<'_>, _blocks: &[Range<usize>]) -> Arc<dyn Op> {
+        Arc::new(SumBlocks)
+    }
+
+    /// The box of each operand, inputs first, that a piece touches.
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region>;
+
+    /// The floating-point operations of a piece.
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops;
+
+    /// The bytes of scratch that a piece needs.
+    fn scratch(&self, _metas: Metas<'_>, _piece: &Piece) -> usize {
+        0
+    }
+
+    /// The backward rule: records ops that give the gradient of each input,
+    /// `None` for inputs that have none. An op without a rule returns `None`.
+    fn backward(&self, _g: &mut dyn Recorder, _at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
+        None
+    }
+
+    /// The op that does what this one and then `next` do, where there is one:
+    /// `next` has this op's first output as its first input.
+    fn fuse(&self, _next: &dyn Op) -> Option<Arc<dyn Op>> {
+        None
+    }
+
+    /// The names of the CPU variants; the first is the plain one, the oracle.
+    fn variants(&self) -> &'static [&'static str] {
+        &["plain"]
+    }
+
+    /// Computes a piece with a variant.
+    fn run(&self, variant: usize, call: &mut Call<'_>);
+}
+
+/// The op and its attributes, as in `conv2d(stride=[1, 1], groups=1)`.
+pub(crate) fn describe(op: &dyn Op) -> String {
+    let attributes: Vec<String> =
+        op.attributes().into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+    if attributes.is_empty() {
+        op.name().to_owned()
+    } else {
+        format!("{}({})", op.name(), attributes.join(", "))
+    }
+}
