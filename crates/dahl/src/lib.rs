@@ -15,5 +15,7 @@ pub mod ops;
 
 pub mod graph;
 
+pub mod plan;
+
 pub use dahl_kernels::{DType, Element, Float, Region, Shape, StepScalars};
 pub use error::{Error, Result};
