@@ -14,8 +14,14 @@ pub mod units;
 pub mod ops;
 
 pub mod graph;
+pub mod trace;
 
 pub mod plan;
+pub mod sched;
+
+pub mod exec;
+
+pub mod native;
 
 pub use dahl_kernels::{DType, Element, Float, Region, Shape, StepScalars};
 pub use error::{Error, Result};

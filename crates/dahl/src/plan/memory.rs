@@ -11,20 +11,8 @@ use std::ops::Range;
 /// Every storage starts at a multiple of this.
 pub const ALIGN: usize = 64;
 
-/// How many slots a class of values has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slots {
-    /// Inputs: one is filled while another is used.
-    pub inputs: usize,
-    /// Outputs: one is read while another is written.
-    pub outputs: usize,
-}
-
-impl Default for Slots {
-    fn default() -> Self {
-        Self { inputs: 2, outputs: 2 }
-    }
-}
+/// How many slots inputs have: one is filled while another is used.
+const INPUT_SLOTS: usize = 2;
 
 /// The memory of one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +23,8 @@ pub struct ProgramMemory {
     pub inputs: usize,
     /// The bytes of one slot of outputs.
     pub outputs: usize,
+    /// How many slots of outputs there are.
+    pub output_slots: usize,
     /// The bytes of the work memory.
     pub work: usize,
     /// The bytes of scratch that a worker needs.
@@ -51,8 +41,8 @@ impl ProgramMemory {
 /// The memory of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// How many slots there are.
-    pub slots: Slots,
+    /// How many slots inputs have.
+    pub input_slots: usize,
     /// The offset of each persistent value.
     pub persistent: Vec<usize>,
     /// The bytes of all persistent values.
@@ -72,9 +62,12 @@ impl Memory {
             persistent.push(persistent_bytes);
             persistent_bytes += aligned(value.meta.bytes());
         }
-        let programs = graphs.iter().map(|graph| plan_program(&graph.layout, graph, &persistent));
+        let programs = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
+            let memory = plan_program(&graph.layout, graph, &persistent);
+            ProgramMemory { output_slots: program.output_slots, ..memory }
+        });
         Self {
-            slots: Slots::default(),
+            input_slots: INPUT_SLOTS,
             programs: programs.collect(),
             persistent,
             persistent_bytes,
@@ -99,12 +92,12 @@ impl Memory {
 
     /// The bytes of all outputs.
     pub fn outputs(&self) -> usize {
-        self.programs.iter().map(|p| self.slots.outputs * p.outputs).sum()
+        self.programs.iter().map(|p| p.output_slots * p.outputs).sum()
     }
 
     /// All the memory that a session has, from before the first step on.
     pub fn peak(&self) -> Bytes {
-        let inputs = self.slots.inputs * self.input_slot();
+        let inputs = self.input_slots * self.input_slot();
         let scratch = self.workers * self.scratch();
         Bytes((self.persistent_bytes + inputs + self.outputs() + self.work() + scratch) as u64)
     }
@@ -138,8 +131,8 @@ impl Memory {
                 self.workers,
             ));
         }
-        if self.slots.inputs < 2 || self.slots.outputs < 2 {
-            return Err(Error::plan("memory", "at least two slots", format!("{:?}", self.slots)));
+        if self.input_slots < 2 {
+            return Err(Error::plan("memory", "at least 2 slots of inputs", self.input_slots));
         }
         let sizes = expanded.store.values.iter().map(|v| v.meta.bytes());
         let ranges: Vec<Range<usize>> =
@@ -221,7 +214,7 @@ fn plan_program(layout: &Layout, graph: &TaskGraph, persistent: &[usize]) -> Pro
     let work = pack(&layout.storages, &mut offsets);
     let calls = graph.tasks.iter().flat_map(|t| &t.calls);
     let scratch = aligned(calls.map(|c| c.scratch).max().unwrap_or(0));
-    ProgramMemory { offsets, inputs, outputs, work, scratch }
+    ProgramMemory { offsets, inputs, outputs, output_slots: 1, work, scratch }
 }
 
 /// Packs the work storages: the largest first, each at the lowest offset where

@@ -21,7 +21,7 @@ mod storage;
 mod tasks;
 
 pub use edges::Edges;
-pub use memory::{ALIGN, Memory, ProgramMemory, Slots};
+pub use memory::{ALIGN, Memory, ProgramMemory};
 pub use numerics::{Numerics, ProgramNumerics, default_blocks};
 pub use placement::{Group, Placement, ProgramPlacement};
 pub use print::VERSION;

@@ -71,7 +71,7 @@ impl Numerics {
             let graph = block_sums(&program.graph, |id, _, length, _| {
                 blocks(length, numerics.blocks[id.index()])
             });
-            Ok(Program { name: program.name.clone(), graph })
+            Ok(Program { graph, ..program.clone() })
         });
         Ok(Programs { store: programs.store.clone(), programs: expanded.collect::<Result<_>>()? })
     }
