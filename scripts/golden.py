@@ -4,7 +4,7 @@
     python scripts/golden.py --out DIR           # somewhere else
     python scripts/golden.py --replay DIR        # checks stored `train` cases against this loop
 
-It needs `torch` and nothing else. The stored files were made by PyTorch 2.15.0
+It needs `torch` and `numpy`. The stored files were made by PyTorch 2.15.0
 on a CPU, one thread, deterministic algorithms. Everything is seeded by the
 case's name, and files are written without anything that varies, so the same
 PyTorch writes the same bytes again; another version may differ in the last
