@@ -11,6 +11,9 @@
 pub mod error;
 pub mod units;
 
+pub mod compare;
+pub mod file;
+
 pub mod ops;
 
 pub mod graph;
