@@ -11,6 +11,8 @@
 pub mod error;
 pub mod units;
 
+pub mod tensor;
+
 pub mod ops;
 
 pub mod graph;
