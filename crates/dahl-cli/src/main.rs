@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 mod diff;
 mod output;
+mod verify;
 
 /// Trains neural networks on unequal machines, for the least energy.
 #[derive(Parser)]
@@ -17,10 +18,12 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Diff(diff::Args),
+    Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Diff(args) => diff::run(args),
+        Command::Verify(args) => verify::run(args),
     }
 }

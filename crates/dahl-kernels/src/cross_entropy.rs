@@ -1,18 +1,9 @@
 //! Cross entropy of logits and labels, and whether a loss is finite.
 
 use crate::element::float_dispatch;
-use crate::{Call, Float, math};
-
-/// The largest of a row and Σ exp(x − largest).
-fn normaliser<T: Float>(row: &[T]) -> (T, T) {
-    let mut max = T::NEG_INFINITY;
-    for &x in row {
-        if x > max || x.is_nan() {
-            max = x;
-        }
-    }
-    (max, math::sum(row.len(), &|i| (row[i] - max).exp()))
-}
+use crate::reduce_axes::Extreme;
+use crate::softmax::normaliser;
+use crate::{Call, Float};
 
 /// l\[n\] = ln Σ_k exp x\[n,k\] − x\[n, label\[n\]\]; NaN for a label that is no
 /// class. Inputs x \[N, K\] and labels \[N\].
@@ -55,8 +46,8 @@ fn cross_entropy_backward_typed<T: Float>(call: &mut Call<'_>) {
     }
 }
 
-/// 1 where the largest logit of a sample (the first of equal ones) is its
-/// label, else 0. Inputs x \[N, K\] and labels \[N\].
+/// 1 where the largest logit of a sample (the first of equal ones; NaN is the
+/// largest of all) is its label, else 0. Inputs x \[N, K\] and labels \[N\].
 pub fn correct(call: &mut Call<'_>) {
     float_dispatch!(call.dtype(0), correct_typed(call));
 }
@@ -68,12 +59,7 @@ fn correct_typed<T: Float>(call: &mut Call<'_>) {
     let mut hits = outs.take::<T>();
     for n in region.range(0) {
         let row = x.row([n, 0]);
-        let mut best = 0;
-        for (k, &x) in row.iter().enumerate() {
-            if x > row[best] {
-                best = k;
-            }
-        }
+        let (best, _) = Extreme::Max.of(row.len(), |k| row[k]);
         hits.set([n], if best as i64 == labels.at([n]) { T::ONE } else { T::ZERO });
     }
 }

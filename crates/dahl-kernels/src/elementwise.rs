@@ -122,6 +122,7 @@ impl Unary {
             Unary::Exp => g * kept,
             Unary::Log => g / kept,
             Unary::Sqrt => g / (c(2.0) * kept),
+            Unary::Power(0.0) => T::ZERO,
             Unary::Power(p) => g * c(p) * power(kept, p - 1.0),
             Unary::Clip(low, high) if kept < c(low) || kept > c(high) => T::ZERO,
             Unary::Clip(..) => g,
@@ -292,6 +293,16 @@ pub struct Dropout {
     pub stream: u32,
 }
 
+impl Dropout {
+    /// What becomes of element `index` at a step.
+    #[inline(always)]
+    fn apply<T: Float>(&self, counter: u64, index: usize, x: T) -> T {
+        let r = math::uniform(self.seed, self.stream, counter, index as u64);
+        let scale = if self.p < 1.0 { 1.0 / (1.0 - self.p) } else { 0.0 };
+        if r < self.p { T::ZERO } else { x * T::from_f64(scale) }
+    }
+}
+
 /// y = x / (1 − p) where the element's random number is at least p, else 0.
 /// The same for a gradient. Input x.
 pub fn dropout(dropout: &Dropout, call: &mut Call<'_>) {
@@ -303,13 +314,28 @@ fn dropout_typed<T: Float>(dropout: &Dropout, call: &mut Call<'_>) {
     let (ins, mut outs, _) = call.split();
     let x = ins.get::<T>(0);
     let strides = x.shape().strides();
-    let scale = T::from_f64(if dropout.p < 1.0 { 1.0 / (1.0 - dropout.p) } else { 0.0 });
-    let mut y = outs.take::<T>();
-    y.zip_at(&region, [&x], |at, [x], y| {
+    outs.take::<T>().zip_at(&region, [&x], |at, [x], y| {
         let first: usize = (0..region.rank()).map(|a| at[a] * strides[a]).sum();
         for (i, (y, &x)) in y.iter_mut().zip(x).enumerate() {
-            let r = math::uniform(dropout.seed, dropout.stream, counter, (first + i) as u64);
-            *y = if r < dropout.p { T::ZERO } else { x * scale };
+            *y = dropout.apply(counter, first + i, x);
+        }
+    });
+}
+
+/// x = [`dropout`] of x. Output x, updated.
+pub fn dropout_in_place(dropout: &Dropout, call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), dropout_in_place_typed(dropout, call));
+}
+
+fn dropout_in_place_typed<T: Float>(dropout: &Dropout, call: &mut Call<'_>) {
+    let (region, counter) = (call.piece.out, call.step.counter);
+    let (_, mut outs, _) = call.split();
+    let mut x = outs.take::<T>();
+    let strides = x.shape().strides();
+    x.zip_at::<T, 0>(&region, [], |at, [], x| {
+        let first: usize = (0..region.rank()).map(|a| at[a] * strides[a]).sum();
+        for (i, x) in x.iter_mut().enumerate() {
+            *x = dropout.apply(counter, first + i, *x);
         }
     });
 }

@@ -75,8 +75,8 @@ fn sum_channels_typed<T: Float>(call: &mut Call<'_>) {
     }
 }
 
-/// y = Σ x over all elements, divided by their number where `mean`. Leading
-/// rows are summed pairwise, then their sums. Input x, output a scalar.
+/// y = Σ x over all elements, divided by their number where `mean`: one
+/// pairwise sum in row-major order. Input x, output a scalar.
 pub fn sum_all(mean: bool, call: &mut Call<'_>) {
     float_dispatch!(call.dtype(0), sum_all_typed(mean, call));
 }
@@ -85,10 +85,7 @@ fn sum_all_typed<T: Float>(mean: bool, call: &mut Call<'_>) {
     let (ins, mut outs, _) = call.split();
     let x = ins.get::<T>(0);
     let count = x.shape().elements();
-    // The whole value lies in one run wherever it is contiguous; sums of
-    // several runs are added in order.
-    let mut total = T::ZERO;
-    x.runs(&crate::Region::full(&x.shape()), |_, run| total += math::sum_slice(run));
+    let total = crate::reduce_axes::sum_over(&x, &crate::Region::full(&x.shape()));
     let divisor = if mean { T::from_f64(count as f64) } else { T::ONE };
     outs.take::<T>().set([], total / divisor);
 }

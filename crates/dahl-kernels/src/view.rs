@@ -186,6 +186,17 @@ impl Operand {
         offset
     }
 
+    #[inline]
+    fn offset_at(&self, at: &[usize]) -> usize {
+        let (from, to) = (self.region.starts(), self.region.ends());
+        if at.len() != self.region.rank()
+            || !at.iter().enumerate().all(|(a, &i)| i >= from[a] && i < to[a])
+        {
+            self.outside(at);
+        }
+        at.iter().enumerate().map(|(a, &i)| (i - from[a]) * self.strides[a]).sum()
+    }
+
     #[cold]
     #[inline(never)]
     fn outside(&self, at: &[usize]) -> ! {
@@ -249,6 +260,52 @@ impl<'a, T: Element> View<'a, T> {
         unsafe { std::slice::from_raw_parts(self.operand.ptr.cast::<T>().add(offset), length) }
     }
 
+    /// The element at a logical coordinate, for kernels of any rank.
+    #[inline]
+    pub fn at_axes(&self, at: &[usize]) -> T {
+        let offset = self.operand.offset_at(at);
+        // SAFETY: `offset_at` has checked that the coordinate is in the region.
+        unsafe { *self.operand.ptr.cast::<T>().add(offset) }
+    }
+
+    /// The elements from a coordinate to the region's end along any axis; none
+    /// where the region is empty along it.
+    pub fn line(&self, at: &[usize], axis: usize) -> Line<'a, T> {
+        let region = &self.operand.region;
+        let stride = self.operand.strides[axis];
+        if region.len(axis) == 0 {
+            return Line {
+                first: self.operand.ptr.cast(),
+                stride,
+                length: 0,
+                element: PhantomData,
+            };
+        }
+        let offset = self.operand.offset_at(at);
+        Line {
+            // SAFETY: `offset_at` has checked that the coordinate is in the
+            // region; so is the rest of the line, up to the axis' end.
+            first: unsafe { self.operand.ptr.cast::<T>().add(offset) },
+            stride,
+            length: region.ends()[axis] - at[axis],
+            element: PhantomData,
+        }
+    }
+
+    /// The whole of `region` as a slice in row-major order, where it lies in
+    /// one piece.
+    pub fn run(&self, region: &Region) -> Option<&'a [T]> {
+        let narrow = self.operand.narrow(*region);
+        let (axes, length) = narrow.run();
+        if narrow.region.is_empty() {
+            return Some(&[]);
+        }
+        (axes == region.rank()).then(|| {
+            // SAFETY: the run lies in `narrow`'s region, which is inside ours.
+            unsafe { std::slice::from_raw_parts(narrow.ptr.cast::<T>(), length) }
+        })
+    }
+
     /// Calls `body` with every contiguous run of `region`, in row-major order,
     /// together with the coordinate it starts at.
     pub fn runs(&self, region: &Region, mut body: impl FnMut([usize; MAX_AXES], &'a [T])) {
@@ -296,6 +353,14 @@ impl<'a, T: Element> ViewMut<'a, T> {
     pub fn set<const R: usize>(&mut self, at: [usize; R], x: T) {
         let offset = self.operand.offset(at);
         // SAFETY: `offset` has checked that the coordinate is in the region.
+        unsafe { *self.operand.ptr.cast::<T>().add(offset) = x };
+    }
+
+    /// Writes the element at a logical coordinate, for kernels of any rank.
+    #[inline]
+    pub fn set_axes(&mut self, at: &[usize], x: T) {
+        let offset = self.operand.offset_at(at);
+        // SAFETY: `offset_at` has checked that the coordinate is in the region.
         unsafe { *self.operand.ptr.cast::<T>().add(offset) = x };
     }
 
@@ -413,6 +478,34 @@ impl<'a, T: Element> ViewMut<'a, T> {
     }
 }
 
+/// Elements along one axis, whatever lies between them.
+pub struct Line<'a, T> {
+    first: *const T,
+    stride: usize,
+    length: usize,
+    element: PhantomData<&'a T>,
+}
+
+impl<T: Copy> Line<'_, T> {
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Element `i` of the line.
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> T {
+        assert!(i < self.length);
+        // SAFETY: an element of the line, which lies in the operand's region.
+        unsafe { *self.first.add(i * self.stride) }
+    }
+}
+
 /// The same run of every block of a stacked operand.
 pub struct BlockRuns<'a, T> {
     first: *const T,
@@ -489,6 +582,11 @@ fn row<const R: usize>(operand: &Operand, at: [usize; R]) -> (usize, usize) {
 fn offset_from(operand: &Operand, at: &[usize; MAX_AXES]) -> usize {
     let from = operand.region.starts();
     (0..operand.region.rank()).map(|a| (at[a] - from[a]) * operand.strides[a]).sum()
+}
+
+/// Calls `body` with every coordinate of `region`, in row-major order.
+pub(crate) fn for_each(region: &Region, body: impl FnMut([usize; MAX_AXES])) {
+    for_each_outer(region, 0, body);
 }
 
 /// Calls `body` with the first coordinate of every run of `region`, the

@@ -26,6 +26,17 @@ pub enum Error {
         found: String,
     },
 
+    /// Elements or a shape that do not fit a tensor.
+    #[error("{what}: expected {expected}, found {found}")]
+    Shape {
+        /// What does not fit.
+        what: &'static str,
+        /// What would be right.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+
     /// A plan that contradicts itself or its graph.
     #[error("plan: {place}: expected {expected}, found {found}")]
     Plan {

@@ -140,9 +140,10 @@ impl LayerKind {
             LayerKind::Dropout { p } => {
                 let stream = l.next_stream();
                 match l.mode() {
-                    Mode::Train => l.ops_with_seed(|ops, seed| {
-                        ops.dropout(x, Dropout { p: *p, seed, stream })
-                    }),
+                    Mode::Train => {
+                        let seed = l.seed();
+                        l.ops().dropout(x, Dropout { p: *p, seed, stream })
+                    }
                     Mode::Eval => x,
                 }
             }
@@ -162,11 +163,7 @@ impl LayerKind {
 }
 
 /// PyTorch's default: weight and bias uniform within 1/√fan-in.
-fn weight_and_bias(
-    l: &mut Lowering<'_, '_>,
-    shape: &[usize],
-    bias: bool,
-) -> (Var, Option<Var>) {
+fn weight_and_bias(l: &mut Lowering<'_, '_>, shape: &[usize], bias: bool) -> (Var, Option<Var>) {
     let fan_in = shape[1..].iter().try_fold(1usize, |n, &d| n.checked_mul(d)).unwrap_or(usize::MAX);
     let bound = if fan_in == 0 { 0.0 } else { 1.0 / (fan_in as f64).sqrt() };
     let weight = l.parameter("weight", Shape::new(shape), Init::Uniform(bound));

@@ -152,14 +152,8 @@ impl Model {
         }
         let shape: Vec<usize> = std::iter::once(batch).chain(self.input.iter().copied()).collect();
         let x = builder.input("input", Meta::new(&shape[..], spec.dtype));
-        let mut l = Lowering {
-            builder: &mut builder,
-            spec,
-            mode,
-            streams: 0,
-            inits,
-            after: Vec::new(),
-        };
+        let mut l =
+            Lowering { builder: &mut builder, spec, mode, streams: 0, inits, after: Vec::new() };
         let y = lower_sequence(&self.layers, x, &mut l);
         let after = l.after;
         let losses = loss(&mut builder, spec, y);
@@ -179,7 +173,11 @@ impl Model {
 /// Each error once: several batch sizes report the same.
 fn once_each(errors: Vec<ModelError>) -> Vec<ModelError> {
     let mut seen = Vec::new();
-    errors.into_iter().for_each(|e| if !seen.contains(&e) { seen.push(e) });
+    errors.into_iter().for_each(|e| {
+        if !seen.contains(&e) {
+            seen.push(e)
+        }
+    });
     seen
 }
 
@@ -238,7 +236,10 @@ fn learn(b: &mut Builder<'_>, spec: &TrainSpec, losses: Losses, after: Vec<After
     let mut scalars = vec![ok];
     if let Some(max_norm) = spec.clip_grad_norm {
         let found: Vec<Var> = grads.iter().flatten().copied().collect();
-        let factor = b.scope("clip", |b| b.ops().clip_grad_norm(&found, max_norm));
+        let factor = b.scope("clip", |b| {
+            let norms: Vec<Var> = found.iter().map(|&g| b.ops().norm(g)).collect();
+            b.ops().clip_factor(&norms, max_norm)
+        });
         scalars.push(factor);
     }
     for (op, stats, outputs, path) in after {
@@ -335,7 +336,11 @@ impl Lowering<'_, '_> {
     }
 
     /// Runs `body` one level down the path.
-    pub(super) fn scope<R>(&mut self, name: &str, body: impl FnOnce(&mut Lowering<'_, '_>) -> R) -> R {
+    pub(super) fn scope<R>(
+        &mut self,
+        name: &str,
+        body: impl FnOnce(&mut Lowering<'_, '_>) -> R,
+    ) -> R {
         let Lowering { spec, mode, streams, .. } = *self;
         let inits = &mut *self.inits;
         let after = std::mem::take(&mut self.after);

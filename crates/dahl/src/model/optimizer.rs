@@ -49,8 +49,7 @@ impl Optimizer {
 
     fn with_decay(lr: f64, decay: Decay, weight_decay: f64) -> Self {
         let betas = [0.9, 0.999];
-        let adam =
-            Adam { betas, eps: 1e-8, weight_decay, decay, amsgrad: false, maximize: false };
+        let adam = Adam { betas, eps: 1e-8, weight_decay, decay, amsgrad: false, maximize: false };
         Optimizer::Adam { lr, adam }
     }
 
@@ -83,7 +82,13 @@ impl Optimizer {
 
     /// Records the update of one parameter; `scalars` are ok and, where
     /// gradients are clipped, the factor.
-    pub(super) fn record(&self, b: &mut Builder<'_>, param: (Var, &str), grad: Var, scalars: &[Var]) {
+    pub(super) fn record(
+        &self,
+        b: &mut Builder<'_>,
+        param: (Var, &str),
+        grad: Var,
+        scalars: &[Var],
+    ) {
         let (op, states) = self.op();
         let meta = b.meta(param.0);
         let mut outputs = vec![param.0];

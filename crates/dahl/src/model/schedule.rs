@@ -42,7 +42,9 @@ impl Schedule {
                 let done = step.min(*steps) as f64 / (*steps).max(1) as f64;
                 least + (1.0 - least) * 0.5 * (1.0 + cos_pi(done))
             }
-            Schedule::Warmup { steps, then: _ } if step < *steps => (step + 1) as f64 / *steps as f64,
+            Schedule::Warmup { steps, then: _ } if step < *steps => {
+                (step + 1) as f64 / *steps as f64
+            }
             Schedule::Warmup { steps, then } => then.factor(step - steps),
         }
     }

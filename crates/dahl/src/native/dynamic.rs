@@ -111,7 +111,12 @@ impl Queue {
         let left = waits.len();
         let ready: Vec<usize> = (0..left).filter(|&t| waits[t] == 0).collect();
         let step = record.number;
-        state.active.push_back(Active { record: record.clone(), waits, ended: vec![false; left], left });
+        state.active.push_back(Active {
+            record: record.clone(),
+            waits,
+            ended: vec![false; left],
+            left,
+        });
         for t in ready {
             let planned = own.planned[t];
             state.policy.ready(Ready { step, task: TaskId::new(t), near: None, planned }, now);

@@ -3,7 +3,9 @@
 //! Each worker has a counter that it alone advances; anyone may wait for a
 //! counter to reach a value. The protocol is in README.md beside this file.
 
-use super::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence, lock, spin_loop, wait};
+use super::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence, lock, spin_loop, wait,
+};
 
 /// The run has been stopped: nothing that was waited for will come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

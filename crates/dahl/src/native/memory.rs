@@ -18,7 +18,6 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 
 #[repr(C, align(64))]
-#[expect(dead_code, reason = "reached by address only")]
 struct Line(UnsafeCell<[u8; ALIGN]>);
 
 /// Zeroed, aligned bytes that tasks share.
@@ -160,7 +159,8 @@ impl Buffers {
         let (strides, shift) = strides_of(graph, spec.value);
         // A storage that holds a part of the first axis starts that much later.
         let root = graph.value(spec.root).meta.shape;
-        let skipped = if root.rank() == 0 { 0 } else { storage.region.range(0).start * root.strides()[0] };
+        let skipped =
+            if root.rank() == 0 { 0 } else { storage.region.range(0).start * root.strides()[0] };
         let starts = spec.region.starts();
         let inside: usize = (0..meta.shape.rank()).map(|a| starts[a] * strides[a]).sum();
         let elements = if spec.region.is_empty() { 0 } else { shift + inside - skipped };
@@ -184,7 +184,7 @@ impl Buffers {
 
 /// The strides of a value in the bytes of the value it looks at, and how many
 /// elements it starts after them.
-fn strides_of(graph: &Graph, value: ValueId) -> ([usize; MAX_AXES], usize) {
+pub(super) fn strides_of(graph: &Graph, value: ValueId) -> ([usize; MAX_AXES], usize) {
     let maker = graph.nodes.iter().find(|n| n.outputs.contains(&value) && n.op.view().is_some());
     let shape = graph.value(value).meta.shape;
     let Some(node) = maker else {

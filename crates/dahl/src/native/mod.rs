@@ -132,9 +132,9 @@ impl Native {
                 lists: replay::Lists::new(&graphs, &across, workers),
                 gate: gate::Gate::new(workers + 1, spins),
             },
-            Some(policy) => Mode::Dynamic {
-                queue: dynamic::Queue::new(&graphs, &across, policy, spins),
-            },
+            Some(policy) => {
+                Mode::Dynamic { queue: dynamic::Queue::new(&graphs, &across, policy, spins) }
+            }
         };
         let buffers = Buffers::new(&plan.memory);
         debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
@@ -167,8 +167,8 @@ impl Native {
                 .map(|(p, tasks)| ProgramHeader { name: p.name.clone(), tasks: tasks.clone() })
                 .collect(),
         };
-        let checker = (self.checks == Checks::On)
-            .then(|| Checker::new(&expanded, plan, &graphs, &buffers));
+        let checker =
+            (self.checks == Checks::On).then(|| Checker::new(&expanded, plan, &graphs, &buffers));
         let counters = (0..workers)
             .map(|_| codelets.iter().map(|_| runner::Counter::default()).collect())
             .collect();
@@ -187,9 +187,8 @@ impl Native {
             events: sync::Mutex::new(Vec::new()),
         });
         let pinned = if self.pin && workers <= processors.len() { &processors[..] } else { &[] };
-        let threads = Threads::start(&shared, pinned).map_err(|e| {
-            Error::config("workers", format!("{workers} threads"), e)
-        })?;
+        let threads = Threads::start(&shared, pinned)
+            .map_err(|e| Error::config("workers", format!("{workers} threads"), e))?;
         let free = shared.buffers.inputs.iter().enumerate().map(|(index, buffer)| Slot {
             index,
             memory: Box::new(lease(buffer.clone())),

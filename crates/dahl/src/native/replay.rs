@@ -50,9 +50,8 @@ impl Lists {
                         needed(preds, at, w, &mut known[which][w])
                     };
                     let own = waits(0, &graph.edges.preds[t], &positions[b]);
-                    let before = (0..graphs.len()).map(|a| {
-                        waits(1 + a, &across[a][b].preds[t], &positions[a])
-                    });
+                    let before = (0..graphs.len())
+                        .map(|a| waits(1 + a, &across[a][b].preds[t], &positions[a]));
                     let waits_before = before.collect();
                     let task = TaskId::new(t);
                     by_worker[w].push(Entry { task, waits: own, waits_before, publish: false });
@@ -128,11 +127,23 @@ pub(crate) fn replay(
     for (i, entry) in list.iter().enumerate() {
         if let Some(before) = step.before {
             for wait in &entry.waits_before[before] {
-                await_counter(gate, runner, worker, wait.worker, step.base_before[wait.worker] + wait.position)?;
+                await_counter(
+                    gate,
+                    runner,
+                    worker,
+                    wait.worker,
+                    step.base_before[wait.worker] + wait.position,
+                )?;
             }
         }
         for wait in &entry.waits {
-            await_counter(gate, runner, worker, wait.worker, step.base[wait.worker] + wait.position)?;
+            await_counter(
+                gate,
+                runner,
+                worker,
+                wait.worker,
+                step.base[wait.worker] + wait.position,
+            )?;
         }
         runner.run(worker, step, entry.task);
         if entry.publish {

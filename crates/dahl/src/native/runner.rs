@@ -69,9 +69,7 @@ impl PreparedProgram {
                     if in_slots { plan.memory.input_slots * output_slots } else { 1 };
                 let operands = (0..combinations).map(|c| {
                     let slots = (c / output_slots, c % output_slots);
-                    let of = |o| {
-                        buffers.operand(index, program, &graph.layout, memory, o, slots)
-                    };
+                    let of = |o| buffers.operand(index, program, &graph.layout, memory, o, slots);
                     spec.operands.iter().map(of).collect()
                 });
                 PreparedCall {

@@ -1,9 +1,9 @@
 //! The session: submits steps, drives worker 0, hands out slots and values.
 #![expect(unsafe_code, reason = "leases buffers that no task uses")]
 
-use super::memory::{Buffers, Lease};
-use super::worker::{Shared, Threads};
+use super::memory::{Buffers, Lease, strides_of};
 use super::runner::{StepRecord, WorkerState};
+use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};
 use crate::exec::{NamedTensors, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
 use crate::graph::{Programs, Store};
@@ -30,7 +30,12 @@ pub(super) struct ProgramInfo {
 
 impl ProgramInfo {
     /// Where the inputs and outputs of a program lie in their slots.
-    pub(super) fn new(programs: &Programs, memory: &Memory, graphs: &[TaskGraph], p: usize) -> Self {
+    pub(super) fn new(
+        programs: &Programs,
+        memory: &Memory,
+        graphs: &[TaskGraph],
+        p: usize,
+    ) -> Self {
         let program = &programs.programs[p];
         let layout = &graphs[p].layout;
         let offset = |root: crate::units::ValueId| {
@@ -47,8 +52,11 @@ impl ProgramInfo {
             .fetches
             .iter()
             .map(|(name, id)| {
-                let root = roots[id.index()].value;
-                (name.clone(), program.graph.value(*id).meta, offset(root))
+                let meta = program.graph.value(*id).meta;
+                let (strides, shift) = strides_of(&program.graph, *id);
+                assert_eq!(strides, meta.shape.strides(), "{name}: contiguous outputs");
+                let at = offset(roots[id.index()].value) + shift * meta.dtype.size();
+                (name.clone(), meta, at)
             })
             .collect();
         Self {
@@ -100,9 +108,9 @@ impl NativeSession {
     fn drive(&mut self, steps: u64) -> Result<()> {
         while self.undriven.front().is_some_and(|record| record.number < steps) {
             let record = self.undriven.pop_front().expect("just seen");
-            let done = self.shared.guarded(&mut self.driver, |shared, worker| {
-                shared.drive(worker, &record)
-            });
+            let done = self
+                .shared
+                .guarded(&mut self.driver, |shared, worker| shared.drive(worker, &record));
             self.driver.clock = self.shared.runner.ticks.now();
             if done.is_err() {
                 return Err(self.shared.failure());
@@ -127,7 +135,9 @@ impl NativeSession {
         }
         let p = program.index();
         let slots = self.programs[p].output_slots;
-        if slots < 2 && let Some(&step) = self.programs[p].recent.back() {
+        if slots < 2
+            && let Some(&step) = self.programs[p].recent.back()
+        {
             self.wait(step)?;
         }
         let info = &mut self.programs[p];
@@ -224,7 +234,12 @@ impl Session for NativeSession {
             return Err(Error::config("step", expected, step.0));
         }
         self.drive(step.0 + 1)?;
-        self.shared.await_step(step.0, &self.base, self.last.as_ref().map(|(_, base)| &base[..]), self.submitted)
+        self.shared.await_step(
+            step.0,
+            &self.base,
+            self.last.as_ref().map(|(_, base)| &base[..]),
+            self.submitted,
+        )
     }
 
     fn output(

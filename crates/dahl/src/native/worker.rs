@@ -17,10 +17,7 @@ use std::thread::JoinHandle;
 /// How tasks find their workers.
 pub(super) enum Mode {
     /// As the plan says.
-    Static {
-        lists: Vec<Lists>,
-        gate: Gate,
-    },
+    Static { lists: Vec<Lists>, gate: Gate },
     /// As a policy says.
     Dynamic { queue: Queue },
 }
@@ -78,7 +75,11 @@ impl Shared {
 
     /// Runs worker 0's part of a step; in dynamic mode, whatever the policy
     /// gives it until the step has ended.
-    pub(super) fn drive(&self, worker: &mut WorkerState, record: &StepRecord) -> Result<(), Stopped> {
+    pub(super) fn drive(
+        &self,
+        worker: &mut WorkerState,
+        record: &StepRecord,
+    ) -> Result<(), Stopped> {
         match &self.mode {
             Mode::Static { lists, gate } => replay(lists, gate, &self.runner, worker, record),
             Mode::Dynamic { queue } => self.work(queue, worker, Some(record.number)),
@@ -188,7 +189,12 @@ impl Shared {
         }
     }
 
-    fn work(&self, queue: &Queue, worker: &mut WorkerState, until: Option<u64>) -> Result<(), Stopped> {
+    fn work(
+        &self,
+        queue: &Queue,
+        worker: &mut WorkerState,
+        until: Option<u64>,
+    ) -> Result<(), Stopped> {
         let id = WorkerId::new(worker.index);
         let clock = || self.now();
         let mut parked = false;

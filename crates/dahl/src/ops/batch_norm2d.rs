@@ -3,11 +3,13 @@
 //! The statistics of blocks of samples are merged in the numerics' tree, so
 //! they are those of the whole batch whatever the pieces.
 
+use super::eager::{self, Accum, Arg};
 use super::{Access, Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::tensor::{Arena, AsView, Matrix, Tensor, TensorView};
 use crate::units::Flops;
 use dahl_kernels::batch_norm2d as kernels;
 pub use dahl_kernels::batch_norm2d::Statistics;
-use dahl_kernels::{Call, DType, Piece, Region, Shape};
+use dahl_kernels::{Call, DType, Float, Piece, Region, Shape};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -158,7 +160,13 @@ impl Op for BatchNorm2dTracked {
     }
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
-        Ok(vec![Meta { shape: inputs[0].shape.stacked(2), ..inputs[0] }])
+        let out = Meta { shape: inputs[0].shape.stacked(2), ..inputs[0] };
+        expect_floats(inputs)?;
+        if inputs[0].shape.rank() != 1 || inputs[0] != inputs[1] {
+            let found = format!("{} and {}", inputs[0], inputs[1]);
+            return Err(Mismatch::new("mean and variance", "[C] both", found).guess(out));
+        }
+        Ok(vec![out])
     }
 
     fn cuts(&self, _: Metas<'_>) -> Vec<Cut> {
@@ -252,6 +260,11 @@ impl Op for BatchNorm2dApply {
         let x = inputs[0];
         if x.shape.rank() != 4 {
             return Err(Mismatch::new("input", "4 axes [N, C, H, W]", x.shape));
+        }
+        expect_floats(inputs)?;
+        if inputs[1].shape.axes() != [2, x.shape[1]] {
+            let expected = format!("[2, {}]", x.shape[1]);
+            return Err(Mismatch::new("statistics", expected, inputs[1].shape).guess(x));
         }
         for w in &inputs[2..] {
             if w.shape.axes() != [x.shape[1]] {
@@ -372,6 +385,108 @@ impl Op for BatchNorm2dBackwardInput {
     fn run(&self, _: usize, call: &mut Call<'_>) {
         kernels::batch_norm2d_backward_input(self.statistics, call);
     }
+}
+
+/// What a normalisation needs besides its input.
+#[derive(Clone, Copy)]
+pub struct Affine<'t, E> {
+    /// The factor of each channel.
+    pub weight: TensorView<'t, E, 1>,
+    /// What is then added to each channel.
+    pub bias: TensorView<'t, E, 1>,
+    /// Added to the variance.
+    pub eps: f64,
+}
+
+/// y = (x − mean) / √(variance + eps) · w + b by channel of x \[N, C, H, W\],
+/// with the batch's own statistics: training. The second result is
+/// \[mean, Σ (x − mean)²\], for the tracking.
+///
+/// ```
+/// use dahl::{ops::batch_norm2d::{Affine, batch_norm2d}, tensor::{Arena, Tensor, Vector}};
+/// let arena = Arena::new();
+/// let x = Tensor::from_slice(&arena, [2, 1, 1, 1], &[1.0f64, 3.0]).unwrap();
+/// let (w, b) = (Vector::full(&arena, [1], 1.0), Vector::full(&arena, [1], 10.0));
+/// let affine = Affine { weight: w.as_view(), bias: b.as_view(), eps: 0.0 };
+/// assert_eq!(batch_norm2d(&arena, &x, &affine).0.as_slice(), [9.0, 11.0]);
+/// ```
+#[track_caller]
+pub fn batch_norm2d<'a, E: Float>(
+    arena: &'a Arena,
+    x: &impl AsView<E, 4>,
+    affine: &Affine<'_, E>,
+) -> (Tensor<'a, E, 4>, Matrix<'a, E>) {
+    let (stats, norm) = batch_statistics(arena, x, affine.eps);
+    let inputs = [Arg::new(x), Arg::new(&norm), Arg::new(&affine.weight), Arg::new(&affine.bias)];
+    (eager::run(arena, &BatchNorm2dApply { statistics: Statistics::Batch }, &inputs), stats)
+}
+
+/// [`batch_norm2d`] into an existing tensor.
+#[track_caller]
+pub fn batch_norm2d_into<E: Float>(
+    x: &impl AsView<E, 4>,
+    affine: &Affine<'_, E>,
+    accum: Accum,
+    out: &mut Tensor<'_, E, 4>,
+) {
+    let scratch = Arena::new();
+    let (_, norm) = batch_statistics(&scratch, x, affine.eps);
+    let inputs = [Arg::new(x), Arg::new(&norm), Arg::new(&affine.weight), Arg::new(&affine.bias)];
+    eager::run_into(&BatchNorm2dApply { statistics: Statistics::Batch }, &inputs, accum, out);
+}
+
+#[track_caller]
+fn batch_statistics<'a, E: Float>(
+    arena: &'a Arena,
+    x: &impl AsView<E, 4>,
+    eps: f64,
+) -> (Matrix<'a, E>, Matrix<'a, E>) {
+    let stats: Matrix<'_, E> = eager::run(arena, &BatchNorm2dStats, &[Arg::new(x)]);
+    let [n, _, h, w] = x.as_view().shape();
+    let finish = BatchNorm2dFinish { count: n * h * w, eps };
+    let norm = eager::run(arena, &finish, &[Arg::new(&stats)]);
+    (stats, norm)
+}
+
+/// y = (x − mean) / √(variance + eps) · w + b by channel of x \[N, C, H, W\],
+/// with tracked statistics \[C\]: evaluation.
+///
+/// ```
+/// use dahl::{ops::batch_norm2d::{Affine, batch_norm2d_eval}, tensor::{Arena, Tensor, Vector}};
+/// let arena = Arena::new();
+/// let x = Tensor::full(&arena, [1, 1, 1, 1], 5.0f64);
+/// let (one, four) = (Vector::full(&arena, [1], 1.0), Vector::full(&arena, [1], 4.0));
+/// let affine = Affine { weight: one.as_view(), bias: one.as_view(), eps: 0.0 };
+/// assert_eq!(batch_norm2d_eval(&arena, &x, [&one, &four], &affine).as_slice(), [3.0]);
+/// ```
+#[track_caller]
+pub fn batch_norm2d_eval<'a, E: Float>(
+    arena: &'a Arena,
+    x: &impl AsView<E, 4>,
+    [mean, variance]: [&impl AsView<E, 1>; 2],
+    affine: &Affine<'_, E>,
+) -> Tensor<'a, E, 4> {
+    let scratch = Arena::new();
+    let tracked = BatchNorm2dTracked { eps: affine.eps };
+    let norm: Matrix<'_, E> = eager::run(&scratch, &tracked, &[Arg::new(mean), Arg::new(variance)]);
+    let inputs = [Arg::new(x), Arg::new(&norm), Arg::new(&affine.weight), Arg::new(&affine.bias)];
+    eager::run(arena, &BatchNorm2dApply { statistics: Statistics::Tracked }, &inputs)
+}
+
+/// [`batch_norm2d_eval`] into an existing tensor.
+#[track_caller]
+pub fn batch_norm2d_eval_into<E: Float>(
+    x: &impl AsView<E, 4>,
+    [mean, variance]: [&impl AsView<E, 1>; 2],
+    affine: &Affine<'_, E>,
+    accum: Accum,
+    out: &mut Tensor<'_, E, 4>,
+) {
+    let scratch = Arena::new();
+    let tracked = BatchNorm2dTracked { eps: affine.eps };
+    let norm: Matrix<'_, E> = eager::run(&scratch, &tracked, &[Arg::new(mean), Arg::new(variance)]);
+    let inputs = [Arg::new(x), Arg::new(&norm), Arg::new(&affine.weight), Arg::new(&affine.bias)];
+    eager::run_into(&BatchNorm2dApply { statistics: Statistics::Tracked }, &inputs, accum, out);
 }
 
 /// What a recorded batch normalisation gives.

@@ -1,11 +1,13 @@
 //! Two-dimensional convolution.
 
 use super::cut::{window, window_back};
+use super::eager::{self, Accum, Arg};
 use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::tensor::{Arena, AsView, Tensor, TensorView};
 use crate::units::Flops;
 use dahl_kernels::conv2d as kernels;
 pub use dahl_kernels::conv2d::{Conv2d, Rectify};
-use dahl_kernels::{Call, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Piece, Region, Shape};
 use std::sync::Arc;
 
 /// The length of an axis after a window has slid along it.
@@ -282,6 +284,45 @@ impl Op for Conv2dBackwardWeight {
     fn run(&self, _: usize, call: &mut Call<'_>) {
         kernels::conv2d_backward_weight(&self.conv, call);
     }
+}
+
+/// The convolution of x \[N, C, H, W\] with weight \[O, C/groups, kh, kw\] and,
+/// where there is one, bias \[O\]: y\[n,o,i,j\] = b\[o\] +
+/// Σ_{c,k,l} w\[o,c,k,l\] x\[n, c, i s + k d − p, j s + l d − p\].
+///
+/// ```
+/// use dahl::{ops::conv2d::{Conv2d, conv2d}, tensor::{Arena, Tensor}};
+/// let arena = Arena::new();
+/// let x = Tensor::from_fn(&arena, [1, 1, 1, 3], |[_, _, _, j]| j as f32);
+/// let w = Tensor::full(&arena, [1, 1, 1, 2], 1.0f32);
+/// assert_eq!(conv2d(&arena, &x, &w, None, Conv2d::default()).as_slice(), [1.0, 3.0]);
+/// ```
+#[track_caller]
+pub fn conv2d<'a, E: Float>(
+    arena: &'a Arena,
+    x: &impl AsView<E, 4>,
+    weight: &impl AsView<E, 4>,
+    bias: Option<TensorView<'_, E, 1>>,
+    conv: Conv2d,
+) -> Tensor<'a, E, 4> {
+    let mut inputs = vec![Arg::new(x), Arg::new(weight)];
+    inputs.extend(bias.as_ref().map(Arg::new));
+    eager::run(arena, &Conv2dForward { conv, rectify: Rectify::No }, &inputs)
+}
+
+/// [`conv2d`] into an existing tensor.
+#[track_caller]
+pub fn conv2d_into<E: Float>(
+    x: &impl AsView<E, 4>,
+    weight: &impl AsView<E, 4>,
+    bias: Option<TensorView<'_, E, 1>>,
+    conv: Conv2d,
+    accum: Accum,
+    out: &mut Tensor<'_, E, 4>,
+) {
+    let mut inputs = vec![Arg::new(x), Arg::new(weight)];
+    inputs.extend(bias.as_ref().map(Arg::new));
+    eager::run_into(&Conv2dForward { conv, rectify: Rectify::No }, &inputs, accum, out);
 }
 
 impl dyn Recorder + '_ {

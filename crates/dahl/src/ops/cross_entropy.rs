@@ -1,9 +1,11 @@
 //! Losses of logits and labels, and how many labels were met.
 
+use super::eager::{self, Accum, Arg};
 use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::tensor::{Arena, AsView, Scalar, Vector};
 use crate::units::Flops;
 use dahl_kernels::cross_entropy as kernels;
-use dahl_kernels::{Call, DType, Piece, Region, Shape};
+use dahl_kernels::{Call, DType, Float, Piece, Region, Shape};
 
 /// Logits \[N, K\] and labels \[N\].
 fn infer(inputs: &[Meta]) -> Result<Meta, Mismatch> {
@@ -13,6 +15,9 @@ fn infer(inputs: &[Meta]) -> Result<Meta, Mismatch> {
     expect_floats(&inputs[..1])?;
     if x.shape.rank() != 2 {
         return Err(Mismatch::new("input", "2 axes [N, classes]", x.shape).guess(out));
+    }
+    if x.shape[1] == 0 {
+        return Err(Mismatch::new("input", "at least one class", x.shape).guess(out));
     }
     if labels != Meta::new([samples], DType::I64) {
         return Err(Mismatch::new("labels", Meta::new([samples], DType::I64), labels).guess(out));
@@ -155,6 +160,84 @@ impl Op for IsFinite {
     fn run(&self, _: usize, call: &mut Call<'_>) {
         kernels::is_finite(call);
     }
+}
+
+/// l\[n\] = ln Σ_k exp x\[n,k\] − x\[n, label\[n\]\]: the loss of each sample;
+/// NaN for a label that is no class.
+///
+/// ```
+/// use dahl::{ops::cross_entropy::cross_entropy, tensor::{Arena, Matrix, Vector}};
+/// let arena = Arena::new();
+/// let x = Matrix::full(&arena, [1, 10], 3.0f64);
+/// let labels = Vector::full(&arena, [1], 7i64);
+/// assert_eq!(format!("{:.4}", cross_entropy(&arena, &x, &labels)), "[2.3026]");
+/// ```
+#[track_caller]
+pub fn cross_entropy<'a, E: Float>(
+    arena: &'a Arena,
+    logits: &impl AsView<E, 2>,
+    labels: &impl AsView<i64, 1>,
+) -> Vector<'a, E> {
+    eager::run(arena, &CrossEntropy, &[Arg::new(logits), Arg::new(labels)])
+}
+
+/// [`cross_entropy`] into an existing vector.
+#[track_caller]
+pub fn cross_entropy_into<E: Float>(
+    logits: &impl AsView<E, 2>,
+    labels: &impl AsView<i64, 1>,
+    accum: Accum,
+    out: &mut Vector<'_, E>,
+) {
+    eager::run_into(&CrossEntropy, &[Arg::new(logits), Arg::new(labels)], accum, out);
+}
+
+/// 1 for every sample whose largest logit is its label, else 0.
+///
+/// ```
+/// use dahl::{ops::cross_entropy::correct, tensor::{Arena, Matrix, Vector}};
+/// let arena = Arena::new();
+/// let x = Matrix::from_slice(&arena, [2, 2], &[1.0f32, 2.0, 4.0, 3.0]).unwrap();
+/// let labels = Vector::full(&arena, [2], 1i64);
+/// assert_eq!(correct(&arena, &x, &labels).as_slice(), [1.0, 0.0]);
+/// ```
+#[track_caller]
+pub fn correct<'a, E: Float>(
+    arena: &'a Arena,
+    logits: &impl AsView<E, 2>,
+    labels: &impl AsView<i64, 1>,
+) -> Vector<'a, E> {
+    eager::run(arena, &Correct, &[Arg::new(logits), Arg::new(labels)])
+}
+
+/// [`correct`] into an existing vector.
+#[track_caller]
+pub fn correct_into<E: Float>(
+    logits: &impl AsView<E, 2>,
+    labels: &impl AsView<i64, 1>,
+    accum: Accum,
+    out: &mut Vector<'_, E>,
+) {
+    eager::run_into(&Correct, &[Arg::new(logits), Arg::new(labels)], accum, out);
+}
+
+/// The share of samples whose largest logit is their label.
+///
+/// ```
+/// use dahl::{ops::cross_entropy::accuracy, tensor::{Arena, Matrix, Vector}};
+/// let arena = Arena::new();
+/// let x = Matrix::from_slice(&arena, [2, 2], &[1.0f32, 2.0, 4.0, 3.0]).unwrap();
+/// let labels = Vector::full(&arena, [2], 1i64);
+/// assert_eq!(accuracy(&arena, &x, &labels).item(), 0.5);
+/// ```
+#[track_caller]
+pub fn accuracy<'a, E: Float>(
+    arena: &'a Arena,
+    logits: &impl AsView<E, 2>,
+    labels: &impl AsView<i64, 1>,
+) -> Scalar<'a, E> {
+    let scratch = Arena::new();
+    super::reduce::mean_all(arena, &correct(&scratch, logits, labels))
 }
 
 impl dyn Recorder + '_ {

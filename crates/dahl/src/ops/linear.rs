@@ -1,9 +1,11 @@
 //! The fully connected layer.
 
+use super::eager::{self, Accum, Arg};
 use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::tensor::{Arena, AsView, Matrix, TensorView};
 use crate::units::Flops;
 use dahl_kernels::linear as kernels;
-use dahl_kernels::{Call, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Piece, Region, Shape};
 
 /// y\[n,o\] = b\[o\] + Σ_i w\[o,i\] x\[n,i\]: x is \[N, I\], w \[O, I\], b \[O\].
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +147,42 @@ impl Op for LinearBackwardWeight {
     fn run(&self, _: usize, call: &mut Call<'_>) {
         kernels::linear_backward_weight(call);
     }
+}
+
+/// y\[n,o\] = b\[o\] + Σ_i w\[o,i\] x\[n,i\]: x is \[N, I\], w \[O, I\], b \[O\].
+///
+/// ```
+/// use dahl::{ops::linear::linear, tensor::{Arena, Matrix, Vector}};
+/// let arena = Arena::new();
+/// let x = Matrix::from_slice(&arena, [1, 2], &[1.0f32, 2.0]).unwrap();
+/// let w = Matrix::from_slice(&arena, [1, 2], &[3.0f32, 4.0]).unwrap();
+/// let b = Vector::full(&arena, [1], 0.5f32);
+/// assert_eq!(linear(&arena, &x, &w, Some(b.as_view())).as_slice(), [11.5]);
+/// ```
+#[track_caller]
+pub fn linear<'a, E: Float>(
+    arena: &'a Arena,
+    x: &impl AsView<E, 2>,
+    weight: &impl AsView<E, 2>,
+    bias: Option<TensorView<'_, E, 1>>,
+) -> Matrix<'a, E> {
+    let mut inputs = vec![Arg::new(x), Arg::new(weight)];
+    inputs.extend(bias.as_ref().map(Arg::new));
+    eager::run(arena, &Linear, &inputs)
+}
+
+/// [`linear`] into an existing matrix.
+#[track_caller]
+pub fn linear_into<E: Float>(
+    x: &impl AsView<E, 2>,
+    weight: &impl AsView<E, 2>,
+    bias: Option<TensorView<'_, E, 1>>,
+    accum: Accum,
+    out: &mut Matrix<'_, E>,
+) {
+    let mut inputs = vec![Arg::new(x), Arg::new(weight)];
+    inputs.extend(bias.as_ref().map(Arg::new));
+    eager::run_into(&Linear, &inputs, accum, out);
 }
 
 impl dyn Recorder + '_ {

@@ -2,11 +2,13 @@
 
 use super::conv2d::slid;
 use super::cut::{window, window_back};
+use super::eager::{self, Accum, Arg};
 use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::tensor::{Arena, AsView, Tensor};
 use crate::units::Flops;
 use dahl_kernels::pool as kernels;
 pub use dahl_kernels::pool::Pool2d;
-use dahl_kernels::{Call, DType, Piece, Region, Shape};
+use dahl_kernels::{Call, DType, Float, Piece, Region, Shape};
 
 fn attributes(pool: &Pool2d) -> Vec<(&'static str, String)> {
     let mut attributes = vec![("kernel", format!("{:?}", pool.kernel))];
@@ -36,6 +38,9 @@ fn infer(pool: &Pool2d, inputs: &[Meta]) -> Result<Meta, Mismatch> {
     if (0..2).any(|a| pool.padding[a] > pool.kernel[a] / 2) {
         let expected = format!("at most half the kernel {:?}", pool.kernel);
         return Err(Mismatch::new("padding", expected, format!("{:?}", pool.padding)).guess(x));
+    }
+    if x.shape[2] == 0 || x.shape[3] == 0 {
+        return Err(Mismatch::new("input", "at least one row and column", x.shape).guess(x));
     }
     let mut axes = [x.shape[0], x.shape[1], 0, 0];
     for a in 0..2 {
@@ -228,6 +233,81 @@ impl Op for AvgPool2dBackward {
     fn run(&self, _: usize, call: &mut Call<'_>) {
         kernels::avg_pool2d_backward(&self.pool, call);
     }
+}
+
+/// The largest value of each window and where it was, an index into the
+/// input's plane; of equal ones the first in row order, NaN before all.
+///
+/// ```
+/// use dahl::{ops::pool::{Pool2d, max_pool2d}, tensor::{Arena, Tensor}};
+/// let arena = Arena::new();
+/// let x = Tensor::from_fn(&arena, [1, 1, 2, 4], |[_, _, i, j]| (10 * i + j) as f32);
+/// let (y, index) = max_pool2d(&arena, &x, Pool2d::tiles([2, 2]));
+/// assert_eq!((y.as_slice(), index.as_slice()), (&[11.0, 13.0][..], &[5, 7][..]));
+/// ```
+#[track_caller]
+pub fn max_pool2d<'a, E: Float>(
+    arena: &'a Arena,
+    x: &impl AsView<E, 4>,
+    pool: Pool2d,
+) -> (Tensor<'a, E, 4>, Tensor<'a, i64, 4>) {
+    eager::run_two(arena, &MaxPool2d(pool), &[Arg::new(x)])
+}
+
+/// The mean of each window, padded zeros counted.
+///
+/// ```
+/// use dahl::{ops::pool::{Pool2d, avg_pool2d}, tensor::{Arena, Tensor}};
+/// let arena = Arena::new();
+/// let x = Tensor::from_fn(&arena, [1, 1, 1, 4], |[_, _, _, j]| j as f32);
+/// assert_eq!(avg_pool2d(&arena, &x, Pool2d::tiles([1, 2])).as_slice(), [0.5, 2.5]);
+/// ```
+#[track_caller]
+pub fn avg_pool2d<'a, E: Float>(
+    arena: &'a Arena,
+    x: &impl AsView<E, 4>,
+    pool: Pool2d,
+) -> Tensor<'a, E, 4> {
+    eager::run(arena, &AvgPool2d(pool), &[Arg::new(x)])
+}
+
+/// [`avg_pool2d`] into an existing tensor.
+#[track_caller]
+pub fn avg_pool2d_into<E: Float>(
+    x: &impl AsView<E, 4>,
+    pool: Pool2d,
+    accum: Accum,
+    out: &mut Tensor<'_, E, 4>,
+) {
+    eager::run_into(&AvgPool2d(pool), &[Arg::new(x)], accum, out);
+}
+
+/// The mean of each plane: \[N, C, H, W\] to \[N, C, 1, 1\].
+///
+/// ```
+/// use dahl::{ops::pool::global_avg_pool2d, tensor::{Arena, Tensor}};
+/// let arena = Arena::new();
+/// let x = Tensor::from_fn(&arena, [1, 1, 1, 4], |[_, _, _, j]| j as f32);
+/// assert_eq!(global_avg_pool2d(&arena, &x).as_slice(), [1.5]);
+/// ```
+#[track_caller]
+pub fn global_avg_pool2d<'a, E: Float>(
+    arena: &'a Arena,
+    x: &impl AsView<E, 4>,
+) -> Tensor<'a, E, 4> {
+    let [_, _, h, w] = x.as_view().shape();
+    avg_pool2d(arena, x, Pool2d::tiles([h, w]))
+}
+
+/// [`global_avg_pool2d`] into an existing tensor.
+#[track_caller]
+pub fn global_avg_pool2d_into<E: Float>(
+    x: &impl AsView<E, 4>,
+    accum: Accum,
+    out: &mut Tensor<'_, E, 4>,
+) {
+    let [_, _, h, w] = x.as_view().shape();
+    avg_pool2d_into(x, Pool2d::tiles([h, w]), accum, out);
 }
 
 impl dyn Recorder + '_ {

@@ -1,9 +1,11 @@
 //! Sums and other reductions.
 
+use super::eager::{self, Accum, Arg};
 use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::tensor::{Arena, AsView, Scalar};
 use crate::units::Flops;
 use dahl_kernels::reduce as kernels;
-use dahl_kernels::{Call, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Piece, Region, Shape};
 
 /// y\[c\] = Σ_{n,…} x\[n,c,…\]: the gradient of a bias. Summed over samples.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +138,58 @@ impl Op for ExpandAll {
     fn run(&self, _: usize, call: &mut Call<'_>) {
         kernels::expand_all(self.average == Average::Mean, call);
     }
+}
+
+/// Σ x over all elements.
+///
+/// ```
+/// use dahl::{ops::reduce::sum_all, tensor::{Arena, Vector}};
+/// let arena = Arena::new();
+/// let x = Vector::from_slice(&arena, [3], &[1.0f32, 2.0, 3.0]).unwrap();
+/// assert_eq!(sum_all(&arena, &x).item(), 6.0);
+/// ```
+#[track_caller]
+pub fn sum_all<'a, E: Float, const R: usize>(
+    arena: &'a Arena,
+    x: &impl AsView<E, R>,
+) -> Scalar<'a, E> {
+    eager::run(arena, &SumAll { average: Average::No }, &[Arg::new(x)])
+}
+
+/// [`sum_all`] into an existing scalar.
+#[track_caller]
+pub fn sum_all_into<E: Float, const R: usize>(
+    x: &impl AsView<E, R>,
+    accum: Accum,
+    out: &mut Scalar<'_, E>,
+) {
+    eager::run_into(&SumAll { average: Average::No }, &[Arg::new(x)], accum, out);
+}
+
+/// The mean of all elements.
+///
+/// ```
+/// use dahl::{ops::reduce::mean_all, tensor::{Arena, Vector}};
+/// let arena = Arena::new();
+/// let x = Vector::from_slice(&arena, [3], &[1.0f32, 2.0, 3.0]).unwrap();
+/// assert_eq!(mean_all(&arena, &x).item(), 2.0);
+/// ```
+#[track_caller]
+pub fn mean_all<'a, E: Float, const R: usize>(
+    arena: &'a Arena,
+    x: &impl AsView<E, R>,
+) -> Scalar<'a, E> {
+    eager::run(arena, &SumAll { average: Average::Mean }, &[Arg::new(x)])
+}
+
+/// [`mean_all`] into an existing scalar.
+#[track_caller]
+pub fn mean_all_into<E: Float, const R: usize>(
+    x: &impl AsView<E, R>,
+    accum: Accum,
+    out: &mut Scalar<'_, E>,
+) {
+    eager::run_into(&SumAll { average: Average::Mean }, &[Arg::new(x)], accum, out);
 }
 
 impl dyn Recorder + '_ {

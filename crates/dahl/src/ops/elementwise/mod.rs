@@ -1,5 +1,9 @@
 //! Element-wise ops: a table of functions, one rule for all.
 
+mod eager;
+
+pub use eager::*;
+
 use super::cut::same_region;
 use super::{Access, Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
 use crate::units::Flops;
@@ -271,6 +275,40 @@ impl Op for InPlace {
     }
 }
 
+/// A dropout in place, for the eager mode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DropoutInPlace(pub(crate) Dropout);
+
+impl Op for DropoutInPlace {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        self.0.infer(inputs)
+    }
+
+    fn access(&self, _: usize) -> Access {
+        Access::Update
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        same_region(metas, piece)
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        self.0.flops(metas, piece)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::dropout_in_place(&self.0, call);
+    }
+}
+
 impl dyn Recorder + '_ {
     /// Records f(x) for every element.
     pub fn unary(&mut self, f: Unary, x: Var) -> Var {
@@ -280,6 +318,31 @@ impl dyn Recorder + '_ {
     /// Records max(0, x).
     pub fn relu(&mut self, x: Var) -> Var {
         self.unary(Unary::Relu, x)
+    }
+
+    /// Records x where it is positive, else `slope` · x.
+    pub fn leaky_relu(&mut self, x: Var, slope: f64) -> Var {
+        self.unary(Unary::LeakyRelu(slope), x)
+    }
+
+    /// Records 1 / (1 + e⁻ˣ).
+    pub fn sigmoid(&mut self, x: Var) -> Var {
+        self.unary(Unary::Sigmoid, x)
+    }
+
+    /// Records tanh x.
+    pub fn tanh(&mut self, x: Var) -> Var {
+        self.unary(Unary::Tanh, x)
+    }
+
+    /// Records x/2 · (1 + erf(x/√2)).
+    pub fn gelu(&mut self, x: Var) -> Var {
+        self.unary(Unary::Gelu, x)
+    }
+
+    /// Records x · a constant.
+    pub fn scale(&mut self, x: Var, value: f64) -> Var {
+        self.unary(Unary::Scale(value), x)
     }
 
     /// Records the gradient of a relu from its output.

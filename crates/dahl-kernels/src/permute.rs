@@ -1,0 +1,28 @@
+//! Copies with the axes in another order.
+
+use crate::shape::MAX_AXES;
+use crate::view::for_each;
+use crate::{Call, DType, Element};
+
+/// y\[i_0, i_1, …\] = x with i_k at axis `axes[k]`. Input x.
+pub fn permute(axes: &[usize], call: &mut Call<'_>) {
+    match call.dtype(0) {
+        DType::F32 => permute_typed::<f32>(axes, call),
+        DType::F64 => permute_typed::<f64>(axes, call),
+        DType::U8 => permute_typed::<u8>(axes, call),
+        DType::I64 => permute_typed::<i64>(axes, call),
+    }
+}
+
+fn permute_typed<T: Element>(axes: &[usize], call: &mut Call<'_>) {
+    let region = call.piece.out;
+    let (ins, mut outs, _) = call.split();
+    let (x, mut y) = (ins.get::<T>(0), outs.take::<T>());
+    for_each(&region, |at| {
+        let mut from = [0; MAX_AXES];
+        for (k, &axis) in axes.iter().enumerate() {
+            from[axis] = at[k];
+        }
+        y.set_axes(&at[..axes.len()], x.at_axes(&from[..axes.len()]));
+    });
+}
