@@ -4,7 +4,10 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 mod diff;
+mod grain;
+mod models;
 mod output;
+mod plan;
 mod verify;
 
 /// Trains neural networks on unequal machines, for the least energy.
@@ -18,12 +21,16 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Diff(diff::Args),
+    Models(models::Args),
+    Plan(plan::Args),
     Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Diff(args) => diff::run(args),
+        Command::Models(args) => models::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Verify(args) => verify::run(args),
     }
 }

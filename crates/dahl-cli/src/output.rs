@@ -9,6 +9,8 @@ use std::process::ExitCode;
 pub(crate) const DIFFERENT: u8 = 1;
 /// The command line makes no sense.
 pub(crate) const USAGE: u8 = 2;
+/// There is no plan that fits.
+pub(crate) const NO_PLAN: u8 = 3;
 /// A file cannot be read or is not what it should be.
 pub(crate) const BAD_FILE: u8 = 4;
 
@@ -51,6 +53,16 @@ pub(crate) fn fail(error: impl fmt::Display, code: u8) -> ExitCode {
     // Where standard error is closed the code still tells.
     let _ = writeln!(io::stderr(), "error: {error}");
     ExitCode::from(code)
+}
+
+/// The exit code of an error (docs/cli.md).
+pub(crate) fn code(error: &Error) -> u8 {
+    match error {
+        Error::Config { .. } | Error::Unsupported { .. } => USAGE,
+        Error::Memory { .. } | Error::Plan { .. } => NO_PLAN,
+        Error::Model(_) | Error::Data { .. } | Error::Io { .. } => BAD_FILE,
+        _ => DIFFERENT,
+    }
 }
 
 /// Prints an error of a file and gives the code to end with.

@@ -1,10 +1,9 @@
 //! `dahl verify`: golden cases against PyTorch's results.
 
+use crate::grain::GrainArgs;
 use crate::output::{BAD_FILE, Colour, DIFFERENT, fail, print};
 use clap::{Args as ClapArgs, ValueEnum};
-use dahl::model::Fusion;
 use dahl::native::{Checks, Native, Scheduling};
-use dahl::planner::{Gather, Grain};
 use dahl::verify::{self, Report, Settings};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -27,21 +26,8 @@ Exit codes: 0 all pass, 1 one fails, 2 usage, 4 nothing to run.")]
 pub(crate) struct Args {
     /// A directory of cases, or one case
     path: PathBuf,
-    /// Worker threads
-    #[arg(long, default_value_t = 1)]
-    workers: usize,
-    /// Pieces that the batch is cut into [default: one a worker]
-    #[arg(long)]
-    pieces: Option<usize>,
-    /// Pieces that channels and features are cut into
-    #[arg(long, default_value_t = 1)]
-    channels: usize,
-    /// Make every piece of every op a task of its own
-    #[arg(long)]
-    no_gather: bool,
-    /// Leave ops as they are
-    #[arg(long)]
-    no_fusion: bool,
+    #[command(flatten)]
+    grain: GrainArgs,
     /// How tasks find their workers
     #[arg(long, value_enum, default_value_t = Schedule::Static)]
     scheduling: Schedule,
@@ -64,10 +50,6 @@ enum Schedule {
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    if args.workers == 0 || args.pieces == Some(0) || args.channels == 0 {
-        let error = "--workers, --pieces and --channels: expected at least 1, found 0";
-        return fail(error, crate::output::USAGE);
-    }
     let cases = match verify::cases(&args.path) {
         Ok(cases) => cases,
         Err(error) => return fail(error, BAD_FILE),
@@ -81,16 +63,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         checks: if args.checked { Checks::On } else { Checks::Off },
         ..Native::default()
     };
-    let settings = Settings {
-        grain: Grain {
-            workers: args.workers,
-            pieces: args.pieces.unwrap_or(args.workers),
-            channels: args.channels,
-            gather: if args.no_gather { Gather::Off } else { Gather::On },
-        },
-        fusion: if args.no_fusion { Fusion::Off } else { Fusion::On },
-        engine: &engine,
-    };
+    let settings =
+        Settings { grain: args.grain.grain(), fusion: args.grain.fusion(), engine: &engine };
     let colour = Colour::of_stdout();
     let names: Vec<String> = cases.iter().map(|path| name(path)).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0);

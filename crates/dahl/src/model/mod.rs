@@ -13,6 +13,7 @@ mod layer;
 mod lower;
 mod optimizer;
 mod parse;
+mod print;
 mod schedule;
 
 pub use build::Sequence;

@@ -167,11 +167,11 @@ fn layer(value: &Value, path: &str, errors: &Errors) -> Option<Layer> {
         "log_softmax" => LayerKind::LogSoftmax,
         "sequential" => LayerKind::Sequential(t.layers("layers", path)),
         "residual" => LayerKind::Residual {
-            body_name: "body".to_owned(),
+            body_name: t.text("body_name", Some("body")),
             body: t.layers("body", &format!("{path}.body")),
-            shortcut_name: "shortcut".to_owned(),
+            shortcut_name: t.text("shortcut_name", Some("shortcut")),
             shortcut: t.layers("shortcut", &format!("{path}.shortcut")),
-            then: Vec::new(),
+            then: t.layers("then", path),
         },
         other => {
             let expected = format!("one of {LAYERS}");

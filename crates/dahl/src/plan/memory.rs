@@ -11,6 +11,10 @@ use std::ops::Range;
 /// Every storage starts at a multiple of this.
 pub const ALIGN: usize = 64;
 
+/// Values below this size keep bytes of their own: a shared byte is an edge
+/// between tasks, and costs more than it saves.
+const SHARED: usize = 4 << 10;
+
 /// How many slots inputs have: one is filled while another is used.
 const INPUT_SLOTS: usize = 2;
 
@@ -102,13 +106,21 @@ impl Memory {
         Bytes((self.persistent_bytes + inputs + self.outputs() + self.work() + scratch) as u64)
     }
 
-    /// The largest storages and persistent values, by name.
-    pub fn largest(&self, expanded: &Programs, count: usize) -> Vec<(String, Bytes)> {
+    /// The largest tensors that are stored, by name.
+    pub fn largest(
+        &self,
+        expanded: &Programs,
+        graphs: &[TaskGraph],
+        count: usize,
+    ) -> Vec<(String, Bytes)> {
         let mut all: Vec<(String, u64)> = expanded
             .programs
             .iter()
-            .flat_map(|p| p.graph.values.iter().map(|v| (v.name.clone(), v.meta)))
-            .chain(expanded.store.values.iter().map(|v| (v.name.clone(), v.meta)))
+            .zip(graphs)
+            .flat_map(|(p, graph)| {
+                let roots = graph.layout.storages.iter().map(|s| p.graph.value(s.root));
+                roots.map(|v| (v.name.clone(), v.meta))
+            })
             .map(|(name, meta)| (format!("{name} {meta}"), meta.bytes() as u64))
             .collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -230,7 +242,10 @@ fn pack(storages: &[Storage], offsets: &mut [usize]) -> usize {
         let size = aligned(storages[s].bytes);
         let mut taken: Vec<Range<usize>> = placed
             .iter()
-            .filter(|&&p| storages[p].coexists(&storages[s]))
+            .filter(|&&p| {
+                let small = storages[p].bytes.min(storages[s].bytes) < SHARED;
+                small || storages[p].coexists(&storages[s])
+            })
             .map(|&p| offsets[p]..offsets[p] + aligned(storages[p].bytes))
             .collect();
         taken.sort_by_key(|r| r.start);

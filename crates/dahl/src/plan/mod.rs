@@ -17,6 +17,7 @@ mod memory;
 mod numerics;
 mod placement;
 mod print;
+mod show;
 mod storage;
 mod tasks;
 
@@ -24,7 +25,7 @@ pub use edges::Edges;
 pub use memory::{ALIGN, Memory, ProgramMemory};
 pub use numerics::{Numerics, ProgramNumerics, default_blocks};
 pub use placement::{Group, Placement, ProgramPlacement};
-pub use print::VERSION;
+pub use print::{VERSION, programs_hash};
 pub use storage::{Home, Layout, Storage, StorageId};
 pub use tasks::{CallSpec, OperandSpec, Task, TaskGraph, Use};
 
@@ -88,8 +89,8 @@ impl Plan {
         if needed.0 <= limit.0 {
             return Ok(());
         }
-        let expanded = self.numerics.expand(programs)?;
-        let largest = self.memory.largest(&expanded, 5);
+        let (expanded, graphs) = self.task_graphs(programs)?;
+        let largest = self.memory.largest(&expanded, &graphs, 5);
         Err(Error::Memory { needed, limit, largest })
     }
 }

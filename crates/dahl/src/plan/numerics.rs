@@ -8,10 +8,14 @@ use std::ops::Range;
 /// The bytes of partial sums that an op may have.
 const PARTIALS: usize = 256 << 10;
 
-/// How many blocks a sum over samples has by default: as many as keep the
-/// partial sums within 256 KiB, at least one, at most one a sample.
+/// How many blocks a sum over samples has by default: one a sample where the
+/// partial sums fit into 256 KiB, else the largest power of two that does.
+///
+/// A power of two, so that the bounds of 2, 4, … pieces of the batch are
+/// bounds of blocks and a piece's blocks can be summed where the piece is.
 pub fn default_blocks(samples: usize, result_bytes: usize) -> usize {
-    (PARTIALS / result_bytes.max(1)).clamp(1, samples.max(1))
+    let fit = PARTIALS / result_bytes.max(1);
+    if fit >= samples { samples.max(1) } else { 1 << fit.max(1).ilog2() }
 }
 
 /// The numerics of one program: one entry a node of the lowered graph.

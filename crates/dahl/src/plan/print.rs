@@ -1,4 +1,480 @@
-//! The plan as text.
+//! The plan as text: TOML, a line a node, a group and a storage
+//! (`docs/plan-format.md`).
+
+use super::{
+    Group, Home, Layout, Memory, Numerics, Placement, Plan, Prediction, ProgramMemory,
+    ProgramNumerics, ProgramPlacement, TaskGraph,
+};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Programs};
+use crate::units::{NodeId, WorkerId};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
 
 /// The version of the plan's text.
 pub const VERSION: u32 = 1;
+
+/// The first 16 digits of the text's SHA-256.
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(8).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+}
+
+/// What a plan is made for: the programs' graphs and what they share.
+pub fn programs_hash(programs: &Programs) -> String {
+    let mut text = String::new();
+    for value in &programs.store.values {
+        let _ = writeln!(text, "{} {} {:?}", value.name, value.meta, value.class);
+    }
+    for program in &programs.programs {
+        let _ = writeln!(
+            text,
+            "program {:?} {}\n{}",
+            program.name, program.output_slots, program.graph
+        );
+    }
+    hash(&text)
+}
+
+impl Plan {
+    /// The hash of what decides the bits: plans for the same programs with
+    /// equal numerics give the same results.
+    pub fn numerics_hash(&self, programs: &Programs) -> String {
+        hash(&numerics_text(&self.numerics, programs))
+    }
+
+    /// The plan as text.
+    pub fn to_text(&self, programs: &Programs) -> Result<String> {
+        let (expanded, graphs) = self.task_graphs(programs)?;
+        let mut body = String::new();
+        let _ = writeln!(body, "programs = \"{}\"", programs_hash(programs));
+        let _ = writeln!(body, "bits = \"{}\"", self.numerics_hash(programs));
+        body += &numerics_text(&self.numerics, programs);
+        body += &placement_text(&self.placement, &expanded);
+        body += &memory_text(&self.memory, &expanded, &graphs);
+        body += "\n[prediction]\n";
+        if let Some(step) = self.prediction.step {
+            let _ = writeln!(body, "step_ns = {}", step.0);
+        }
+        if let Some(joules) = self.prediction.joules {
+            let _ = writeln!(body, "joules = {joules:?}");
+        }
+        let _ = writeln!(body, "bytes = {}", self.memory.peak().0);
+        Ok(format!("dahl_plan = {VERSION}\nhash = \"{}\"\n{body}", hash(&body)))
+    }
+
+    /// Reads a plan and checks it against the programs.
+    ///
+    /// A plan that was edited has another hash: without its `hash` line it is
+    /// taken as it is, as long as it contradicts nothing.
+    pub fn parse(text: &str, programs: &Programs) -> Result<Self> {
+        let wrong = |place: &str, expected: &str, found: &str| Error::plan(place, expected, found);
+        let read: Text =
+            toml::from_str(text).map_err(|e| wrong("text", "a plan", e.to_string().trim_end()))?;
+        if read.dahl_plan != VERSION {
+            let expected = format!("version {VERSION}");
+            return Err(wrong("dahl_plan", &expected, &read.dahl_plan.to_string()));
+        }
+        let made_for = programs_hash(programs);
+        if read.programs != made_for {
+            let expected = format!("a plan for these programs ({made_for})");
+            return Err(wrong("programs", &expected, &format!("one for {}", read.programs)));
+        }
+        let plan = read.plan(programs)?;
+        plan.check(programs)?;
+        if let Some(stored) = read.hash {
+            let again = plan.to_text(programs)?;
+            let expected = again.lines().nth(1).unwrap_or_default();
+            if expected != format!("hash = \"{stored}\"") {
+                let found = format!("hash = \"{stored}\": it was edited; drop the line to use it");
+                return Err(wrong("hash", expected, &found));
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn numerics_text(numerics: &Numerics, programs: &Programs) -> String {
+    let mut text = format!("\n[numerics]\nisa = {}\n", quoted(&numerics.isa));
+    for (part, program) in numerics.programs.iter().zip(&programs.programs) {
+        let _ = writeln!(text, "\n[numerics.{}]\nnodes = [", quoted(&program.name));
+        for (i, node) in program.graph.nodes.iter().enumerate() {
+            let variant = node.op.variants()[part.variants[i]];
+            let _ = writeln!(
+                text,
+                "  {{ node = {i}, op = {}, path = {}, variant = {}, blocks = {} }},",
+                quoted(node.op.name()),
+                quoted(&node.path),
+                quoted(variant),
+                part.blocks[i]
+            );
+        }
+        text += "]\n";
+    }
+    text
+}
+
+fn placement_text(placement: &Placement, expanded: &Programs) -> String {
+    let mut text = format!("\n[placement]\nworkers = {}\n", placement.workers);
+    for (part, program) in placement.programs.iter().zip(&expanded.programs) {
+        let _ = writeln!(text, "\n[placement.{}]\ngroups = [", quoted(&program.name));
+        for group in &part.groups {
+            let calls: Vec<String> = group
+                .nodes
+                .iter()
+                .zip(&group.cuts)
+                .map(|(id, cuts)| quoted(&call_text(&program.graph, *id, cuts)))
+                .collect();
+            let workers: Vec<String> = group.workers.iter().map(|w| w.0.to_string()).collect();
+            let _ = writeln!(
+                text,
+                "  {{ workers = [{}], calls = [{}] }},",
+                workers.join(", "),
+                calls.join(", ")
+            );
+        }
+        text += "]\n";
+    }
+    text
+}
+
+/// `12 conv2d 0/2 1/3`: node 12, a conv2d, in 2 pieces along axis 0 and 3
+/// along axis 1.
+fn call_text(graph: &Graph, id: NodeId, cuts: &[(usize, usize)]) -> String {
+    let mut text = format!("{} {}", id.0, graph.node(id).op.name());
+    for (axis, count) in cuts {
+        let _ = write!(text, " {axis}/{count}");
+    }
+    text
+}
+
+fn memory_text(memory: &Memory, expanded: &Programs, graphs: &[TaskGraph]) -> String {
+    let mut text = format!("\n[memory]\ninput_slots = {}\npersistent = [\n", memory.input_slots);
+    for (value, offset) in expanded.store.values.iter().zip(&memory.persistent) {
+        let (name, bytes) = (quoted(&value.name), value.meta.bytes());
+        let _ = writeln!(text, "  {{ name = {name}, offset = {offset}, bytes = {bytes} }},");
+    }
+    let _ = writeln!(text, "]\npersistent_bytes = {}", memory.persistent_bytes);
+    for ((part, program), graph) in memory.programs.iter().zip(&expanded.programs).zip(graphs) {
+        let _ = writeln!(
+            text,
+            "\n[memory.{}]\ninputs = {}\noutputs = {}\noutput_slots = {}\nwork = {}\nscratch = {}\nstorages = [",
+            quoted(&program.name),
+            part.inputs,
+            part.outputs,
+            part.output_slots,
+            part.work,
+            part.scratch
+        );
+        let layout: &Layout = &graph.layout;
+        for (storage, offset) in layout.storages.iter().zip(&part.offsets) {
+            let home = match storage.home {
+                Home::Input => "input",
+                Home::Output => "output",
+                Home::Persistent(_) => "persistent",
+                Home::Work => "work",
+            };
+            let _ = writeln!(
+                text,
+                "  {{ value = {}, name = {}, box = {}, home = \"{home}\", offset = {offset}, bytes = {} }},",
+                storage.root.0,
+                quoted(&program.graph.value(storage.root).name),
+                quoted(&storage.region.to_string()),
+                storage.bytes
+            );
+        }
+        text += "]\n";
+    }
+    text
+}
+
+/// The text's structure; names that are there for people are checked by the
+/// hash of the programs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    dahl_plan: u32,
+    hash: Option<String>,
+    programs: String,
+    #[serde(rename = "bits")]
+    _bits: String,
+    numerics: Section<NumericsHead, NodesText>,
+    placement: Section<PlacementHead, GroupsText>,
+    memory: Section<MemoryHead, StoragesText>,
+    prediction: PredictionText,
+}
+
+#[derive(Deserialize)]
+struct Section<H, P> {
+    #[serde(flatten)]
+    head: H,
+    #[serde(flatten)]
+    programs: std::collections::BTreeMap<String, P>,
+}
+
+#[derive(Deserialize)]
+struct NumericsHead {
+    isa: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodesText {
+    nodes: Vec<NodeText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeText {
+    node: usize,
+    op: String,
+    #[serde(rename = "path")]
+    _path: String,
+    variant: String,
+    blocks: usize,
+}
+
+#[derive(Deserialize)]
+struct PlacementHead {
+    workers: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupsText {
+    groups: Vec<GroupText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupText {
+    workers: Vec<u32>,
+    calls: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct MemoryHead {
+    input_slots: usize,
+    persistent: Vec<PersistentText>,
+    persistent_bytes: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PersistentText {
+    #[serde(rename = "name")]
+    _name: String,
+    offset: usize,
+    #[serde(rename = "bytes")]
+    _bytes: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoragesText {
+    inputs: usize,
+    outputs: usize,
+    output_slots: usize,
+    work: usize,
+    scratch: usize,
+    storages: Vec<StorageText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StorageText {
+    #[serde(rename = "value")]
+    _value: u32,
+    #[serde(rename = "name")]
+    _name: String,
+    #[serde(rename = "box")]
+    _box: String,
+    #[serde(rename = "home")]
+    _home: String,
+    offset: usize,
+    #[serde(rename = "bytes")]
+    _bytes: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PredictionText {
+    step_ns: Option<u64>,
+    joules: Option<f64>,
+    #[serde(rename = "bytes")]
+    _bytes: u64,
+}
+
+impl Text {
+    fn plan(&self, programs: &Programs) -> Result<Plan> {
+        let numerics = programs.programs.iter().map(|program| {
+            let part = section(&self.numerics.programs, "numerics", &program.name)?;
+            let nodes = &program.graph.nodes;
+            let place = format!("numerics of {:?}", program.name);
+            if part.nodes.len() != nodes.len() {
+                let expected = format!("{} nodes", nodes.len());
+                return Err(Error::plan(place, expected, part.nodes.len()));
+            }
+            let mut result = ProgramNumerics::default();
+            for (i, (line, node)) in part.nodes.iter().zip(nodes).enumerate() {
+                if line.node != i || line.op != node.op.name() {
+                    let expected = format!("node {i}, {}", node.op.name());
+                    return Err(Error::plan(place, expected, format!("{} {}", line.node, line.op)));
+                }
+                let variant = node.op.variants().iter().position(|v| *v == line.variant);
+                let Some(variant) = variant else {
+                    let expected = format!("one of {:?} for node {i}", node.op.variants());
+                    return Err(Error::plan(place, expected, &line.variant));
+                };
+                result.variants.push(variant);
+                result.blocks.push(line.blocks);
+            }
+            Ok(result)
+        });
+        let numerics = Numerics {
+            isa: self.numerics.head.isa.clone(),
+            programs: numerics.collect::<Result<_>>()?,
+        };
+        let placed = programs.programs.iter().map(|program| {
+            let part = section(&self.placement.programs, "placement", &program.name)?;
+            let groups = part.groups.iter().enumerate().map(|(g, group)| {
+                let place = format!("placement of {:?}, group {g}", program.name);
+                let mut result = Group {
+                    nodes: Vec::new(),
+                    cuts: Vec::new(),
+                    workers: group.workers.iter().map(|&w| WorkerId(w)).collect(),
+                };
+                for call in &group.calls {
+                    let Some((node, cuts)) = parse_call(call) else {
+                        return Err(Error::plan(place, "a node, its op and axis/count", call));
+                    };
+                    result.nodes.push(node);
+                    result.cuts.push(cuts);
+                }
+                Ok(result)
+            });
+            Ok(ProgramPlacement { groups: groups.collect::<Result<_>>()? })
+        });
+        let placement = Placement {
+            workers: self.placement.head.workers,
+            programs: placed.collect::<Result<_>>()?,
+        };
+        let memories = programs.programs.iter().map(|program| {
+            let part = section(&self.memory.programs, "memory", &program.name)?;
+            Ok(ProgramMemory {
+                offsets: part.storages.iter().map(|s| s.offset).collect(),
+                inputs: part.inputs,
+                outputs: part.outputs,
+                output_slots: part.output_slots,
+                work: part.work,
+                scratch: part.scratch,
+            })
+        });
+        let head = &self.memory.head;
+        let memory = Memory {
+            input_slots: head.input_slots,
+            persistent: head.persistent.iter().map(|p| p.offset).collect(),
+            persistent_bytes: head.persistent_bytes,
+            programs: memories.collect::<Result<_>>()?,
+            workers: self.placement.head.workers,
+        };
+        let prediction = Prediction {
+            step: self.prediction.step_ns.map(crate::units::Nanos),
+            joules: self.prediction.joules,
+        };
+        Ok(Plan { numerics, placement, memory, prediction })
+    }
+}
+
+fn section<'a, P>(
+    parts: &'a std::collections::BTreeMap<String, P>,
+    section: &str,
+    program: &str,
+) -> Result<&'a P> {
+    parts
+        .get(program)
+        .ok_or_else(|| Error::plan(section, format!("a part for {program:?}"), "none"))
+}
+
+fn parse_call(text: &str) -> Option<(NodeId, Vec<(usize, usize)>)> {
+    let mut words = text.split_whitespace();
+    let node = NodeId(words.next()?.parse().ok()?);
+    words.next()?;
+    let cut = |word: &str| {
+        let (axis, count) = word.split_once('/')?;
+        Some((axis.parse().ok()?, count.parse().ok()?))
+    };
+    Some((node, words.map(cut).collect::<Option<_>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Builder, Program, Store};
+    use crate::ops::Meta;
+    use dahl_kernels::DType;
+
+    fn programs() -> Programs {
+        let mut store = Store::default();
+        let mut b = Builder::new(&mut store);
+        let x = b.input("x", Meta::new([4, 2], DType::F64));
+        let y = b.ops().relu(x);
+        let sum = b.ops().sum_channels(y);
+        b.fetch("sum", sum);
+        let graph = b.finish().unwrap();
+        Programs { store, programs: vec![Program { name: "p".into(), graph, output_slots: 2 }] }
+    }
+
+    fn plan(programs: &Programs) -> Plan {
+        let group = |nodes: &[u32], cuts: &[(usize, usize)], workers: &[u32]| Group {
+            nodes: nodes.iter().map(|&n| NodeId(n)).collect(),
+            cuts: vec![cuts.to_vec(); nodes.len()],
+            workers: workers.iter().map(|&w| WorkerId(w)).collect(),
+        };
+        let groups = vec![group(&[0, 1], &[(0, 2)], &[0, 1]), group(&[2], &[], &[0])];
+        let placement = Placement { workers: 2, programs: vec![ProgramPlacement { groups }] };
+        Plan::new(programs, Numerics::default_for(programs), placement).unwrap()
+    }
+
+    #[test]
+    fn text_is_read_back() {
+        let programs = programs();
+        let plan = plan(&programs);
+        let text = plan.to_text(&programs).unwrap();
+        assert_eq!(Plan::parse(&text, &programs).unwrap(), plan);
+        assert!(text.contains("calls = [\"0 relu 0/2\", \"1 sum_channels 0/2\"]"), "{text}");
+    }
+
+    #[test]
+    fn an_edited_plan_is_refused_until_its_hash_is_dropped() {
+        let programs = programs();
+        let text = plan(&programs).to_text(&programs).unwrap();
+        let edited = text.replace("workers = [0, 1]", "workers = [1, 0]");
+        let error = Plan::parse(&edited, &programs).unwrap_err().to_string();
+        assert!(error.contains("it was edited; drop the line to use it"), "{error}");
+        let without: String =
+            edited.lines().filter(|l| !l.starts_with("hash")).map(|l| format!("{l}\n")).collect();
+        assert!(Plan::parse(&without, &programs).is_ok());
+    }
+
+    #[test]
+    fn what_contradicts_the_programs_is_refused() {
+        let programs = programs();
+        let text = plan(&programs).to_text(&programs).unwrap();
+        for (from, to, expected) in [
+            ("dahl_plan = 1", "dahl_plan = 9", "dahl_plan: expected version 1, found 9"),
+            ("0 relu 0/2", "0 relu 7/2", "expected relu cut along one of the axes [0, 1]"),
+            ("workers = [0, 1]", "workers = [0, 5]", "expected one of 2 workers, found w5"),
+            ("variant = \"plain\"", "variant = \"magic\"", "expected one of [\"plain\"]"),
+            ("programs = \"", "programs = \"x", "expected a plan for these programs"),
+        ] {
+            let error = Plan::parse(&text.replace(from, to), &programs).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

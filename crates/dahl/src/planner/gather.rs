@@ -44,7 +44,8 @@ pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
         // fit into it comes after it.
         let depends: Vec<bool> = open.iter().map(|group| depends_on(&cut, group)).collect();
         let last = depends.iter().rposition(|&d| d);
-        let fits = (last.unwrap_or(0)..open.len()).find(|&g| gathers(&cut, &open[g], depends[g]));
+        let fits = (last.unwrap_or(0)..open.len())
+            .find(|&g| gathers(&cut, &open[g], depends[g], grain.workers));
         match fits {
             Some(g) => open[g].push(cut),
             None => open.push(vec![cut]),
@@ -144,15 +145,16 @@ fn depends_on(cut: &Cut, group: &[Cut]) -> bool {
 }
 
 /// Whether a node can join a group: the same number of pieces, each of which
-/// depends on nothing but its own piece of the group.
-fn gathers(cut: &Cut, group: &[Cut], depends: bool) -> bool {
+/// depends on nothing but its own piece of the group. Single pieces of little
+/// work join whatever there is, and anything does on one worker.
+fn gathers(cut: &Cut, group: &[Cut], depends: bool, workers: usize) -> bool {
     let pieces = cut.touches.len();
     if pieces != group[0].touches.len() {
         return false;
     }
     if pieces == 1 {
         let so_far: usize = group.iter().map(|c| c.bytes).sum();
-        return so_far + cut.bytes <= SINGLE_BYTES;
+        return workers == 1 || so_far + cut.bytes <= SINGLE_BYTES;
     }
     depends
         && group.iter().all(|other| {

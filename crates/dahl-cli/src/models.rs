@@ -1,0 +1,141 @@
+//! `dahl models`: what models there are, and what one looks like.
+
+use crate::output::{Colour, fail, print};
+use clap::Args as ClapArgs;
+use dahl::DType;
+use dahl::graph::Class;
+use dahl::model::{Lowered, Model, NAMES, Optimizer, TrainSpec};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// List the models that come with dahl, or show one layer by layer
+///
+/// A model is one of the names below or a TOML file. With `--toml` its text is
+/// printed, to be changed and used as a file.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl models
+  dahl models resnet18
+  dahl models lenet --toml > my-lenet.toml
+
+Exit codes: 0 ok, 2 usage, 4 bad model.")]
+pub(crate) struct Args {
+    /// A model's name or TOML file
+    model: Option<String>,
+    /// Print the model as a TOML file
+    #[arg(long)]
+    toml: bool,
+    /// Print one JSON object a model
+    #[arg(long)]
+    json: bool,
+}
+
+/// A model by its name or from a TOML file.
+pub(crate) fn find(name: &str) -> dahl::Result<Model> {
+    let path = Path::new(name);
+    if path.extension().is_some_and(|e| e == "toml") {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| dahl::Error::Io { path: path.to_owned(), source })?;
+        return Model::parse(&text);
+    }
+    Model::named(name)
+}
+
+fn lower(model: &Model) -> dahl::Result<Lowered> {
+    // The graph of one sample: two, since batch norm needs more than one value.
+    model.lower(&TrainSpec::new(2, DType::F32, Optimizer::sgd(0.0)))
+}
+
+fn parameters(lowered: &Lowered) -> usize {
+    let all = lowered.programs.store.of_class(Class::Parameter);
+    all.map(|(_, p)| p.meta.shape.elements()).sum()
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let names: Vec<&str> = match &args.model {
+        Some(name) => vec![name],
+        None => NAMES.to_vec(),
+    };
+    let mut text = String::new();
+    let colour = Colour::of_stdout();
+    if args.model.is_none() && !args.json && !args.toml {
+        let head = format!("{:12} {:14} {:>12}\n", "model", "input", "parameters");
+        text += &colour.paint("1", &head);
+    }
+    for name in names {
+        let model = match find(name) {
+            Ok(model) => model,
+            Err(error) => return fail(&error, crate::output::code(&error)),
+        };
+        if args.toml {
+            match model.to_toml() {
+                Ok(toml) => text += &toml,
+                Err(error) => return fail(&error, crate::output::code(&error)),
+            }
+            continue;
+        }
+        let lowered = match lower(&model) {
+            Ok(lowered) => lowered,
+            Err(error) => return fail(&error, crate::output::code(&error)),
+        };
+        let count = parameters(&lowered);
+        if args.json {
+            let value = serde_json::json!({
+                "model": model.name, "input": model.input, "parameters": count,
+            });
+            let _ = writeln!(text, "{value}");
+        } else {
+            let input = format!("{:?}", model.input);
+            let _ = writeln!(text, "{:12} {input:14} {:>12}", model.name, grouped(count));
+        }
+        if args.model.is_some() && !args.json {
+            text += &layers(&lowered, colour);
+        }
+    }
+    match print(&text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(error, crate::output::DIFFERENT),
+    }
+}
+
+/// A line a node of the evaluation, and the parameters below it.
+fn layers(lowered: &Lowered, colour: Colour) -> String {
+    let mut text = String::new();
+    let graph = &lowered.programs.programs[0].graph;
+    let _ = writeln!(
+        text,
+        "\n{}",
+        colour.paint(
+            "1",
+            &format!("{:28} {:24} {:>14} {:>12}", "layer", "op", "output", "parameters")
+        )
+    );
+    let forward = graph.nodes.iter().filter(|n| n.phase == dahl::graph::Phase::Forward);
+    for node in forward.filter(|n| !n.path.starts_with("loss")) {
+        let shape = graph.value(node.outputs[0]).meta.shape;
+        let sample = format!("{:?}", &shape.axes()[1.min(shape.rank())..]);
+        let own: usize = node
+            .inputs
+            .iter()
+            .filter(|v| matches!(graph.value(**v).kind, dahl::graph::Kind::Persistent(_)))
+            .map(|v| graph.value(*v).meta.shape.elements())
+            .sum();
+        let own = if own == 0 { String::new() } else { grouped(own) };
+        let _ = writeln!(text, "{:28} {:24} {sample:>14} {own:>12}", node.path, node.op.name());
+    }
+    text
+}
+
+/// 11173962 as 11,173,962.
+pub(crate) fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

@@ -1,0 +1,149 @@
+//! `dahl plan`: what a training run will do, before it does it.
+
+use crate::grain::{GrainArgs, at_least_one};
+use crate::models;
+use crate::output::{Colour, code, fail, print};
+use clap::{Args as ClapArgs, ValueEnum};
+use dahl::DType;
+use dahl::model::{Optimizer, TrainSpec};
+use dahl::units::{Bytes, Flops};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+/// Show the plan of a training run: its pieces, tasks and memory
+///
+/// Lowers the model to programs, plans them and checks the plan; nothing is
+/// run. The summary says how many tasks a step has and what memory it needs;
+/// `--show` prints the whole plan, the graph, the task graph or the memory.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl plan lenet --batch 64 --workers 2
+  dahl plan seed-cnn --batch 10 --show tasks
+  dahl plan seed-cnn --batch 10 --show graph --dot | dot -Tsvg > graph.svg
+  dahl plan resnet18 --batch 128 --memory-limit 2GiB
+
+Exit codes: 0 ok, 2 usage, 3 no feasible plan, 4 bad model.")]
+pub(crate) struct Args {
+    /// A model's name or TOML file
+    model: String,
+    /// Samples a step
+    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
+    batch: usize,
+    /// Element type of parameters and activations: f32 or f64
+    #[arg(long, default_value = "f32")]
+    dtype: DType,
+    #[command(flatten)]
+    grain: GrainArgs,
+    /// Refuse a plan that needs more memory, such as 500MiB or 2GiB
+    #[arg(long, value_parser = bytes)]
+    memory_limit: Option<Bytes>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Show::Summary)]
+    show: Show,
+    /// Print graph or tasks in Graphviz' language
+    #[arg(long)]
+    dot: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Show {
+    /// Tasks, memory and work of a step
+    Summary,
+    /// The plan's text (docs/plan-format.md)
+    Plan,
+    /// The program's graph
+    Graph,
+    /// The tasks and what they wait for
+    Tasks,
+    /// What needs how much memory
+    Memory,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match text(args) {
+        Ok(text) => match print(&text) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(error, crate::output::DIFFERENT),
+        },
+        Err(error) => fail(&error, code(&error)),
+    }
+}
+
+fn text(args: &Args) -> dahl::Result<String> {
+    let model = models::find(&args.model)?;
+    let spec = TrainSpec {
+        fusion: args.grain.fusion(),
+        ..TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.1))
+    };
+    let lowered = model.lower(&spec)?;
+    let plan = args.grain.grain().plan(&lowered.programs)?;
+    if let Some(limit) = args.memory_limit {
+        plan.check_memory(&lowered.programs, limit)?;
+    }
+    let (expanded, graphs) = plan.task_graphs(&lowered.programs)?;
+    let train = &expanded.programs[0].graph;
+    Ok(match (args.show, args.dot) {
+        (Show::Graph, true) => train.to_dot(),
+        (Show::Graph, false) => train.to_string(),
+        (Show::Tasks, true) => graphs[0].to_dot(train),
+        (Show::Tasks, false) => graphs[0].to_text(train),
+        (Show::Plan, _) => plan.to_text(&lowered.programs)?,
+        (Show::Memory, _) => plan.memory.to_text(&expanded, &graphs),
+        (Show::Summary, _) => {
+            let colour = Colour::of_stdout();
+            let flops: Flops = train
+                .nodes
+                .iter()
+                .map(|node| {
+                    let (inputs, outputs) = train.metas(node);
+                    let metas = dahl::ops::Metas { inputs: &inputs, outputs: &outputs };
+                    node.op.flops(metas, &train.whole(node))
+                })
+                .sum();
+            let mut text = String::new();
+            let mut line = |key: &str, value: String| {
+                let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:18}")));
+            };
+            line(
+                "model",
+                format!(
+                    "{} on {:?}, batch {}, {}",
+                    model.name, model.input, args.batch, args.dtype
+                ),
+            );
+            line("nodes", train.nodes.len().to_string());
+            let edges: usize = graphs[0].edges.preds.iter().map(Vec::len).sum();
+            let workers = plan.placement.workers;
+            line(
+                "tasks a step",
+                format!("{} with {edges} edges on {workers} workers", graphs[0].tasks.len()),
+            );
+            line("work a step", flops.to_string());
+            line("memory", format!("{} in all", plan.memory.peak()));
+            let reused = plan.work_without_reuse(&graphs);
+            line(
+                "  of it reused",
+                format!("{} for values of {reused}", Bytes(plan.memory.work() as u64)),
+            );
+            line("time, energy", "not measured yet: no prediction".to_owned());
+            line("bits", plan.numerics_hash(&lowered.programs));
+            text
+        }
+    })
+}
+
+/// `500MiB`, `2GiB`, `1000000`.
+fn bytes(text: &str) -> Result<Bytes, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit.trim() {
+        "" | "B" => 1.0,
+        "KiB" | "K" => 1024.0,
+        "MiB" | "M" => 1024.0 * 1024.0,
+        "GiB" | "G" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(format!("unknown unit {unit:?}: expected B, KiB, MiB or GiB")),
+    };
+    let number: f64 = number.parse().map_err(|_| "expected a number, as in 2GiB".to_owned())?;
+    Ok(Bytes((number * scale) as u64))
+}
