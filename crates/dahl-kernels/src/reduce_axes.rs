@@ -92,8 +92,10 @@ impl Axes {
     fn at(&self, out: &[usize; MAX_AXES], mut i: usize) -> [usize; MAX_AXES] {
         let mut at = [0; MAX_AXES];
         for a in (0..self.rank).rev().filter(|&a| self.reduced[a]) {
-            at[a] = i % self.lengths[a];
-            i /= self.lengths[a];
+            // An axis without elements: the coordinate is never looked at.
+            let length = self.lengths[a].max(1);
+            at[a] = i % length;
+            i /= length;
         }
         for (k, a) in (0..self.rank).filter(|&a| !self.reduced[a]).enumerate() {
             at[a] = out[k];
