@@ -68,7 +68,16 @@ impl std::str::FromStr for DType {
 
 /// A type that tensors can hold.
 pub trait Element:
-    sealed::Sealed + Copy + Send + Sync + Default + PartialOrd + fmt::Debug + fmt::Display + 'static
+    sealed::Sealed
+    + bytemuck::Pod
+    + Copy
+    + Send
+    + Sync
+    + Default
+    + PartialOrd
+    + fmt::Debug
+    + fmt::Display
+    + 'static
 {
     /// The type as a value.
     const DTYPE: DType;

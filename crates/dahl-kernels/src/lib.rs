@@ -23,6 +23,7 @@ mod view;
 
 pub mod batch_norm2d;
 pub mod conv2d;
+pub mod copy;
 pub mod cross_entropy;
 pub mod elementwise;
 pub mod linear;

@@ -72,6 +72,12 @@ pub fn uniform(seed: u64, stream: u32, step: u64, index: u64) -> f64 {
     let bits = (u64::from(r[0]) << 21) ^ (u64::from(r[1]) >> 11);
     (bits & ((1 << 53) - 1)) as f64 / (1u64 << 53) as f64
 }
+
+/// The cosine, in pure Rust: the same bits on every platform.
+pub fn cos(x: f64) -> f64 {
+    libm::cos(x)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,11 +11,27 @@
 pub mod error;
 pub mod units;
 
+pub mod compare;
+pub mod file;
 pub mod tensor;
 
 pub mod ops;
 
 pub mod graph;
+pub mod trace;
+
+pub mod model;
+pub mod plan;
+pub mod sched;
+
+pub mod exec;
+
+pub mod native;
+
+pub mod planner;
+
+pub mod train;
+pub mod verify;
 
 pub use dahl_kernels::{DType, Element, Float, Region, Shape, StepScalars};
 pub use error::{Error, Result};

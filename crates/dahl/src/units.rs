@@ -68,7 +68,7 @@ id!(
 macro_rules! quantity {
     ($(#[$doc:meta])* $name:ident($t:ty)) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub $t);
 
         impl std::ops::Add for $name {

@@ -66,6 +66,9 @@ pub struct Program {
     pub name: String,
     /// What it does.
     pub graph: Graph,
+    /// How many steps' outputs are kept: 2 where one step's are read while the
+    /// next one runs.
+    pub output_slots: usize,
 }
 
 /// The programs of a session and the values they share.

@@ -1,0 +1,59 @@
+//! Where results and errors go, and what the process says when it ends.
+
+use dahl::Error;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+/// The answer is no: the tensors differ.
+pub(crate) const DIFFERENT: u8 = 1;
+/// The command line makes no sense.
+pub(crate) const USAGE: u8 = 2;
+/// A file cannot be read or is not what it should be.
+pub(crate) const BAD_FILE: u8 = 4;
+
+/// Whether text on a terminal is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    Never,
+    Ansi,
+}
+
+impl Colour {
+    /// For standard output: colour on terminals that have it, unless `NO_COLOR`
+    /// (no-color.org) is set.
+    pub(crate) fn of_stdout() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        if refused || dumb || !io::stdout().is_terminal() { Colour::Never } else { Colour::Ansi }
+    }
+
+    /// The text in an ANSI style such as `1` (bold) or `31` (red).
+    pub(crate) fn paint(self, style: &str, text: &str) -> String {
+        match self {
+            Colour::Never => text.to_owned(),
+            Colour::Ansi => format!("\x1b[{style}m{text}\x1b[0m"),
+        }
+    }
+}
+
+/// Prints a result. A reader that has seen enough (`| head`) is no error.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Prints an error and gives the code to end with.
+pub(crate) fn fail(error: impl fmt::Display, code: u8) -> ExitCode {
+    // Where standard error is closed the code still tells.
+    let _ = writeln!(io::stderr(), "error: {error}");
+    ExitCode::from(code)
+}
+
+/// Prints an error of a file and gives the code to end with.
+pub(crate) fn fail_file(error: &Error) -> ExitCode {
+    fail(error, BAD_FILE)
+}

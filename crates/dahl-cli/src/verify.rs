@@ -1,0 +1,172 @@
+//! `dahl verify`: golden cases against PyTorch's results.
+
+use crate::output::{BAD_FILE, Colour, DIFFERENT, fail, print};
+use clap::{Args as ClapArgs, ValueEnum};
+use dahl::model::Fusion;
+use dahl::native::{Checks, Native, Scheduling};
+use dahl::planner::{Gather, Grain};
+use dahl::verify::{self, Report, Settings};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Run golden cases and compare them with what PyTorch got
+///
+/// A case is a safetensors file that holds inputs and PyTorch's results: one
+/// op with its gradients, or a whole training run. Each is run through graph,
+/// plan and engine, and prints a line: the largest error in units of the last
+/// place and relative to the tensor's largest magnitude, the tolerance, and
+/// whether it passed. A case that cannot be run fails.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl verify crates/dahl/tests/golden
+  dahl verify golden --workers 2 --pieces 3 --scheduling stealing
+  dahl verify golden/conv2d_0_f64.safetensors --json
+
+Exit codes: 0 all pass, 1 one fails, 2 usage, 4 nothing to run.")]
+pub(crate) struct Args {
+    /// A directory of cases, or one case
+    path: PathBuf,
+    /// Worker threads
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
+    /// Pieces that the batch is cut into [default: one a worker]
+    #[arg(long)]
+    pieces: Option<usize>,
+    /// Pieces that channels and features are cut into
+    #[arg(long, default_value_t = 1)]
+    channels: usize,
+    /// Make every piece of every op a task of its own
+    #[arg(long)]
+    no_gather: bool,
+    /// Leave ops as they are
+    #[arg(long)]
+    no_fusion: bool,
+    /// How tasks find their workers
+    #[arg(long, value_enum, default_value_t = Schedule::Static)]
+    scheduling: Schedule,
+    /// Check every access and overwrite freed memory while running
+    #[arg(long)]
+    checked: bool,
+    /// Print one JSON object a case
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Schedule {
+    /// As the plan says
+    Static,
+    /// The first ready task for the first free worker
+    FirstCome,
+    /// A queue a worker, with stealing
+    Stealing,
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    if args.workers == 0 || args.pieces == Some(0) || args.channels == 0 {
+        let error = "--workers, --pieces and --channels: expected at least 1, found 0";
+        return fail(error, crate::output::USAGE);
+    }
+    let cases = match verify::cases(&args.path) {
+        Ok(cases) => cases,
+        Err(error) => return fail(error, BAD_FILE),
+    };
+    let engine = Native {
+        scheduling: match args.scheduling {
+            Schedule::Static => Scheduling::Static,
+            Schedule::FirstCome => Scheduling::FirstCome,
+            Schedule::Stealing => Scheduling::WorkStealing,
+        },
+        checks: if args.checked { Checks::On } else { Checks::Off },
+        ..Native::default()
+    };
+    let settings = Settings {
+        grain: Grain {
+            workers: args.workers,
+            pieces: args.pieces.unwrap_or(args.workers),
+            channels: args.channels,
+            gather: if args.no_gather { Gather::Off } else { Gather::On },
+        },
+        fusion: if args.no_fusion { Fusion::Off } else { Fusion::On },
+        engine: &engine,
+    };
+    let colour = Colour::of_stdout();
+    let names: Vec<String> = cases.iter().map(|path| name(path)).collect();
+    let width = names.iter().map(String::len).max().unwrap_or(0);
+    if !args.json {
+        let head = format!(
+            "{:width$}  {:24} {:>8} {:>9} {:>9}\n",
+            "case", "worst tensor", "ULP", "relative", "allowed"
+        );
+        if print(&colour.paint("1", &head)).is_err() {
+            return ExitCode::from(DIFFERENT);
+        }
+    }
+    let (mut passed, mut failed) = (0, 0);
+    for (path, name) in cases.iter().zip(&names) {
+        let result = verify::run(path, &settings);
+        let ok = result.as_ref().is_ok_and(Report::passes);
+        if ok {
+            passed += 1;
+        } else {
+            failed += 1;
+        }
+        let line = if args.json {
+            json_line(name, &result)
+        } else {
+            text_line(name, width, &result, colour)
+        };
+        if print(&line).is_err() {
+            return ExitCode::from(DIFFERENT);
+        }
+    }
+    if !args.json {
+        let _ = print(&format!("{passed} passed, {failed} failed\n"));
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
+}
+
+fn name(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned())
+}
+
+fn text_line(name: &str, width: usize, result: &dahl::Result<Report>, colour: Colour) -> String {
+    let verdict =
+        |ok: bool| if ok { colour.paint("32", "pass") } else { colour.paint("31", "FAIL") };
+    match result {
+        Err(error) => format!("{name:width$}  {} {error}\n", verdict(false)),
+        Ok(report) => {
+            let Some(worst) = report.worst() else {
+                return format!("{name:width$}  {} nothing to compare\n", verdict(false));
+            };
+            let c = &worst.comparison;
+            let ulps = if c.ulps > 99_999_999 { "many".to_owned() } else { c.ulps.to_string() };
+            format!(
+                "{name:width$}  {:24} {ulps:>8} {:>9.1e} {:>9} {}\n",
+                worst.name,
+                c.relative(),
+                worst.tolerance.to_string(),
+                verdict(report.passes())
+            )
+        }
+    }
+}
+
+fn json_line(name: &str, result: &dahl::Result<Report>) -> String {
+    let value = match result {
+        Err(error) => json!({ "case": name, "pass": false, "error": error.to_string() }),
+        Ok(report) => json!({
+            "case": name,
+            "pass": report.passes(),
+            "tensors": report.compared.iter().map(|c| json!({
+                "name": c.name,
+                "ulp": c.comparison.ulps,
+                "relative": c.comparison.relative(),
+                "tolerance": c.tolerance.to_string(),
+                "pass": c.passes(),
+            })).collect::<Vec<_>>(),
+        }),
+    };
+    format!("{value}\n")
+}

@@ -1,0 +1,201 @@
+//! The contracts between plans and engines.
+//!
+//! An [`Engine`] prepares a [`Session`] from programs and a plan; a session
+//! steps through programs over shared values. Nothing here is implemented.
+
+use crate::error::{Error, Result};
+use crate::graph::Programs;
+use crate::ops::Meta;
+use crate::plan::Plan;
+use crate::trace::{CodeletCount, Trace};
+use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
+use dahl_kernels::{Element, StepScalars};
+use std::sync::Arc;
+
+/// Something that can run plans.
+pub trait Engine {
+    /// Its name, for traces and reports.
+    fn name(&self) -> &'static str;
+
+    /// Allocates the plan's memory and precomputes everything that steps need.
+    fn prepare(&self, programs: &Programs, plan: &Plan) -> Result<Box<dyn Session>>;
+}
+
+/// A step that was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StepId(pub u64);
+
+/// Prepared programs over shared values.
+///
+/// All access to values goes through `&mut self`, so that no sequence of calls
+/// can wait for itself; slots and snapshots are owned tokens that may be filled
+/// and read on other threads.
+pub trait Session {
+    /// A free slot for a program's inputs; waits until there is one.
+    fn slot(&mut self, program: ProgramId) -> Result<Slot>;
+
+    /// Submits a step. It may return before the step has ended; steps follow
+    /// each other as if each ended before the next.
+    fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId>;
+
+    /// Waits until a step has ended.
+    fn wait(&mut self, step: StepId) -> Result<()>;
+
+    /// Waits for a step and reads one of its outputs. Outputs are kept until
+    /// as many further steps of the program were submitted as it has slots.
+    fn output(
+        &mut self,
+        step: StepId,
+        name: &str,
+        read: &mut dyn FnMut(TensorRef<'_>),
+    ) -> Result<()>;
+
+    /// Waits for all steps and reads a persistent value.
+    fn read(&mut self, value: PersistentId, read: &mut dyn FnMut(TensorRef<'_>)) -> Result<()>;
+
+    /// Waits for all steps and writes a persistent value.
+    fn write(&mut self, value: PersistentId, write: &mut dyn FnMut(TensorMut<'_>)) -> Result<()>;
+
+    /// Runs a program without inputs and hands out its outputs, to be read on
+    /// any thread while further steps run. One at a time a program.
+    fn snapshot(&mut self, program: ProgramId) -> Result<Snapshot>;
+
+    /// How often each codelet ran and for how long, since the session began.
+    fn counters(&self) -> Vec<CodeletCount>;
+
+    /// What was recorded since the last call; empty unless recording was asked
+    /// for.
+    fn take_trace(&mut self) -> Trace;
+
+    /// The memory that the session allocated for the plan.
+    fn allocated(&self) -> Bytes;
+}
+
+/// The time, from a source that can be replaced.
+pub trait Clock: Send + Sync {
+    /// Nanoseconds since some fixed moment.
+    fn now(&self) -> Nanos;
+}
+
+/// A tensor to read.
+#[derive(Clone, Copy)]
+pub struct TensorRef<'a> {
+    /// Shape and element type.
+    pub meta: Meta,
+    /// Its elements in row-major order.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> TensorRef<'a> {
+    /// The elements.
+    ///
+    /// # Panics
+    /// If they are of another type.
+    #[track_caller]
+    pub fn as_slice<T: Element>(&self) -> &'a [T] {
+        assert_eq!(self.meta.dtype, T::DTYPE, "a tensor of another element type");
+        bytemuck::cast_slice(self.bytes)
+    }
+
+    /// The elements as `f64`.
+    pub fn to_f64(&self) -> Vec<f64> {
+        use dahl_kernels::DType;
+        match self.meta.dtype {
+            DType::F32 => self.as_slice::<f32>().iter().map(|&x| f64::from(x)).collect(),
+            DType::F64 => self.as_slice::<f64>().to_vec(),
+            DType::U8 => self.as_slice::<u8>().iter().map(|&x| f64::from(x)).collect(),
+            DType::I64 => self.as_slice::<i64>().iter().map(|&x| x as f64).collect(),
+        }
+    }
+}
+
+/// A tensor to write.
+pub struct TensorMut<'a> {
+    /// Shape and element type.
+    pub meta: Meta,
+    /// Its elements in row-major order.
+    pub bytes: &'a mut [u8],
+}
+
+impl TensorMut<'_> {
+    /// The elements.
+    ///
+    /// # Panics
+    /// If they are of another type.
+    #[track_caller]
+    pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        assert_eq!(self.meta.dtype, T::DTYPE, "a tensor of another element type");
+        bytemuck::cast_slice_mut(self.bytes)
+    }
+
+    /// Writes elements that are given as `f64`, each rounded once.
+    #[track_caller]
+    pub fn write_f64(&mut self, from: impl IntoIterator<Item = f64>) {
+        use dahl_kernels::DType;
+        fn write<T: Element>(to: &mut [T], from: impl IntoIterator<Item = f64>) {
+            let mut from = from.into_iter();
+            for (i, x) in to.iter_mut().enumerate() {
+                *x = T::from_f64(from.next().unwrap_or_else(|| panic!("only {i} elements")));
+            }
+        }
+        match self.meta.dtype {
+            DType::F32 => write(self.as_mut_slice::<f32>(), from),
+            DType::F64 => write(self.as_mut_slice::<f64>(), from),
+            DType::U8 => write(self.as_mut_slice::<u8>(), from),
+            DType::I64 => write(self.as_mut_slice::<i64>(), from),
+        }
+    }
+}
+
+/// Where named tensors lie in some memory.
+pub type NamedTensors = Arc<[(String, Meta, usize)]>;
+
+/// Memory that an engine lends out.
+pub trait Lent: Send {
+    /// All of its bytes.
+    fn bytes(&self) -> &[u8];
+    /// All of its bytes, to be written.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+/// The right to fill one slot of inputs.
+pub struct Slot {
+    /// Which slot of the engine it is.
+    pub(crate) index: usize,
+    pub(crate) memory: Box<dyn Lent>,
+    pub(crate) inputs: NamedTensors,
+}
+
+impl Slot {
+    /// The names, shapes and types of the inputs.
+    pub fn inputs(&self) -> impl Iterator<Item = (&str, Meta)> {
+        self.inputs.iter().map(|(name, meta, _)| (name.as_str(), *meta))
+    }
+
+    /// An input, to be filled in place.
+    pub fn input(&mut self, name: &str) -> Result<TensorMut<'_>> {
+        let found = self.inputs.iter().find(|(n, ..)| n == name);
+        let Some(&(_, meta, offset)) = found else {
+            let names: Vec<&str> = self.inputs.iter().map(|(n, ..)| n.as_str()).collect();
+            return Err(Error::config("input", format!("one of {names:?}"), format!("{name:?}")));
+        };
+        let bytes = &mut self.memory.bytes_mut()[offset..offset + meta.bytes()];
+        Ok(TensorMut { meta, bytes })
+    }
+}
+
+/// Values as they were at one moment, readable on any thread.
+pub struct Snapshot {
+    pub(crate) memory: Box<dyn Lent>,
+    pub(crate) outputs: NamedTensors,
+}
+
+impl Snapshot {
+    /// The names and values.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, TensorRef<'_>)> {
+        self.outputs.iter().map(|(name, meta, offset)| {
+            let bytes = &self.memory.bytes()[*offset..*offset + meta.bytes()];
+            (name.as_str(), TensorRef { meta: *meta, bytes })
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! The layers of a model.
+
+use super::lower::{Lowering, Mode};
+use crate::graph::Class;
+use crate::ops::Var;
+use crate::ops::batch_norm2d::BatchNorm2dTrack;
+use crate::ops::conv2d::Conv2d;
+use crate::ops::elementwise::{Dropout, Unary};
+use crate::ops::pool::Pool2d;
+use crate::ops::{Meta, Mismatch};
+use dahl_kernels::{DType, Shape};
+use std::fmt;
+use std::sync::Arc;
+
+use super::Init;
+
+/// A layer and its name in the state dict.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// The name; the index in the sequence where there is none.
+    pub name: Option<String>,
+    /// What it does.
+    pub kind: LayerKind,
+}
+
+impl From<LayerKind> for Layer {
+    fn from(kind: LayerKind) -> Self {
+        Self { name: None, kind }
+    }
+}
+
+/// A layer from outside of the crate.
+pub trait Module: fmt::Debug + Send + Sync {
+    /// Records what the layer does to `x`.
+    fn lower(&self, x: Var, l: &mut Lowering<'_, '_>) -> Var;
+}
+
+/// What a layer does.
+#[derive(Clone, Debug)]
+pub enum LayerKind {
+    /// A convolution to `out` channels.
+    Conv2d {
+        /// Output channels.
+        out: usize,
+        /// The window.
+        kernel: [usize; 2],
+        /// Stride, padding, dilation, groups.
+        conv: Conv2d,
+        /// Whether a bias is added.
+        bias: bool,
+    },
+    /// A fully connected layer to `out` features.
+    Linear {
+        /// Output features.
+        out: usize,
+        /// Whether a bias is added.
+        bias: bool,
+    },
+    /// A function of each element.
+    Unary(Unary),
+    /// The largest value of each window.
+    MaxPool2d(Pool2d),
+    /// The mean of each window.
+    AvgPool2d(Pool2d),
+    /// The mean of each plane.
+    GlobalAvgPool2d,
+    /// Normalisation by channel.
+    BatchNorm2d {
+        /// Added to the variance.
+        eps: f64,
+        /// The weight of new statistics.
+        momentum: f64,
+    },
+    /// Random zeros while training.
+    Dropout {
+        /// The probability of a zero.
+        p: f64,
+    },
+    /// All axes of a sample made one.
+    Flatten,
+    /// eˣ over the sum of all.
+    Softmax,
+    /// The logarithm of the softmax.
+    LogSoftmax,
+    /// Layers one after the other, under a name of their own.
+    Sequential(Vec<Layer>),
+    /// body(x) + shortcut(x).
+    Residual {
+        /// The name of the body's layers; empty: none.
+        body_name: String,
+        /// The body.
+        body: Vec<Layer>,
+        /// The name of the shortcut's layers.
+        shortcut_name: String,
+        /// The shortcut; empty: the identity.
+        shortcut: Vec<Layer>,
+        /// What follows the sum under the block's own name.
+        then: Vec<Layer>,
+    },
+    /// A layer from outside of the crate.
+    Custom(Arc<dyn Module>),
+}
+
+/// Lowers layers one after the other, each under its name.
+pub(super) fn lower_sequence(layers: &[Layer], x: Var, l: &mut Lowering<'_, '_>) -> Var {
+    let mut x = x;
+    for (i, layer) in layers.iter().enumerate() {
+        let name = layer.name.clone().unwrap_or_else(|| i.to_string());
+        x = l.scope(&name, |l| layer.kind.lower(x, l));
+    }
+    x
+}
+
+impl LayerKind {
+    fn lower(&self, x: Var, l: &mut Lowering<'_, '_>) -> Var {
+        match self {
+            LayerKind::Conv2d { out, kernel, conv, bias } => {
+                let channels = l.meta(x).shape.axes().get(1).copied().unwrap_or(1);
+                let per_group = channels / conv.groups.max(1);
+                let weight = [*out, per_group, kernel[0], kernel[1]];
+                if *out == 0 {
+                    l.error("conv2d", Mismatch::new("out", "at least 1 channel", 0));
+                }
+                let (w, b) = weight_and_bias(l, &weight, *bias);
+                l.ops().conv2d(x, w, b, *conv)
+            }
+            LayerKind::Linear { out, bias } => {
+                if *out == 0 {
+                    l.error("linear", Mismatch::new("out", "at least 1 feature", 0));
+                }
+                let features = l.meta(x).shape.axes().get(1).copied().unwrap_or(1);
+                let (w, b) = weight_and_bias(l, &[*out, features], *bias);
+                l.ops().linear(x, w, b)
+            }
+            LayerKind::Unary(f) => l.ops().unary(*f, x),
+            LayerKind::MaxPool2d(pool) => l.ops().max_pool2d(x, *pool),
+            LayerKind::AvgPool2d(pool) => l.ops().avg_pool2d(x, *pool),
+            LayerKind::GlobalAvgPool2d => l.ops().global_avg_pool2d(x),
+            LayerKind::BatchNorm2d { eps, momentum } => batch_norm2d(*eps, *momentum, x, l),
+            LayerKind::Dropout { p } => {
+                let stream = l.next_stream();
+                match l.mode() {
+                    Mode::Train => {
+                        let seed = l.seed();
+                        l.ops().dropout(x, Dropout { p: *p, seed, stream })
+                    }
+                    Mode::Eval => x,
+                }
+            }
+            LayerKind::Flatten => l.ops().flatten(x),
+            LayerKind::Softmax => l.ops().softmax(x),
+            LayerKind::LogSoftmax => l.ops().log_softmax(x),
+            LayerKind::Sequential(layers) => lower_sequence(layers, x, l),
+            LayerKind::Residual { body_name, body, shortcut_name, shortcut, then } => {
+                let y = l.scope(body_name, |l| lower_sequence(body, x, l));
+                let s = l.scope(shortcut_name, |l| lower_sequence(shortcut, x, l));
+                let sum = l.ops().add(y, s);
+                lower_sequence(then, sum, l)
+            }
+            LayerKind::Custom(module) => module.lower(x, l),
+        }
+    }
+}
+
+/// PyTorch's default: weight and bias uniform within 1/√fan-in.
+fn weight_and_bias(l: &mut Lowering<'_, '_>, shape: &[usize], bias: bool) -> (Var, Option<Var>) {
+    let fan_in = shape[1..].iter().try_fold(1usize, |n, &d| n.checked_mul(d)).unwrap_or(usize::MAX);
+    let bound = if fan_in == 0 { 0.0 } else { 1.0 / (fan_in as f64).sqrt() };
+    let weight = l.parameter("weight", Shape::new(shape), Init::Uniform(bound));
+    let bias = bias.then(|| l.parameter("bias", Shape::new(&shape[..1]), Init::Uniform(bound)));
+    (weight, bias)
+}
+
+fn batch_norm2d(eps: f64, momentum: f64, x: Var, l: &mut Lowering<'_, '_>) -> Var {
+    let channels = Shape::new(&[l.meta(x).shape.axes().get(1).copied().unwrap_or(1)]);
+    let weight = l.parameter("weight", channels, Init::Constant(1.0));
+    let bias = l.parameter("bias", channels, Init::Constant(0.0));
+    let floats = Meta { shape: channels, dtype: l.dtype() };
+    let mean = l.buffer("running_mean", floats, Init::Constant(0.0));
+    let variance = l.buffer("running_var", floats, Init::Constant(1.0));
+    let count = Meta::new([], DType::I64);
+    let batches = l.buffer("num_batches_tracked", count, Init::Constant(0.0));
+    match l.mode() {
+        Mode::Eval => l.ops().batch_norm2d_eval(x, [mean, variance], [weight, bias], eps),
+        Mode::Train => {
+            let norm = l.ops().batch_norm2d(x, weight, bias, eps);
+            let track = BatchNorm2dTrack { count: norm.count, momentum };
+            l.after_loss(Arc::new(track), norm.stats, vec![mean, variance, batches]);
+            norm.output
+        }
+    }
+}
+
+/// A persistent value that is not learned.
+pub(super) const BUFFER: Class = Class::Buffer;

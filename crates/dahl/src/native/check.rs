@@ -1,0 +1,190 @@
+//! Checks of a running plan: overlapping access, and bytes that are read after
+//! they were given away.
+//!
+//! Both cost time and are off unless asked for; they work in release builds.
+#![expect(unsafe_code, reason = "writes poison over bytes whose last user has ended")]
+
+use super::memory::{Buffer, Buffers};
+use crate::graph::{Graph, Kind, Programs};
+use crate::plan::{Home, Plan, TaskGraph, Use};
+use crate::units::TaskId;
+use dahl_kernels::Region;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// All bits set: a NaN in every floating-point type, −1 in an index.
+const POISON: u8 = 0xff;
+
+/// One access of a task, in terms that can be compared between programs.
+#[derive(Clone, Debug)]
+struct Touch {
+    /// Equal for accesses to one value; then regions decide.
+    value: (usize, u32),
+    region: Region,
+    /// Which memory, and which bytes of it.
+    home: u8,
+    bytes: Range<usize>,
+    writes: bool,
+}
+
+impl Touch {
+    fn conflicts(&self, other: &Self) -> bool {
+        if !(self.writes || other.writes) {
+            return false;
+        }
+        if self.value == other.value {
+            return self.region.overlaps(&other.region);
+        }
+        self.home == other.home
+            && self.bytes.start < other.bytes.end
+            && other.bytes.start < self.bytes.end
+    }
+}
+
+struct Dying {
+    offset: usize,
+    bytes: usize,
+    users: usize,
+    left: AtomicUsize,
+    /// For a storage of one task: its last call.
+    last_call: Option<usize>,
+}
+
+#[derive(Default)]
+struct ProgramCheck {
+    labels: Vec<String>,
+    touches: Vec<Vec<Touch>>,
+    /// The work storages, and those that each task uses.
+    storages: Vec<Dying>,
+    of_task: Vec<Vec<usize>>,
+}
+
+/// Looks over the shoulder of every task.
+pub(crate) struct Checker {
+    programs: Vec<ProgramCheck>,
+    work: Arc<Buffer>,
+    running: Mutex<BTreeMap<usize, (usize, TaskId)>>,
+}
+
+impl Checker {
+    pub(crate) fn new(
+        expanded: &Programs,
+        plan: &Plan,
+        graphs: &[TaskGraph],
+        buffers: &Buffers,
+    ) -> Self {
+        let programs = graphs.iter().enumerate().map(|(p, graph)| {
+            let program = &expanded.programs[p].graph;
+            let memory = &plan.memory.programs[p];
+            let mut check = ProgramCheck::default();
+            let mut storage_of = BTreeMap::new();
+            for (id, storage) in graph.layout.storages.iter().enumerate() {
+                if storage.home == Home::Work && !storage.users.is_empty() {
+                    storage_of.insert(id, check.storages.len());
+                    check.storages.push(Dying {
+                        offset: memory.offsets[id],
+                        bytes: storage.bytes,
+                        users: storage.users.len(),
+                        left: AtomicUsize::new(storage.users.len()),
+                        last_call: storage.inner.as_ref().map(|calls| calls.end - 1),
+                    });
+                }
+            }
+            check.of_task = vec![Vec::new(); graph.tasks.len()];
+            for (id, &index) in &storage_of {
+                for (task, _) in &graph.layout.storages[*id].users {
+                    check.of_task[task.index()].push(index);
+                }
+            }
+            for (t, task) in graph.tasks.iter().enumerate() {
+                check.labels.push(graph.label(program, TaskId::new(t)));
+                let operands = task.calls.iter().flat_map(|c| &c.operands);
+                let live = operands.filter(|o| !o.root_region.is_empty());
+                check.touches.push(live.map(|o| touch(p, program, graph, memory, o)).collect());
+            }
+            check
+        });
+        let (programs, work) = (programs.collect(), buffers.work.clone());
+        Self { programs, work, running: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// A worker begins a task.
+    ///
+    /// # Panics
+    /// If a task that is running touches the same elements or bytes.
+    pub(crate) fn begin(&self, worker: usize, program: usize, task: TaskId) {
+        let mut running = lock_std(&self.running);
+        let mine = &self.programs[program].touches[task.index()];
+        for &(other_program, other) in running.values() {
+            let theirs = &self.programs[other_program].touches[other.index()];
+            if let Some(touch) = mine.iter().find(|m| theirs.iter().any(|t| m.conflicts(t))) {
+                let label = |p: usize, t: TaskId| self.programs[p].labels[t.index()].clone();
+                let (a, b) = (label(program, task), label(other_program, other));
+                drop(running);
+                panic!("{a} and {b} touch the same elements {} at the same time", touch.region);
+            }
+        }
+        running.insert(worker, (program, task));
+    }
+
+    /// A call has ended: what only this task uses, and for the last time, is
+    /// given away.
+    pub(crate) fn after_call(&self, program: usize, task: TaskId, call: usize) {
+        let check = &self.programs[program];
+        for storage in check.of_task[task.index()].iter().map(|&s| &check.storages[s]) {
+            if storage.last_call == Some(call) {
+                self.poison(storage);
+            }
+        }
+    }
+
+    /// A task has ended: what nobody uses any more is given away.
+    pub(crate) fn end(&self, worker: usize, program: usize, task: TaskId) {
+        let check = &self.programs[program];
+        for storage in check.of_task[task.index()].iter().map(|&s| &check.storages[s]) {
+            // AcqRel: the last user has seen what the others did.
+            if storage.last_call.is_none() && storage.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                storage.left.store(storage.users, Ordering::Relaxed);
+                self.poison(storage);
+            }
+        }
+        lock_std(&self.running).remove(&worker);
+    }
+
+    fn poison(&self, storage: &Dying) {
+        // SAFETY: the last user of these bytes has ended or is this task, and
+        // whoever gets them next waits for it.
+        unsafe { self.work.slice_mut(storage.offset, storage.bytes).fill(POISON) };
+    }
+}
+
+fn lock_std<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn touch(
+    program: usize,
+    graph: &Graph,
+    tasks: &TaskGraph,
+    memory: &crate::plan::ProgramMemory,
+    operand: &crate::plan::OperandSpec,
+) -> Touch {
+    let id = tasks.layout.find(operand.root, &operand.root_region);
+    let storage = &tasks.layout.storages[id];
+    // Persistent values are the same in all programs.
+    let value = match graph.value(operand.root).kind {
+        Kind::Persistent(p) => (usize::MAX, p.0),
+        _ => (program, operand.root.0),
+    };
+    let home = match storage.home {
+        Home::Work => 0,
+        Home::Persistent(_) => 1,
+        // Slots alternate: only accesses of one step can meet, by value.
+        Home::Input | Home::Output => 2,
+    };
+    let bytes = if home == 2 { 0..0 } else { memory.range(id, storage) };
+    let writes = operand.usage != Use::Read;
+    Touch { value, region: operand.root_region, home, bytes, writes }
+}

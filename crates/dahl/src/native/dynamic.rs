@@ -1,0 +1,246 @@
+//! Dynamic scheduling: a policy under one lock.
+
+use super::gate::Stopped;
+use super::runner::StepRecord;
+use super::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, lock, spin_loop, wait};
+use crate::plan::{Edges, TaskGraph};
+use crate::sched::{Policy, Ready};
+use crate::units::{Nanos, TaskId, WorkerId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What the tasks of one program wait for and who waits for them.
+pub(crate) struct Dependencies {
+    waits: Vec<u32>,
+    next: Vec<Vec<TaskId>>,
+    planned: Vec<WorkerId>,
+}
+
+impl Dependencies {
+    /// Of one program's own edges.
+    pub(crate) fn new(graph: &TaskGraph) -> Self {
+        let mut dependencies = Self::across(&graph.edges, graph.tasks.len());
+        dependencies.planned = graph.tasks.iter().map(|t| t.worker).collect();
+        dependencies
+    }
+
+    /// Of the edges from a program with `tasks` tasks.
+    pub(crate) fn across(edges: &Edges, tasks: usize) -> Self {
+        let mut next = vec![Vec::new(); tasks];
+        for (t, preds) in edges.preds.iter().enumerate() {
+            preds.iter().for_each(|p| next[p.index()].push(TaskId::new(t)));
+        }
+        let waits = edges.preds.iter().map(|p| p.len() as u32).collect();
+        Self { waits, next, planned: Vec::new() }
+    }
+}
+
+/// A step that is under way.
+struct Active {
+    record: Arc<StepRecord>,
+    waits: Vec<u32>,
+    ended: Vec<bool>,
+    left: usize,
+}
+
+struct State {
+    policy: Box<dyn Policy>,
+    active: VecDeque<Active>,
+    /// How many steps have ended.
+    ended_steps: u64,
+    sleepers: usize,
+}
+
+/// The queue that all workers share.
+pub(crate) struct Queue {
+    own: Vec<Dependencies>,
+    /// By the program before and the program after.
+    across: Vec<Vec<Dependencies>>,
+    state: Mutex<State>,
+    wake: Condvar,
+    /// Changes whenever there may be something new to do.
+    news: AtomicUsize,
+    stopped: AtomicBool,
+    spins: u32,
+}
+
+/// What a worker is told.
+pub(crate) enum Next {
+    /// Run this.
+    Task(Ready, Arc<StepRecord>),
+    /// The step that was waited for has ended.
+    Ended,
+}
+
+impl Queue {
+    pub(crate) fn new(
+        graphs: &[TaskGraph],
+        across: &[Vec<Edges>],
+        policy: Box<dyn Policy>,
+        spins: u32,
+    ) -> Self {
+        let across = across.iter().zip(graphs).map(|(row, before)| {
+            row.iter().map(|edges| Dependencies::across(edges, before.tasks.len())).collect()
+        });
+        let state = State { policy, active: VecDeque::new(), ended_steps: 0, sleepers: 0 };
+        Self {
+            own: graphs.iter().map(Dependencies::new).collect(),
+            across: across.collect(),
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+            news: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+            spins,
+        }
+    }
+
+    /// Adds a step; the step before, if it is still under way, is waited for
+    /// task by task.
+    pub(crate) fn submit(&self, record: Arc<StepRecord>, now: Nanos) {
+        let mut state = lock(&self.state);
+        let own = &self.own[record.program];
+        let mut waits = own.waits.clone();
+        if let (Some(before), Some(active)) = (record.before, state.active.back()) {
+            let across = &self.across[before][record.program];
+            for (t, ended) in active.ended.iter().enumerate() {
+                if !ended {
+                    across.next[t].iter().for_each(|n| waits[n.index()] += 1);
+                }
+            }
+        }
+        let left = waits.len();
+        let ready: Vec<usize> = (0..left).filter(|&t| waits[t] == 0).collect();
+        let step = record.number;
+        state.active.push_back(Active {
+            record: record.clone(),
+            waits,
+            ended: vec![false; left],
+            left,
+        });
+        for t in ready {
+            let planned = own.planned[t];
+            state.policy.ready(Ready { step, task: TaskId::new(t), near: None, planned }, now);
+        }
+        if left == 0 {
+            self.retire(&mut state);
+        }
+        self.announce(&state);
+    }
+
+    /// A task for a worker. Worker 0 asks until a step has ended; the others
+    /// (`until` = `None`) until the session stops.
+    pub(crate) fn next(
+        &self,
+        worker: WorkerId,
+        until: Option<u64>,
+        clock: &dyn Fn() -> Nanos,
+        parked: &mut bool,
+    ) -> Result<Next, Stopped> {
+        *parked = false;
+        let mut state = lock(&self.state);
+        let mut spun = false;
+        loop {
+            if self.is_stopped() {
+                return Err(Stopped);
+            }
+            if until.is_some_and(|step| state.ended_steps > step) {
+                return Ok(Next::Ended);
+            }
+            let now = clock();
+            if let Some(ready) = state.policy.next(worker, now) {
+                let active = state.active.iter().find(|a| a.record.number == ready.step);
+                let record = active.expect("a ready task's step").record.clone();
+                state.policy.started(ready, worker, now);
+                return Ok(Next::Task(ready, record));
+            }
+            if spun {
+                // News come only under the lock that is held here.
+                *parked = true;
+                state.sleepers += 1;
+                state = wait(&self.wake, state);
+                state.sleepers -= 1;
+                spun = false;
+                continue;
+            }
+            let seen = self.news.load(Ordering::Acquire);
+            drop(state);
+            for _ in 0..self.spins {
+                if self.news.load(Ordering::Acquire) != seen {
+                    break;
+                }
+                spin_loop();
+            }
+            spun = true;
+            state = lock(&self.state);
+        }
+    }
+
+    /// A worker has ended a task: whoever waited for it alone is ready.
+    pub(crate) fn end(&self, ready: Ready, worker: WorkerId, now: Nanos) {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        state.policy.ended(ready, worker, now);
+        let at = state.active.iter().position(|a| a.record.number == ready.step);
+        let at = at.expect("an ended task's step");
+        let mut made_ready = Vec::new();
+        let program = state.active[at].record.program;
+        state.active[at].ended[ready.task.index()] = true;
+        state.active[at].left -= 1;
+        let own = &self.own[program].next[ready.task.index()];
+        release(&mut state.active[at], own, &self.own[program].planned, worker, &mut made_ready);
+        if let Some(after) = state.active.get_mut(at + 1) {
+            let next = after.record.program;
+            let across = &self.across[program][next].next[ready.task.index()];
+            release(after, across, &self.own[next].planned, worker, &mut made_ready);
+        }
+        for task in made_ready {
+            state.policy.ready(task, now);
+        }
+        self.retire(state);
+        self.announce(&guard);
+    }
+
+    /// Steps leave in order.
+    fn retire(&self, state: &mut State) {
+        while state.active.front().is_some_and(|a| a.left == 0) {
+            state.active.pop_front();
+            state.ended_steps += 1;
+        }
+    }
+
+    fn announce(&self, state: &State) {
+        self.news.fetch_add(1, Ordering::Release);
+        if state.sleepers > 0 {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Ends all waiting, now and later.
+    pub(crate) fn stop(&self) {
+        let state = lock(&self.state);
+        self.stopped.store(true, Ordering::Release);
+        self.announce(&state);
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+}
+
+fn release(
+    active: &mut Active,
+    next: &[TaskId],
+    planned: &[WorkerId],
+    worker: WorkerId,
+    ready: &mut Vec<Ready>,
+) {
+    for &task in next {
+        let waits = &mut active.waits[task.index()];
+        *waits -= 1;
+        if *waits == 0 {
+            let (step, near) = (active.record.number, Some(worker));
+            ready.push(Ready { step, task, near, planned: planned[task.index()] });
+        }
+    }
+}

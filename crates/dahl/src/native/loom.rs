@@ -1,0 +1,1 @@
+//! Model checks of the engine's protocols: every interleaving that loom finds.

@@ -1,0 +1,231 @@
+//! The native engine: plans run by worker threads of this process.
+//!
+//! README.md beside this file has the protocols.
+
+mod check;
+mod dynamic;
+mod gate;
+#[cfg(all(test, loom))]
+mod loom;
+mod memory;
+mod replay;
+mod runner;
+mod session;
+mod sync;
+mod sys;
+mod worker;
+
+pub use session::NativeSession;
+pub use sys::resident_bytes;
+
+use crate::error::{Error, Result};
+use crate::exec::{Engine, Session, Slot};
+use crate::graph::Programs;
+use crate::plan::{Edges, Plan};
+use crate::sched::{FirstCome, Policy, WorkStealing};
+use crate::trace::{Header, ProgramHeader, VERSION};
+use crate::units::TaskId;
+use check::Checker;
+use memory::{Buffers, Lease};
+use runner::{PreparedProgram, Runner, WorkerState};
+use session::ProgramInfo;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use worker::{Mode, Shared, Threads};
+
+/// How tasks find their workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheduling {
+    /// As the plan says: lists that are replayed.
+    #[default]
+    Static,
+    /// The first ready task for the first free worker.
+    FirstCome,
+    /// A queue a worker, with stealing.
+    WorkStealing,
+}
+
+/// What is checked while a plan runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checks {
+    /// Nothing: the plan was checked before.
+    #[default]
+    Off,
+    /// Overlapping access ends the run; freed bytes are overwritten.
+    On,
+}
+
+/// The engine of this machine's processors.
+#[derive(Clone, Debug)]
+pub struct Native {
+    /// How tasks find their workers.
+    pub scheduling: Scheduling,
+    /// What is checked while a plan runs.
+    pub checks: Checks,
+    /// Whether events are recorded.
+    pub record: bool,
+    /// Whether workers are bound to processors, where there is one for each.
+    pub pin: bool,
+    /// How often a worker looks for work before it sleeps: about 20 µs.
+    pub spins: u32,
+}
+
+impl Default for Native {
+    fn default() -> Self {
+        Self {
+            scheduling: Scheduling::Static,
+            checks: if cfg!(feature = "checked") { Checks::On } else { Checks::Off },
+            record: false,
+            pin: true,
+            spins: 2_000,
+        }
+    }
+}
+
+impl Native {
+    /// Prepares a session with a policy of one's own instead of
+    /// [`scheduling`](Self::scheduling).
+    pub fn prepare_with(
+        &self,
+        programs: &Programs,
+        plan: &Plan,
+        policy: Box<dyn Policy>,
+    ) -> Result<NativeSession> {
+        self.session(programs, plan, Some(policy))
+    }
+
+    /// Prepares a session.
+    pub fn prepare_native(&self, programs: &Programs, plan: &Plan) -> Result<NativeSession> {
+        let workers = plan.placement.workers;
+        let policy: Option<Box<dyn Policy>> = match self.scheduling {
+            Scheduling::Static => None,
+            Scheduling::FirstCome => Some(Box::new(FirstCome::default())),
+            Scheduling::WorkStealing => Some(Box::new(WorkStealing::new(workers))),
+        };
+        self.session(programs, plan, policy)
+    }
+
+    fn session(
+        &self,
+        lowered: &Programs,
+        plan: &Plan,
+        policy: Option<Box<dyn Policy>>,
+    ) -> Result<NativeSession> {
+        plan.check(lowered)?;
+        let (expanded, graphs) = plan.task_graphs(lowered)?;
+        let memories = &plan.memory.programs;
+        let across: Vec<Vec<Edges>> = graphs
+            .iter()
+            .zip(memories)
+            .map(|before| {
+                let edges = graphs.iter().zip(memories).map(|after| Edges::across(before, after));
+                edges.collect()
+            })
+            .collect();
+        let workers = plan.placement.workers;
+        let scheduling = policy.as_ref().map_or("static", |p| p.name()).to_owned();
+        let processors = sys::processors();
+        // Spinning helps only where every worker has a processor.
+        let spins = if workers <= processors.len() { self.spins } else { 0 };
+        let mode = match policy {
+            None => Mode::Static {
+                lists: replay::Lists::new(&graphs, &across, workers),
+                gate: gate::Gate::new(workers + 1, spins),
+            },
+            Some(policy) => {
+                Mode::Dynamic { queue: dynamic::Queue::new(&graphs, &across, policy, spins) }
+            }
+        };
+        let buffers = Buffers::new(&plan.memory);
+        debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
+        let mut codelets = Vec::new();
+        let programs = graphs
+            .iter()
+            .enumerate()
+            .map(|(p, graph)| {
+                PreparedProgram::new(p, (&expanded, lowered), plan, graph, &buffers, &mut codelets)
+            })
+            .collect();
+        let labels: Vec<Vec<String>> = graphs
+            .iter()
+            .zip(&expanded.programs)
+            .map(|(graph, program)| {
+                let tasks = (0..graph.tasks.len()).map(TaskId::new);
+                tasks.map(|t| graph.label(&program.graph, t)).collect()
+            })
+            .collect();
+        let header = Header {
+            dahl_trace: VERSION,
+            engine: self.name().to_owned(),
+            scheduling,
+            workers,
+            codelets: codelets.clone(),
+            programs: expanded
+                .programs
+                .iter()
+                .zip(&labels)
+                .map(|(p, tasks)| ProgramHeader { name: p.name.clone(), tasks: tasks.clone() })
+                .collect(),
+        };
+        let checker =
+            (self.checks == Checks::On).then(|| Checker::new(&expanded, plan, &graphs, &buffers));
+        let counters = (0..workers)
+            .map(|_| codelets.iter().map(|_| runner::Counter::default()).collect())
+            .collect();
+        let infos = (0..graphs.len())
+            .map(|p| ProgramInfo::new(&expanded, &plan.memory, &graphs, p))
+            .collect();
+        let shared = Arc::new(Shared {
+            mode,
+            runner: Runner { programs, ticks: sys::Ticks::start(), counters, checker },
+            buffers,
+            workers,
+            recording: self.record,
+            labels,
+            steps: Shared::ring(),
+            failed: sync::Mutex::new(None),
+            events: sync::Mutex::new(Vec::new()),
+        });
+        let pinned = if self.pin && workers <= processors.len() { &processors[..] } else { &[] };
+        let threads = Threads::start(&shared, pinned)
+            .map_err(|e| Error::config("workers", format!("{workers} threads"), e))?;
+        let free = shared.buffers.inputs.iter().enumerate().map(|(index, buffer)| Slot {
+            index,
+            memory: Box::new(lease(buffer.clone())),
+            inputs: Arc::new([]),
+        });
+        Ok(NativeSession {
+            free: free.collect(),
+            driver: WorkerState::new(0, shared.buffers.scratch[0].clone(), self.record),
+            threads,
+            programs: infos,
+            store: expanded.store,
+            memory: plan.memory.clone(),
+            header,
+            events: Vec::new(),
+            undriven: VecDeque::new(),
+            submitted: 0,
+            last: None,
+            base: vec![0; workers],
+            busy: VecDeque::new(),
+            shared,
+        })
+    }
+}
+
+#[expect(unsafe_code, reason = "the first lease of a new buffer")]
+fn lease(buffer: Arc<memory::Buffer>) -> Lease {
+    // SAFETY: called once a buffer; tasks use it only while the slot is back
+    // with the session, which hands it out again when the step has ended.
+    unsafe { Lease::new(buffer, Arc::new(())) }
+}
+
+impl Engine for Native {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn prepare(&self, programs: &Programs, plan: &Plan) -> Result<Box<dyn Session>> {
+        Ok(Box::new(self.prepare_native(programs, plan)?))
+    }
+}

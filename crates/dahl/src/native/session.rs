@@ -1,0 +1,343 @@
+//! The session: submits steps, drives worker 0, hands out slots and values.
+#![expect(unsafe_code, reason = "leases buffers that no task uses")]
+
+use super::memory::{Buffers, Lease, strides_of};
+use super::runner::{StepRecord, WorkerState};
+use super::worker::{Shared, Threads};
+use crate::error::{Error, Result};
+use crate::exec::{NamedTensors, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
+use crate::graph::{Programs, Store};
+use crate::ops::Meta;
+use crate::plan::{Memory, TaskGraph};
+use crate::trace::{CodeletCount, Event, Header, Trace};
+use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
+use dahl_kernels::StepScalars;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What the session knows of a program.
+pub(super) struct ProgramInfo {
+    pub(super) name: String,
+    pub(super) inputs: NamedTensors,
+    pub(super) outputs: NamedTensors,
+    pub(super) output_slots: usize,
+    /// The steps that used it, newest last, as many as it has output slots.
+    recent: VecDeque<StepId>,
+    runs: u64,
+    /// Shared with whoever holds a snapshot of it.
+    token: Arc<()>,
+}
+
+impl ProgramInfo {
+    /// Where the inputs and outputs of a program lie in their slots.
+    pub(super) fn new(
+        programs: &Programs,
+        memory: &Memory,
+        graphs: &[TaskGraph],
+        p: usize,
+    ) -> Self {
+        let program = &programs.programs[p];
+        let layout = &graphs[p].layout;
+        let offset = |root: crate::units::ValueId| {
+            memory.programs[p].offsets[layout.of_value[root.index()].start]
+        };
+        let roots = program.graph.roots();
+        let inputs: Vec<(String, Meta, usize)> = program
+            .graph
+            .inputs()
+            .map(|(id, value)| (value.name.clone(), value.meta, offset(id)))
+            .collect();
+        let outputs: Vec<(String, Meta, usize)> = program
+            .graph
+            .fetches
+            .iter()
+            .map(|(name, id)| {
+                let meta = program.graph.value(*id).meta;
+                let (strides, shift) = strides_of(&program.graph, *id);
+                assert_eq!(strides, meta.shape.strides(), "{name}: contiguous outputs");
+                let at = offset(roots[id.index()].value) + shift * meta.dtype.size();
+                (name.clone(), meta, at)
+            })
+            .collect();
+        Self {
+            name: program.name.clone(),
+            inputs: inputs.into(),
+            outputs: outputs.into(),
+            output_slots: memory.programs[p].output_slots,
+            recent: VecDeque::new(),
+            runs: 0,
+            token: Arc::new(()),
+        }
+    }
+}
+
+/// Programs that are prepared to run on this machine's processors.
+pub struct NativeSession {
+    pub(super) shared: Arc<Shared>,
+    pub(super) threads: Threads,
+    pub(super) driver: WorkerState,
+    pub(super) programs: Vec<ProgramInfo>,
+    pub(super) store: Store,
+    pub(super) memory: Memory,
+    pub(super) header: Header,
+    pub(super) events: Vec<Event>,
+    /// Steps that worker 0 has not driven yet.
+    pub(super) undriven: VecDeque<Arc<StepRecord>>,
+    pub(super) submitted: u64,
+    /// The last step's program, and every worker's tasks up to it and with it.
+    pub(super) last: Option<(usize, Vec<u64>)>,
+    pub(super) base: Vec<u64>,
+    pub(super) free: Vec<Slot>,
+    pub(super) busy: VecDeque<(StepId, Slot)>,
+}
+
+impl NativeSession {
+    fn buffers(&self) -> &Buffers {
+        &self.shared.buffers
+    }
+
+    fn info(&self, program: ProgramId) -> Result<&ProgramInfo> {
+        self.programs.get(program.index()).ok_or_else(|| {
+            let expected = format!("one of {} programs", self.programs.len());
+            Error::config("program", expected, program)
+        })
+    }
+
+    /// Drives worker 0 until the first `steps` steps need nothing of it any
+    /// more.
+    fn drive(&mut self, steps: u64) -> Result<()> {
+        while self.undriven.front().is_some_and(|record| record.number < steps) {
+            let record = self.undriven.pop_front().expect("just seen");
+            let done = self
+                .shared
+                .guarded(&mut self.driver, |shared, worker| shared.drive(worker, &record));
+            self.driver.clock = self.shared.runner.ticks.now();
+            if done.is_err() {
+                return Err(self.shared.failure());
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_all(&mut self) -> Result<()> {
+        match self.submitted {
+            0 => self.shared.check(),
+            n => self.wait(StepId(n - 1)),
+        }
+    }
+
+    /// Submits a step whose inputs are in a slot of the engine.
+    fn submit(&mut self, program: ProgramId, input: usize, scalars: StepScalars) -> Result<StepId> {
+        let number = self.submitted;
+        // Two steps under way at most; more where the outputs' slots are fewer.
+        if number >= 2 {
+            self.wait(StepId(number - 2))?;
+        }
+        let p = program.index();
+        let slots = self.programs[p].output_slots;
+        if slots < 2
+            && let Some(&step) = self.programs[p].recent.back()
+        {
+            self.wait(step)?;
+        }
+        let info = &mut self.programs[p];
+        let output_slot = (info.runs % slots as u64) as usize;
+        info.runs += 1;
+        info.recent.push_back(StepId(number));
+        if info.recent.len() > slots {
+            info.recent.pop_front();
+        }
+        let (before, base_before) = match &self.last {
+            Some((before, base)) => (Some(*before), base.clone()),
+            None => (None, vec![0; self.base.len()]),
+        };
+        let record = Arc::new(StepRecord {
+            number,
+            program: p,
+            before,
+            input_slot: input,
+            output_slot,
+            scalars,
+            base: self.base.clone(),
+            base_before,
+        });
+        self.last = Some((p, self.base.clone()));
+        for (base, length) in self.base.iter_mut().zip(self.shared.lengths(p)) {
+            *base += length;
+        }
+        self.submitted += 1;
+        if self.shared.recording {
+            let at = self.shared.runner.ticks.now();
+            self.events.push(Event::Submit { step: number, program: p as u32, at });
+        }
+        self.shared.submit(record.clone());
+        self.undriven.push_back(record);
+        // The others may begin with this step; worker 0 does the one before.
+        self.drive(number)?;
+        Ok(StepId(number))
+    }
+
+    /// The output slot that a step's outputs are in.
+    fn output_slot(&self, step: StepId) -> Result<(usize, usize)> {
+        for (p, info) in self.programs.iter().enumerate() {
+            if let Some(at) = info.recent.iter().position(|&s| s == step) {
+                let behind = info.recent.len() - 1 - at;
+                let run = info.runs - 1 - behind as u64;
+                return Ok((p, (run % info.output_slots as u64) as usize));
+            }
+        }
+        let expected = "one of the last steps, whose outputs are kept";
+        Err(Error::config("step", expected, step.0))
+    }
+
+    fn persistent(&self, value: PersistentId) -> Result<(Meta, usize)> {
+        let Some(persistent) = self.store.values.get(value.index()) else {
+            let expected = format!("one of {} persistent values", self.store.values.len());
+            return Err(Error::config("value", expected, value));
+        };
+        Ok((persistent.meta, self.memory.persistent[value.index()]))
+    }
+}
+
+impl Session for NativeSession {
+    fn slot(&mut self, program: ProgramId) -> Result<Slot> {
+        let inputs = self.info(program)?.inputs.clone();
+        if self.free.is_empty() {
+            let Some((step, slot)) = self.busy.pop_front() else {
+                let expected = "a slot that was handed back by a step";
+                return Err(Error::config("slot", expected, "all slots handed out"));
+            };
+            self.wait(step)?;
+            self.free.push(slot);
+        }
+        let slot = self.free.pop().expect("one is free");
+        Ok(Slot { inputs, ..slot })
+    }
+
+    fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId> {
+        let info = self.info(program)?;
+        if !Arc::ptr_eq(&info.inputs, &slot.inputs) {
+            let expected = format!("a slot for {:?}", info.name);
+            self.free.push(slot);
+            return Err(Error::config("slot", expected, "one for another program"));
+        }
+        let index = slot.index;
+        // The slot is the engine's again before any task reads it.
+        let step = self.submit(program, index, scalars)?;
+        self.busy.push_back((step, slot));
+        Ok(step)
+    }
+
+    fn wait(&mut self, step: StepId) -> Result<()> {
+        if step.0 >= self.submitted {
+            let expected = format!("one of the {} steps submitted", self.submitted);
+            return Err(Error::config("step", expected, step.0));
+        }
+        self.drive(step.0 + 1)?;
+        self.shared.await_step(
+            step.0,
+            &self.base,
+            self.last.as_ref().map(|(_, base)| &base[..]),
+            self.submitted,
+        )
+    }
+
+    fn output(
+        &mut self,
+        step: StepId,
+        name: &str,
+        read: &mut dyn FnMut(TensorRef<'_>),
+    ) -> Result<()> {
+        self.wait(step)?;
+        let (p, slot) = self.output_slot(step)?;
+        let info = &self.programs[p];
+        let Some((_, meta, offset)) = info.outputs.iter().find(|(n, ..)| n == name) else {
+            let names: Vec<&str> = info.outputs.iter().map(|(n, ..)| n.as_str()).collect();
+            return Err(Error::config("output", format!("one of {names:?}"), format!("{name:?}")));
+        };
+        let buffer = &self.buffers().outputs[p][slot];
+        // SAFETY: the step has ended, and no later step of the program has this
+        // slot while `&mut self` is borrowed.
+        let bytes = unsafe { buffer.slice(*offset, meta.bytes()) };
+        read(TensorRef { meta: *meta, bytes });
+        Ok(())
+    }
+
+    fn read(&mut self, value: PersistentId, read: &mut dyn FnMut(TensorRef<'_>)) -> Result<()> {
+        let (meta, offset) = self.persistent(value)?;
+        self.wait_all()?;
+        // SAFETY: no step is under way while `&mut self` is borrowed.
+        let bytes = unsafe { self.buffers().persistent.slice(offset, meta.bytes()) };
+        read(TensorRef { meta, bytes });
+        Ok(())
+    }
+
+    fn write(&mut self, value: PersistentId, write: &mut dyn FnMut(TensorMut<'_>)) -> Result<()> {
+        let (meta, offset) = self.persistent(value)?;
+        self.wait_all()?;
+        // SAFETY: no step is under way while `&mut self` is borrowed.
+        let bytes = unsafe { self.buffers().persistent.slice_mut(offset, meta.bytes()) };
+        write(TensorMut { meta, bytes });
+        Ok(())
+    }
+
+    fn snapshot(&mut self, program: ProgramId) -> Result<Snapshot> {
+        let info = self.info(program)?;
+        if !info.inputs.is_empty() {
+            let expected = "a program without inputs";
+            return Err(Error::config("snapshot", expected, format!("{:?}", info.name)));
+        }
+        if Arc::strong_count(&info.token) > 1 {
+            let expected = "the last snapshot to be dropped first";
+            return Err(Error::config("snapshot", expected, "it is still held"));
+        }
+        let step = self.submit(program, 0, StepScalars::default())?;
+        self.wait(step)?;
+        let (p, slot) = self.output_slot(step)?;
+        let (outputs, token) = (self.programs[p].outputs.clone(), self.programs[p].token.clone());
+        let buffer = self.buffers().outputs[p][slot].clone();
+        // SAFETY: the step has ended; the program is not run again while the
+        // token is held.
+        let memory = Box::new(unsafe { Lease::new(buffer, token) });
+        Ok(Snapshot { memory, outputs })
+    }
+
+    fn counters(&self) -> Vec<CodeletCount> {
+        let rate = self.shared.runner.ticks.rate();
+        let all = self.header.codelets.iter().enumerate().map(|(c, name)| {
+            let of = |f: fn(&super::runner::Counter) -> u64| -> u64 {
+                self.shared.runner.counters.iter().map(|w| f(&w[c])).sum()
+            };
+            use std::sync::atomic::Ordering::Relaxed;
+            let ticks = of(|counter| counter.ticks.load(Relaxed));
+            CodeletCount {
+                name: name.clone(),
+                calls: of(|counter| counter.calls.load(Relaxed)),
+                time: Nanos((ticks as f64 * rate) as u64),
+            }
+        });
+        all.collect()
+    }
+
+    fn take_trace(&mut self) -> Trace {
+        let _ = self.wait_all();
+        let mut events = std::mem::take(&mut self.events);
+        events.append(&mut self.driver.events);
+        events.append(&mut self.shared.take_events());
+        let rate = self.shared.runner.ticks.rate();
+        events.iter_mut().for_each(|event| event.scale(rate));
+        events.sort_by_key(Event::start);
+        Trace { header: self.header.clone(), events }
+    }
+
+    fn allocated(&self) -> Bytes {
+        Bytes(self.buffers().allocated() as u64)
+    }
+}
+
+impl Drop for NativeSession {
+    fn drop(&mut self) {
+        self.shared.stop();
+        self.threads.join();
+    }
+}

@@ -1,0 +1,269 @@
+//! What the workers share, and the threads of those that are not worker 0.
+
+use super::dynamic::{Next, Queue};
+use super::gate::{Gate, Stopped};
+use super::memory::Buffers;
+use super::replay::{Lists, replay};
+use super::runner::{Runner, StepRecord, WorkerState};
+use super::sync::{Mutex, lock};
+use crate::error::{Error, Result};
+use crate::trace::Event;
+use crate::units::{Nanos, TaskId, WorkerId};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// How tasks find their workers.
+pub(super) enum Mode {
+    /// As the plan says.
+    Static { lists: Vec<Lists>, gate: Gate },
+    /// As a policy says.
+    Dynamic { queue: Queue },
+}
+
+/// Steps that can be under way, and a margin.
+const RING: usize = 4;
+
+/// What all workers share.
+pub(super) struct Shared {
+    pub(super) mode: Mode,
+    pub(super) runner: Runner,
+    pub(super) buffers: Buffers,
+    pub(super) workers: usize,
+    pub(super) recording: bool,
+    /// The names of tasks, for errors.
+    pub(super) labels: Vec<Vec<String>>,
+    /// Static mode: the steps under way, by number.
+    pub(super) steps: Vec<Mutex<Option<Arc<StepRecord>>>>,
+    /// The first failure: a task and its message.
+    pub(super) failed: Mutex<Option<(String, String)>>,
+    /// Events of workers other than 0, flushed a step at a time.
+    pub(super) events: Mutex<Vec<Event>>,
+}
+
+impl Shared {
+    pub(super) fn ring() -> Vec<Mutex<Option<Arc<StepRecord>>>> {
+        (0..RING).map(|_| Mutex::new(None)).collect()
+    }
+
+    /// The counter of submitted steps stands behind those of the workers.
+    fn submissions(&self) -> usize {
+        self.workers
+    }
+
+    /// How many tasks each worker has in a program; in dynamic mode nobody
+    /// counts by worker.
+    pub(super) fn lengths(&self, program: usize) -> Vec<u64> {
+        match &self.mode {
+            Mode::Static { lists, .. } => lists[program].lengths().collect(),
+            Mode::Dynamic { .. } => vec![0; self.workers],
+        }
+    }
+
+    /// Makes a step known to all workers.
+    pub(super) fn submit(&self, record: Arc<StepRecord>) {
+        match &self.mode {
+            Mode::Static { gate, .. } => {
+                let number = record.number;
+                *lock(&self.steps[number as usize % RING]) = Some(record);
+                gate.publish(self.submissions(), number + 1);
+            }
+            Mode::Dynamic { queue } => queue.submit(record, self.now()),
+        }
+    }
+
+    /// Runs worker 0's part of a step; in dynamic mode, whatever the policy
+    /// gives it until the step has ended.
+    pub(super) fn drive(
+        &self,
+        worker: &mut WorkerState,
+        record: &StepRecord,
+    ) -> Result<(), Stopped> {
+        match &self.mode {
+            Mode::Static { lists, gate } => replay(lists, gate, &self.runner, worker, record),
+            Mode::Dynamic { queue } => self.work(queue, worker, Some(record.number)),
+        }
+    }
+
+    /// Waits until a step that worker 0 has driven has ended on all workers.
+    pub(super) fn await_step(
+        &self,
+        step: u64,
+        base: &[u64],
+        base_before: Option<&[u64]>,
+        submitted: u64,
+    ) -> Result<()> {
+        let Mode::Static { gate, .. } = &self.mode else {
+            return self.check();
+        };
+        // The counters after the last step, or after the one before it; older
+        // steps have ended.
+        let ends = match (submitted - step, base_before) {
+            (1, _) => base,
+            (2, Some(before)) => before,
+            _ => return self.check(),
+        };
+        for (worker, &end) in ends.iter().enumerate() {
+            if gate.wait(worker, end).is_err() {
+                return Err(self.failure());
+            }
+        }
+        self.check()
+    }
+
+    /// Runs `body`; a panic in it fails the session.
+    pub(super) fn guarded(
+        &self,
+        worker: &mut WorkerState,
+        body: impl FnOnce(&Self, &mut WorkerState) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        match catch_unwind(AssertUnwindSafe(|| body(self, worker))) {
+            Ok(result) => result,
+            Err(panic) => {
+                self.fail(worker.running, &*panic);
+                Err(Stopped)
+            }
+        }
+    }
+
+    fn fail(&self, running: Option<(usize, TaskId)>, panic: &(dyn Any + Send)) {
+        let task = match running {
+            Some((program, task)) => self.labels[program][task.index()].clone(),
+            None => "outside of any task".to_owned(),
+        };
+        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        lock(&self.failed).get_or_insert((task, text.unwrap_or_else(|| "no message".to_owned())));
+        self.stop();
+    }
+
+    /// The error of a stopped session.
+    pub(super) fn failure(&self) -> Error {
+        match &*lock(&self.failed) {
+            Some((task, message)) => Error::Task { task: task.clone(), message: message.clone() },
+            None => Error::Unsupported { what: "using a session that was stopped".to_owned() },
+        }
+    }
+
+    /// The session's error, if it has failed.
+    pub(super) fn check(&self) -> Result<()> {
+        let stopped = match &self.mode {
+            Mode::Static { gate, .. } => gate.is_stopped(),
+            Mode::Dynamic { queue } => queue.is_stopped(),
+        };
+        if stopped { Err(self.failure()) } else { Ok(()) }
+    }
+
+    /// Ends all workers.
+    pub(super) fn stop(&self) {
+        match &self.mode {
+            Mode::Static { gate, .. } => gate.stop(),
+            Mode::Dynamic { queue } => queue.stop(),
+        }
+    }
+
+    pub(super) fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut lock(&self.events))
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.runner.ticks.now())
+    }
+
+    /// The life of a worker other than 0.
+    fn live(&self, worker: &mut WorkerState) -> Result<(), Stopped> {
+        match &self.mode {
+            Mode::Static { lists, gate } => {
+                for number in 0.. {
+                    worker.clock = self.runner.ticks.now();
+                    gate.wait(self.submissions(), number + 1)?;
+                    let step = lock(&self.steps[number as usize % RING]).clone();
+                    let step = step.expect("a submitted step");
+                    replay(lists, gate, &self.runner, worker, &step)?;
+                    self.flush(worker);
+                }
+                Ok(())
+            }
+            Mode::Dynamic { queue } => self.work(queue, worker, None),
+        }
+    }
+
+    fn work(
+        &self,
+        queue: &Queue,
+        worker: &mut WorkerState,
+        until: Option<u64>,
+    ) -> Result<(), Stopped> {
+        let id = WorkerId::new(worker.index);
+        let clock = || self.now();
+        let mut parked = false;
+        worker.clock = self.runner.ticks.now();
+        loop {
+            match queue.next(id, until, &clock, &mut parked)? {
+                Next::Ended => return Ok(()),
+                Next::Task(ready, record) => {
+                    if parked {
+                        worker.waited(&self.runner.ticks, parked);
+                    }
+                    worker.clock = self.runner.ticks.now();
+                    self.runner.run(worker, &record, ready.task);
+                    queue.end(ready, id, self.now());
+                    if worker.index > 0 {
+                        self.flush(worker);
+                    }
+                }
+            }
+        }
+    }
+
+    fn flush(&self, worker: &mut WorkerState) {
+        if !worker.events.is_empty() {
+            lock(&self.events).append(&mut worker.events);
+        }
+    }
+}
+
+/// The threads of workers 1 and up.
+#[derive(Default)]
+pub(super) struct Threads {
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts the workers; each is pinned to its processor where there is one
+    /// for each.
+    pub(super) fn start(shared: &Arc<Shared>, processors: &[usize]) -> std::io::Result<Self> {
+        let mut threads = Self::default();
+        for index in 1..shared.workers {
+            let shared_in = shared.clone();
+            let processor = processors.get(index).copied();
+            let body = move || {
+                if let Some(processor) = processor {
+                    super::sys::pin(processor);
+                }
+                let scratch = shared_in.buffers.scratch[index].clone();
+                let mut worker = WorkerState::new(index, scratch, shared_in.recording);
+                let _ = shared_in.guarded(&mut worker, |shared, worker| shared.live(worker));
+                shared_in.flush(&mut worker);
+            };
+            let started = std::thread::Builder::new().name(format!("dahl-{index}")).spawn(body);
+            match started {
+                Ok(handle) => threads.handles.push(handle),
+                Err(e) => {
+                    shared.stop();
+                    threads.join();
+                    return Err(e);
+                }
+            }
+        }
+        Ok(threads)
+    }
+
+    pub(super) fn join(&mut self) {
+        for handle in self.handles.drain(..) {
+            // A worker's panic was caught and reported by the session.
+            let _ = handle.join();
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Copies of any element type, and constants.
+
+use super::cut::same_region;
+use super::{Cut, Meta, Metas, Mismatch, Op, Recorder, Var};
+use crate::units::Flops;
+use dahl_kernels::copy as kernels;
+use dahl_kernels::{Call, Piece, Region};
+
+/// y = x, whatever the elements are.
+#[derive(Clone, Copy, Debug)]
+pub struct CloneAny;
+
+impl Op for CloneAny {
+    fn name(&self) -> &'static str {
+        "clone"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        Ok(vec![inputs[0]])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        same_region(metas, piece)
+    }
+
+    fn flops(&self, _: Metas<'_>, _: &Piece) -> Flops {
+        Flops(0)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::clone(call);
+    }
+}
+
+/// The same value in every element; no inputs.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    /// Shape and element type.
+    pub meta: Meta,
+    /// The value.
+    pub value: f64,
+}
+
+impl Op for Constant {
+    fn name(&self) -> &'static str {
+        "constant"
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        vec![("value", self.value.to_string())]
+    }
+
+    fn infer(&self, _: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        Ok(vec![self.meta])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        vec![piece.out]
+    }
+
+    fn flops(&self, _: Metas<'_>, _: &Piece) -> Flops {
+        Flops(0)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::constant(self.value, call);
+    }
+}
+
+impl dyn Recorder + '_ {
+    /// Records a copy.
+    pub fn clone_of(&mut self, x: Var) -> Var {
+        self.one(CloneAny, &[x])
+    }
+
+    /// Records a tensor with one value in every element.
+    pub fn constant(&mut self, meta: Meta, value: f64) -> Var {
+        self.one(Constant { meta, value }, &[])
+    }
+}

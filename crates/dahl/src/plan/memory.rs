@@ -1,0 +1,249 @@
+//! Which bytes every value gets, planned before the first step.
+
+use super::placement::Placement;
+use super::storage::{Home, Layout, Storage, StorageId};
+use super::tasks::TaskGraph;
+use crate::error::{Error, Result};
+use crate::graph::Programs;
+use crate::units::Bytes;
+use std::ops::Range;
+
+/// Every storage starts at a multiple of this.
+pub const ALIGN: usize = 64;
+
+/// How many slots inputs have: one is filled while another is used.
+const INPUT_SLOTS: usize = 2;
+
+/// The memory of one program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramMemory {
+    /// The offset of each storage within its home.
+    pub offsets: Vec<usize>,
+    /// The bytes of one slot of inputs.
+    pub inputs: usize,
+    /// The bytes of one slot of outputs.
+    pub outputs: usize,
+    /// How many slots of outputs there are.
+    pub output_slots: usize,
+    /// The bytes of the work memory.
+    pub work: usize,
+    /// The bytes of scratch that a worker needs.
+    pub scratch: usize,
+}
+
+impl ProgramMemory {
+    /// The bytes of a storage within its home.
+    pub fn range(&self, id: StorageId, storage: &Storage) -> Range<usize> {
+        self.offsets[id]..self.offsets[id] + storage.bytes
+    }
+}
+
+/// The memory of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// How many slots inputs have.
+    pub input_slots: usize,
+    /// The offset of each persistent value.
+    pub persistent: Vec<usize>,
+    /// The bytes of all persistent values.
+    pub persistent_bytes: usize,
+    /// One entry a program; inputs and work are shared, outputs are not.
+    pub programs: Vec<ProgramMemory>,
+    /// How many workers have scratch.
+    pub workers: usize,
+}
+
+impl Memory {
+    /// Gives every storage its bytes: lifetimes in, offsets out.
+    pub fn plan(expanded: &Programs, placement: &Placement, graphs: &[TaskGraph]) -> Self {
+        let mut persistent = Vec::new();
+        let mut persistent_bytes = 0;
+        for value in &expanded.store.values {
+            persistent.push(persistent_bytes);
+            persistent_bytes += aligned(value.meta.bytes());
+        }
+        let programs = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
+            let memory = plan_program(&graph.layout, graph, &persistent);
+            ProgramMemory { output_slots: program.output_slots, ..memory }
+        });
+        Self {
+            input_slots: INPUT_SLOTS,
+            programs: programs.collect(),
+            persistent,
+            persistent_bytes,
+            workers: placement.workers,
+        }
+    }
+
+    /// The bytes of one slot of inputs, for any program.
+    pub fn input_slot(&self) -> usize {
+        self.programs.iter().map(|p| p.inputs).max().unwrap_or(0)
+    }
+
+    /// The bytes of the work memory, for any program.
+    pub fn work(&self) -> usize {
+        self.programs.iter().map(|p| p.work).max().unwrap_or(0)
+    }
+
+    /// The bytes of scratch of a worker, for any program.
+    pub fn scratch(&self) -> usize {
+        self.programs.iter().map(|p| p.scratch).max().unwrap_or(0)
+    }
+
+    /// The bytes of all outputs.
+    pub fn outputs(&self) -> usize {
+        self.programs.iter().map(|p| p.output_slots * p.outputs).sum()
+    }
+
+    /// All the memory that a session has, from before the first step on.
+    pub fn peak(&self) -> Bytes {
+        let inputs = self.input_slots * self.input_slot();
+        let scratch = self.workers * self.scratch();
+        Bytes((self.persistent_bytes + inputs + self.outputs() + self.work() + scratch) as u64)
+    }
+
+    /// The largest storages and persistent values, by name.
+    pub fn largest(&self, expanded: &Programs, count: usize) -> Vec<(String, Bytes)> {
+        let mut all: Vec<(String, u64)> = expanded
+            .programs
+            .iter()
+            .flat_map(|p| p.graph.values.iter().map(|v| (v.name.clone(), v.meta)))
+            .chain(expanded.store.values.iter().map(|v| (v.name.clone(), v.meta)))
+            .map(|(name, meta)| (format!("{name} {meta}"), meta.bytes() as u64))
+            .collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all.dedup();
+        all.into_iter().take(count).map(|(name, bytes)| (name, Bytes(bytes))).collect()
+    }
+
+    /// Checks that no two values that live at the same time share bytes, and
+    /// that everything lies within its memory.
+    pub(super) fn check(
+        &self,
+        expanded: &Programs,
+        placement: &Placement,
+        graphs: &[TaskGraph],
+    ) -> Result<()> {
+        if self.workers != placement.workers || self.programs.len() != graphs.len() {
+            return Err(Error::plan(
+                "memory",
+                "the workers and programs of the placement",
+                self.workers,
+            ));
+        }
+        if self.input_slots < 2 {
+            return Err(Error::plan("memory", "at least 2 slots of inputs", self.input_slots));
+        }
+        let sizes = expanded.store.values.iter().map(|v| v.meta.bytes());
+        let ranges: Vec<Range<usize>> =
+            self.persistent.iter().zip(sizes).map(|(&from, size)| from..from + size).collect();
+        if ranges.len() != expanded.store.values.len()
+            || disjoint(&ranges).is_err()
+            || ranges.iter().any(|r| r.end > self.persistent_bytes)
+        {
+            return Err(Error::plan("memory", "disjoint persistent values", "an overlap"));
+        }
+        for ((memory, graph), program) in self.programs.iter().zip(graphs).zip(&expanded.programs) {
+            let layout = &graph.layout;
+            let place = format!("memory of {:?}", program.name);
+            if memory.offsets.len() != layout.storages.len() {
+                let expected = format!("{} offsets", layout.storages.len());
+                return Err(Error::plan(place, expected, memory.offsets.len()));
+            }
+            for (i, a) in layout.storages.iter().enumerate() {
+                let size = match a.home {
+                    Home::Input => memory.inputs,
+                    Home::Output => memory.outputs,
+                    Home::Work => memory.work,
+                    Home::Persistent(_) => continue,
+                };
+                let range = memory.range(i, a);
+                if range.end > size || range.start % ALIGN != 0 {
+                    let expected = format!("aligned bytes within {size}");
+                    return Err(Error::plan(place, expected, format!("{range:?} of {}", a.root)));
+                }
+                for (j, b) in layout.storages.iter().enumerate().skip(i + 1) {
+                    let alive = a.home != Home::Work || a.coexists(b);
+                    if a.home == b.home && alive && overlap(memory, layout, i, j) {
+                        let expected = format!("bytes of its own for {}", a.root);
+                        return Err(Error::plan(
+                            place,
+                            expected,
+                            format!("shared with {}", b.root),
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn disjoint(ranges: &[Range<usize>]) -> std::result::Result<(), ()> {
+    let mut sorted: Vec<&Range<usize>> = ranges.iter().filter(|r| !r.is_empty()).collect();
+    sorted.sort_by_key(|r| r.start);
+    if sorted.windows(2).all(|w| w[0].end <= w[1].start) { Ok(()) } else { Err(()) }
+}
+
+/// Whether two storages of one home have a byte in common.
+pub(super) fn overlap(memory: &ProgramMemory, layout: &Layout, a: StorageId, b: StorageId) -> bool {
+    let (x, y) = (memory.range(a, &layout.storages[a]), memory.range(b, &layout.storages[b]));
+    x.start < y.end && y.start < x.end
+}
+
+fn aligned(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGN)
+}
+
+fn plan_program(layout: &Layout, graph: &TaskGraph, persistent: &[usize]) -> ProgramMemory {
+    let mut offsets = vec![0; layout.storages.len()];
+    let (mut inputs, mut outputs) = (0, 0);
+    for (storage, offset) in layout.storages.iter().zip(&mut offsets) {
+        let size = match storage.home {
+            Home::Input => &mut inputs,
+            Home::Output => &mut outputs,
+            Home::Persistent(id) => {
+                *offset = persistent[id.index()];
+                continue;
+            }
+            Home::Work => continue,
+        };
+        *offset = *size;
+        *size += aligned(storage.bytes);
+    }
+    let work = pack(&layout.storages, &mut offsets);
+    let calls = graph.tasks.iter().flat_map(|t| &t.calls);
+    let scratch = aligned(calls.map(|c| c.scratch).max().unwrap_or(0));
+    ProgramMemory { offsets, inputs, outputs, output_slots: 1, work, scratch }
+}
+
+/// Packs the work storages: the largest first, each at the lowest offset where
+/// it meets nothing that lives at the same time (greedy by size; Pisarchyk and
+/// Lee 2020 found it within a few percent of the lower bound).
+fn pack(storages: &[Storage], offsets: &mut [usize]) -> usize {
+    let mut order: Vec<StorageId> =
+        (0..storages.len()).filter(|&s| storages[s].home == Home::Work).collect();
+    order.sort_by_key(|&s| (std::cmp::Reverse(storages[s].bytes), s));
+    let mut placed: Vec<StorageId> = Vec::new();
+    let mut peak = 0;
+    for s in order {
+        let size = aligned(storages[s].bytes);
+        let mut taken: Vec<Range<usize>> = placed
+            .iter()
+            .filter(|&&p| storages[p].coexists(&storages[s]))
+            .map(|&p| offsets[p]..offsets[p] + aligned(storages[p].bytes))
+            .collect();
+        taken.sort_by_key(|r| r.start);
+        let mut at = 0;
+        for range in taken {
+            if at + size <= range.start {
+                break;
+            }
+            at = at.max(range.end);
+        }
+        offsets[s] = at;
+        peak = peak.max(at + size);
+        placed.push(s);
+    }
+    peak
+}

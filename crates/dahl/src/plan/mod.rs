@@ -1,0 +1,95 @@
+//! The plan: how sums are taken, where and in what grain every op runs, and in
+//! which memory.
+//!
+//! A [`Plan`] has four sections: [`Numerics`] decide the bits of the result,
+//! [`Placement`] decides pieces, tasks and workers, [`Memory`] gives every
+//! value its bytes, and [`Prediction`] says what it will cost. Two plans with
+//! the same numerics give the same bits. It exists only checked: [`Plan::new`]
+//! and [`Plan::parse`] refuse what contradicts the programs.
+//!
+//! [`TaskGraph`] is what a plan makes of a program: tasks with operands, and
+//! edges where the regions of two tasks overlap or one reuses the bytes of the
+//! other. How a plan is found, and how it is run, is not known here.
+
+mod bits;
+mod edges;
+mod memory;
+mod numerics;
+mod placement;
+mod print;
+mod storage;
+mod tasks;
+
+pub use edges::Edges;
+pub use memory::{ALIGN, Memory, ProgramMemory};
+pub use numerics::{Numerics, ProgramNumerics, default_blocks};
+pub use placement::{Group, Placement, ProgramPlacement};
+pub use print::VERSION;
+pub use storage::{Home, Layout, Storage, StorageId};
+pub use tasks::{CallSpec, OperandSpec, Task, TaskGraph, Use};
+
+use crate::error::{Error, Result};
+use crate::graph::Programs;
+use crate::units::{Bytes, Nanos};
+
+/// What a plan is expected to cost a step; `None` where nothing was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prediction {
+    /// The time of a training step.
+    pub step: Option<Nanos>,
+    /// The energy of a training step in joules.
+    pub joules: Option<f64>,
+}
+
+/// Everything that has to be decided before programs can be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What decides the bits.
+    pub numerics: Numerics,
+    /// What decides the grain, the place and the order.
+    pub placement: Placement,
+    /// What decides the bytes.
+    pub memory: Memory,
+    /// What it is expected to cost.
+    pub prediction: Prediction,
+}
+
+impl Plan {
+    /// Checks the parts against the programs and plans the memory.
+    pub fn new(programs: &Programs, numerics: Numerics, placement: Placement) -> Result<Self> {
+        let expanded = numerics.expand(programs)?;
+        let graphs = TaskGraph::build(&expanded, &placement)?;
+        let memory = Memory::plan(&expanded, &placement, &graphs);
+        let plan = Self { numerics, placement, memory, prediction: Prediction::default() };
+        plan.check(programs)?;
+        Ok(plan)
+    }
+
+    /// The task graphs of all programs, with the edges that the plan's memory
+    /// asks for, and the programs with their partial sums made explicit.
+    pub fn task_graphs(&self, programs: &Programs) -> Result<(Programs, Vec<TaskGraph>)> {
+        let expanded = self.numerics.expand(programs)?;
+        let mut graphs = TaskGraph::build(&expanded, &self.placement)?;
+        for (graph, memory) in graphs.iter_mut().zip(&self.memory.programs) {
+            graph.add_reuse(memory)?;
+        }
+        Ok((expanded, graphs))
+    }
+
+    /// Checks that the plan fits the programs and does not contradict itself.
+    pub fn check(&self, programs: &Programs) -> Result<()> {
+        let (expanded, graphs) = self.task_graphs(programs)?;
+        self.memory.check(&expanded, &self.placement, &graphs)
+    }
+
+    /// Refuses a plan whose peak is above a limit, naming the largest tensors.
+    pub fn check_memory(&self, programs: &Programs, limit: Bytes) -> Result<()> {
+        let needed = self.memory.peak();
+        if needed.0 <= limit.0 {
+            return Ok(());
+        }
+        let expanded = self.numerics.expand(programs)?;
+        let largest = self.memory.largest(&expanded, 5);
+        Err(Error::Memory { needed, limit, largest })
+    }
+}

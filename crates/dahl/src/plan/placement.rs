@@ -1,0 +1,118 @@
+//! What decides the grain, the place and the order.
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Node, Programs};
+use crate::ops::{Metas, split};
+use crate::units::{NodeId, WorkerId};
+use dahl_kernels::{Piece, Region};
+
+/// Nodes that are cut alike and run one after the other in each task: task `i`
+/// runs piece `i` of every node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The nodes of the expanded graph, in order.
+    pub nodes: Vec<NodeId>,
+    /// How each node is cut: into how many pieces along which axes of its
+    /// first output. The pieces are the product, last axis fastest.
+    pub cuts: Vec<Vec<(usize, usize)>>,
+    /// The worker of each task in a static replay.
+    pub workers: Vec<WorkerId>,
+}
+
+/// The placement of one program: its groups in the reference order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramPlacement {
+    /// The groups, which hold every node but the views once.
+    pub groups: Vec<Group>,
+}
+
+/// The placement of all programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// How many workers there are.
+    pub workers: usize,
+    /// One entry a program.
+    pub programs: Vec<ProgramPlacement>,
+}
+
+impl Placement {
+    /// Checks that every node is placed once, on workers that exist, with cuts
+    /// that its op offers.
+    pub fn check(&self, expanded: &Programs) -> Result<()> {
+        if self.workers == 0 {
+            return Err(Error::plan("placement", "at least one worker", 0));
+        }
+        if self.programs.len() != expanded.programs.len() {
+            let expected = format!("{} programs", expanded.programs.len());
+            return Err(Error::plan("placement", expected, self.programs.len()));
+        }
+        for (placement, program) in self.programs.iter().zip(&expanded.programs) {
+            placement.check(&program.name, &program.graph, self.workers)?;
+        }
+        Ok(())
+    }
+}
+
+impl ProgramPlacement {
+    fn check(&self, program: &str, graph: &Graph, workers: usize) -> Result<()> {
+        let mut placed = vec![0usize; graph.nodes.len()];
+        for (g, group) in self.groups.iter().enumerate() {
+            let place = format!("placement of {program:?}, group {g}");
+            if group.nodes.is_empty() || group.cuts.len() != group.nodes.len() {
+                return Err(Error::plan(place, "nodes, each with its cuts", group.nodes.len()));
+            }
+            for (&id, cuts) in group.nodes.iter().zip(&group.cuts) {
+                let Some(node) = graph.nodes.get(id.index()) else {
+                    return Err(Error::plan(place, "a node of the graph", id));
+                };
+                placed[id.index()] += 1;
+                let found = pieces(graph, node, cuts)
+                    .map_err(|(expected, found)| Error::plan(&place, expected, found))?;
+                if found.len() != group.workers.len() {
+                    let expected = format!("{} pieces of {id}", group.workers.len());
+                    return Err(Error::plan(place, expected, found.len()));
+                }
+            }
+            if let Some(worker) = group.workers.iter().find(|w| w.index() >= workers) {
+                return Err(Error::plan(place, format!("one of {workers} workers"), worker));
+            }
+        }
+        for id in graph.node_ids() {
+            let expected = usize::from(graph.node(id).op.view().is_none());
+            if placed[id.index()] != expected {
+                let place = format!("placement of {program:?}, node {id}");
+                return Err(Error::plan(
+                    place,
+                    format!("in {expected} groups"),
+                    placed[id.index()],
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pieces of a node under some cuts, or what is wrong with the cuts.
+pub(super) fn pieces(
+    graph: &Graph,
+    node: &Node,
+    cuts: &[(usize, usize)],
+) -> Result<Vec<Piece>, (String, String)> {
+    let (inputs, outputs) = graph.metas(node);
+    let offered = node.op.cuts(Metas { inputs: &inputs, outputs: &outputs });
+    let whole = graph.whole(node);
+    let mut pieces: Vec<Region> = vec![whole.out];
+    for &(axis, count) in cuts {
+        let Some(cut) = offered.iter().find(|cut| cut.axis == axis) else {
+            let axes: Vec<usize> = offered.iter().map(|cut| cut.axis).collect();
+            let expected = format!("{} cut along one of the axes {axes:?}", node.op.name());
+            return Err((expected, format!("axis {axis}")));
+        };
+        let ranges = split(outputs[0].shape[axis], count, cut.align);
+        pieces = pieces
+            .iter()
+            .flat_map(|piece| ranges.iter().map(|range| piece.with(axis, range.clone())))
+            .collect();
+    }
+    Ok(pieces.into_iter().map(|out| Piece { out, sum: whole.sum.clone() }).collect())
+}

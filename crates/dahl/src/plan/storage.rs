@@ -1,0 +1,188 @@
+//! The boxes that values are stored as.
+
+use super::tasks::{Task, Use};
+use crate::graph::{Graph, Kind, Root};
+use crate::units::{PersistentId, TaskId, ValueId};
+use dahl_kernels::Region;
+use std::ops::Range;
+
+/// An index into [`Layout::storages`].
+pub type StorageId = usize;
+
+/// Which memory a storage belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// A slot that is filled from outside.
+    Input,
+    /// A slot that is read from outside.
+    Output,
+    /// The memory of values that outlive the step.
+    Persistent(PersistentId),
+    /// The memory that is reused within the step.
+    Work,
+}
+
+/// A box of a value with bytes of its own.
+///
+/// A value whose tasks touch disjoint ranges of the first axis is stored as
+/// those ranges, each with its own lifetime; any other as a whole.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// The value.
+    pub root: ValueId,
+    /// The box of it.
+    pub region: Region,
+    /// The memory it belongs to.
+    pub home: Home,
+    /// The bytes it needs.
+    pub bytes: usize,
+    /// From the first to the last time it is touched.
+    pub life: Range<usize>,
+    /// The calls from the first to the last that touch it, where only one task
+    /// does.
+    pub inner: Option<Range<usize>>,
+    /// The tasks that touch it, in order, and how each touches it first.
+    pub users: Vec<(TaskId, Use)>,
+}
+
+impl Storage {
+    /// Whether the two may hold values at the same time: their times overlap,
+    /// or, where the same task alone touches both, the calls do.
+    pub fn coexists(&self, other: &Self) -> bool {
+        let overlap = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+        match (&self.inner, &other.inner) {
+            (Some(a), Some(b)) if self.users[0].0 == other.users[0].0 => overlap(a, b),
+            _ => overlap(&self.life, &other.life),
+        }
+    }
+}
+
+/// All storages of a program.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The storages, by value and then by box.
+    pub storages: Vec<Storage>,
+    /// For each value, the range of its storages; empty for views.
+    pub of_value: Vec<Range<StorageId>>,
+}
+
+impl Layout {
+    pub(super) fn of(graph: &Graph, roots: &[Root], tasks: &[Task]) -> Self {
+        let fetched: Vec<ValueId> =
+            graph.fetches.iter().map(|(_, v)| roots[v.index()].value).collect();
+        // The tasks that touch each value, with the range of its first axis.
+        let mut touches: Vec<Vec<Touch>> = vec![Vec::new(); graph.values.len()];
+        for (i, task) in tasks.iter().enumerate() {
+            for (call, spec) in task.calls.iter().enumerate() {
+                for operand in &spec.operands {
+                    touches[operand.root.index()].push(Touch {
+                        task: TaskId::new(i),
+                        call,
+                        region: operand.root_region,
+                        usage: operand.usage,
+                    });
+                }
+            }
+        }
+        let splittable = |value: usize| {
+            let meta = graph.values[value].meta;
+            graph.values[value].kind == Kind::Local
+                && !fetched.contains(&ValueId::new(value))
+                && meta.shape.rank() > 0
+                && roots.iter().filter(|r| r.value.index() == value).all(|r| {
+                    r.views.iter().all(|v| {
+                        let view = graph.value(*v).meta.shape;
+                        view.rank() > 0
+                            && view[0] == meta.shape[0]
+                            && view.elements() == meta.shape.elements()
+                    })
+                })
+        };
+        let mut layout = Self { storages: Vec::new(), of_value: vec![0..0; graph.values.len()] };
+        for (v, touches) in touches.iter().enumerate() {
+            if roots[v].value.index() != v {
+                continue;
+            }
+            let value = &graph.values[v];
+            let home = match value.kind {
+                Kind::Input => Home::Input,
+                Kind::Persistent(id) => Home::Persistent(id),
+                Kind::Local if fetched.contains(&ValueId::new(v)) => Home::Output,
+                Kind::Local => Home::Work,
+            };
+            if touches.is_empty() && home == Home::Work {
+                continue;
+            }
+            let whole = Region::full(&value.meta.shape);
+            let parts = if splittable(v) { components(touches) } else { Vec::new() };
+            let boxes: Vec<Region> = if parts.len() < 2 {
+                vec![whole]
+            } else {
+                parts.into_iter().map(|range| whole.with(0, range)).collect()
+            };
+            let first = layout.storages.len();
+            for region in boxes {
+                let bytes = region.elements() * value.meta.dtype.size();
+                let storage = storage(ValueId::new(v), region, home, touches, tasks);
+                layout.storages.push(Storage { bytes, ..storage });
+            }
+            layout.of_value[v] = first..layout.storages.len();
+        }
+        layout
+    }
+
+    /// The storage that holds a region of a value.
+    pub fn find(&self, root: ValueId, region: &Region) -> StorageId {
+        let range = self.of_value[root.index()].clone();
+        let ids = range.clone();
+        ids.into_iter()
+            .find(|&s| self.storages[s].region.contains(region))
+            .unwrap_or_else(|| panic!("{root} {region} lies in one of its storages"))
+    }
+}
+
+/// One use of a value by a call.
+#[derive(Clone, Debug)]
+struct Touch {
+    task: TaskId,
+    call: usize,
+    region: Region,
+    usage: Use,
+}
+
+/// The storage of a box, from all uses of its value.
+fn storage(
+    root: ValueId,
+    region: Region,
+    home: Home,
+    touches: &[Touch],
+    tasks: &[Task],
+) -> Storage {
+    let mine: Vec<&Touch> =
+        touches.iter().filter(|t| !t.region.is_empty() && region.overlaps(&t.region)).collect();
+    let mut users: Vec<(TaskId, Use)> = Vec::new();
+    for touch in &mine {
+        if users.last().is_none_or(|(last, _)| *last != touch.task) {
+            users.push((touch.task, touch.usage));
+        }
+    }
+    let times = users.iter().map(|(t, _)| tasks[t.index()].time);
+    let life = times.clone().min().unwrap_or(0)..times.max().map_or(0, |t| t + 1);
+    let inner = (users.len() == 1).then(|| mine[0].call..mine[mine.len() - 1].call + 1);
+    Storage { root, region, home, bytes: 0, life, inner, users }
+}
+
+/// The connected components of the ranges of the first axis that are touched.
+fn components(touches: &[Touch]) -> Vec<Range<usize>> {
+    let touched = touches.iter().map(|t| t.region).filter(|r| !r.is_empty());
+    let mut ranges: Vec<Range<usize>> = touched.map(|r| r.range(0)).collect();
+    ranges.sort_by_key(|r| (r.start, r.end));
+    let mut merged: Vec<Range<usize>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}

@@ -1,0 +1,208 @@
+//! Training: a model, its programs, a plan and a session, step by step.
+
+use crate::error::{Error, Result};
+use crate::exec::{Engine, Session, Slot, StepId};
+use crate::model::{Lowered, Model, Schedule, TrainSpec};
+use crate::plan::Plan;
+use crate::planner::Grain;
+use crate::units::PersistentId;
+use dahl_kernels::StepScalars;
+
+/// A model in training.
+///
+/// ```
+/// use dahl::model::{Model, Optimizer, TrainSpec};
+/// use dahl::native::Native;
+/// use dahl::planner::Grain;
+/// use dahl::train::Trainer;
+///
+/// let model = Model::sequential("xor", &[2], |s| s.linear(8).relu().linear(2));
+/// let spec = TrainSpec::new(4, dahl::DType::F64, Optimizer::adam(0.05));
+/// let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(1), &Native::default())?;
+/// for _ in 0..200 {
+///     let mut slot = trainer.slot(4)?;
+///     slot.input("input")?.write_f64([0., 0., 0., 1., 1., 0., 1., 1.]);
+///     slot.input("target")?.write_f64([0., 1., 1., 0.]);
+///     trainer.step(slot)?;
+/// }
+/// assert!(trainer.last_loss()? < 0.1);
+/// # Ok::<(), dahl::Error>(())
+/// ```
+pub struct Trainer {
+    lowered: Lowered,
+    plan: Plan,
+    session: Box<dyn Session>,
+    lr: f64,
+    schedule: Schedule,
+    updates: u64,
+    last: Option<StepId>,
+}
+
+impl Trainer {
+    /// Lowers, plans and prepares a model; parameters start as the seed says.
+    pub fn new(model: &Model, spec: &TrainSpec, grain: Grain, engine: &dyn Engine) -> Result<Self> {
+        let lowered = model.lower(spec)?;
+        let plan = grain.plan(&lowered.programs)?;
+        Self::with_plan(lowered, plan, spec, engine)
+    }
+
+    /// Prepares a lowered model with a plan.
+    pub fn with_plan(
+        lowered: Lowered,
+        plan: Plan,
+        spec: &TrainSpec,
+        engine: &dyn Engine,
+    ) -> Result<Self> {
+        let session = engine.prepare(&lowered.programs, &plan)?;
+        Self::with_session(lowered, plan, spec, session)
+    }
+
+    /// Starts from a session that was prepared elsewhere.
+    pub fn with_session(
+        lowered: Lowered,
+        plan: Plan,
+        spec: &TrainSpec,
+        mut session: Box<dyn Session>,
+    ) -> Result<Self> {
+        for id in (0..lowered.programs.store.values.len()).map(PersistentId::new) {
+            session.write(id, &mut |mut to| to.write_f64(lowered.initial(id)))?;
+        }
+        let lr = spec.optimizer.lr();
+        let schedule = Schedule::Constant;
+        Ok(Self { lowered, plan, session, lr, schedule, updates: 0, last: None })
+    }
+
+    /// Changes the learning rate from step to step.
+    pub fn set_schedule(&mut self, schedule: Schedule) {
+        self.schedule = schedule;
+    }
+
+    /// A free slot for a batch of this many samples to train on.
+    pub fn slot(&mut self, batch: usize) -> Result<Slot> {
+        let Some(&program) = self.lowered.train.get(&batch) else {
+            return Err(unknown_batch("a batch to train on", &self.lowered.train, batch));
+        };
+        self.session.slot(program)
+    }
+
+    /// Trains on a filled slot. May return before the step has ended.
+    pub fn step(&mut self, slot: Slot) -> Result<StepId> {
+        let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
+        let Some(&program) = self.lowered.train.get(&batch) else {
+            return Err(unknown_batch("a batch to train on", &self.lowered.train, batch));
+        };
+        let scalars = StepScalars {
+            lr: self.lr * self.schedule.factor(self.updates),
+            t: self.updates + 1,
+            counter: self.updates,
+        };
+        let step = self.session.step(program, slot, scalars)?;
+        self.updates += 1;
+        self.last = Some(step);
+        Ok(step)
+    }
+
+    /// The loss of a step, once it has ended.
+    pub fn loss(&mut self, step: StepId) -> Result<f64> {
+        self.scalar(step, "loss")
+    }
+
+    /// The loss of the last training step.
+    pub fn last_loss(&mut self) -> Result<f64> {
+        match self.last {
+            Some(step) => self.loss(step),
+            None => Err(Error::config("loss", "a step that was taken", "none")),
+        }
+    }
+
+    /// One scalar output of a step: `loss`, `correct`.
+    pub fn scalar(&mut self, step: StepId, name: &str) -> Result<f64> {
+        Ok(self.output(step, name)?[0])
+    }
+
+    /// An output of a step as numbers: `loss`, `correct`, `output`.
+    pub fn output(&mut self, step: StepId, name: &str) -> Result<Vec<f64>> {
+        let mut values = Vec::new();
+        self.session.output(step, name, &mut |tensor| values = tensor.to_f64())?;
+        Ok(values)
+    }
+
+    /// A free slot for a batch of this many samples to evaluate.
+    pub fn eval_slot(&mut self, batch: usize) -> Result<Slot> {
+        let Some(&program) = self.lowered.eval.get(&batch) else {
+            return Err(unknown_batch("a batch to evaluate", &self.lowered.eval, batch));
+        };
+        self.session.slot(program)
+    }
+
+    /// Evaluates a filled slot; parameters stay as they are.
+    pub fn eval(&mut self, slot: Slot) -> Result<StepId> {
+        let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
+        let Some(&program) = self.lowered.eval.get(&batch) else {
+            return Err(unknown_batch("a batch to evaluate", &self.lowered.eval, batch));
+        };
+        self.session.step(program, slot, StepScalars::default())
+    }
+
+    /// A persistent value by its name in the state dict, as numbers.
+    pub fn read(&mut self, name: &str) -> Result<Vec<f64>> {
+        let id = self.find(name)?;
+        let mut values = Vec::new();
+        self.session.read(id, &mut |tensor| values = tensor.to_f64())?;
+        Ok(values)
+    }
+
+    /// Writes a persistent value by its name in the state dict.
+    pub fn write(&mut self, name: &str, values: &[f64]) -> Result<()> {
+        let id = self.find(name)?;
+        let expected = self.lowered.programs.store.get(id).meta.shape;
+        if expected.elements() != values.len() {
+            let found = format!("{} values", values.len());
+            return Err(Error::config(name, expected, found));
+        }
+        self.session.write(id, &mut |mut to| to.write_f64(values.iter().copied()))
+    }
+
+    /// Everything that outlives a step, as it is now, to be read on any thread
+    /// while training goes on.
+    pub fn snapshot(&mut self) -> Result<crate::exec::Snapshot> {
+        self.session.snapshot(self.lowered.snapshot)
+    }
+
+    /// How many updates were made.
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// The programs and what they start from.
+    pub fn lowered(&self) -> &Lowered {
+        &self.lowered
+    }
+
+    /// The plan that is run.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The session that runs it.
+    pub fn session(&mut self) -> &mut dyn Session {
+        &mut *self.session
+    }
+
+    fn find(&self, name: &str) -> Result<PersistentId> {
+        self.lowered.programs.store.find(name).ok_or_else(|| {
+            let names: Vec<&str> =
+                self.lowered.programs.store.values.iter().map(|v| v.name.as_str()).collect();
+            Error::config("value", format!("one of {}", names.join(", ")), format!("{name:?}"))
+        })
+    }
+}
+
+fn unknown_batch(
+    what: &str,
+    known: &std::collections::BTreeMap<usize, crate::units::ProgramId>,
+    found: usize,
+) -> Error {
+    let sizes: Vec<&usize> = known.keys().collect();
+    Error::config(what, format!("one of {sizes:?} samples"), found)
+}

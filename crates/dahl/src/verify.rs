@@ -1,0 +1,172 @@
+//! Golden cases: inputs and what PyTorch made of them, run and compared.
+//!
+//! A case is a safetensors file whose metadata says what it is: one op with
+//! its gradients, or a whole training run. Every case goes the same way as
+//! training does: a graph, a plan, an engine.
+
+mod op_case;
+mod train_case;
+
+use crate::compare::{Comparison, Tolerance, compare};
+use crate::error::{Error, Result};
+use crate::exec::Engine;
+use crate::file::{StoredTensor, TensorFile};
+use crate::model::Fusion;
+use crate::planner::Grain;
+use dahl_kernels::DType;
+use std::path::{Path, PathBuf};
+
+/// How cases are run.
+pub struct Settings<'a> {
+    /// Workers, pieces, gathering.
+    pub grain: Grain,
+    /// Whether ops are fused.
+    pub fusion: Fusion,
+    /// What runs them.
+    pub engine: &'a dyn Engine,
+}
+
+/// One tensor of a case against PyTorch's.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The tensor.
+    pub name: String,
+    /// How far apart the two are.
+    pub comparison: Comparison,
+    /// How far apart they may be.
+    pub tolerance: Tolerance,
+}
+
+impl Compared {
+    /// Whether the tensor is close enough.
+    pub fn passes(&self) -> bool {
+        self.tolerance.accepts(&self.comparison)
+    }
+
+    /// How much of its tolerance the error uses up; above 1 it fails.
+    fn strain(&self) -> f64 {
+        match self.tolerance {
+            Tolerance::Relative(limit) => self.comparison.relative() / limit,
+            _ => f64::from(u8::from(!self.passes())) * f64::INFINITY,
+        }
+    }
+}
+
+/// What came out of a case.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Every tensor that was compared.
+    pub compared: Vec<Compared>,
+}
+
+impl Report {
+    /// Whether every tensor is close enough.
+    pub fn passes(&self) -> bool {
+        !self.compared.is_empty() && self.compared.iter().all(Compared::passes)
+    }
+
+    /// The tensor whose error uses up the most of its tolerance.
+    pub fn worst(&self) -> Option<&Compared> {
+        let by_strain = |a: &&Compared, b: &&Compared| a.strain().total_cmp(&b.strain());
+        // NaN times zero is NaN, which orders last: no error is no strain.
+        self.compared
+            .iter()
+            .filter(|c| !c.strain().is_nan())
+            .max_by(by_strain)
+            .or(self.compared.first())
+    }
+}
+
+/// The cases of a directory, or a single file, by name.
+pub fn cases(path: &Path) -> Result<Vec<PathBuf>> {
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(io)? {
+        let file = entry.map_err(io)?.path();
+        if file.extension().is_some_and(|e| e == "safetensors") {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(Error::Data {
+            path: path.to_owned(),
+            what: "directory".to_owned(),
+            expected: "golden cases, *.safetensors".to_owned(),
+            found: "none".to_owned(),
+        });
+    }
+    Ok(files)
+}
+
+/// Runs a case and compares every tensor that it holds.
+pub fn run(path: &Path, settings: &Settings<'_>) -> Result<Report> {
+    let file = TensorFile::read(path)?;
+    let case = Case { path, file: &file };
+    let compared = match case.text("op")? {
+        "train" => train_case::run(&case, settings)?,
+        op => op_case::run(&case, op, settings)?,
+    };
+    Ok(Report { compared })
+}
+
+/// A file and how to read from it.
+struct Case<'a> {
+    path: &'a Path,
+    file: &'a TensorFile,
+}
+
+impl Case<'_> {
+    fn wrong(&self, what: &str, expected: impl ToString, found: impl ToString) -> Error {
+        Error::Data {
+            path: self.path.to_owned(),
+            what: what.to_owned(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    fn text(&self, key: &str) -> Result<&str> {
+        let value = self.file.metadata.get(key);
+        value.map(String::as_str).ok_or_else(|| self.wrong(key, "metadata", "none"))
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T> {
+        let text = self.text(key)?;
+        serde_json::from_str(text).map_err(|e| self.wrong(key, e, text))
+    }
+
+    fn json_or<T: serde::de::DeserializeOwned>(&self, key: &str, default: T) -> Result<T> {
+        if self.file.metadata.contains_key(key) { self.json(key) } else { Ok(default) }
+    }
+
+    fn dtype(&self) -> Result<DType> {
+        let dtype: DType =
+            self.text("dtype")?.parse().map_err(|e| self.wrong("dtype", "f32 or f64", e))?;
+        if dtype.is_float() { Ok(dtype) } else { Err(self.wrong("dtype", "f32 or f64", dtype)) }
+    }
+
+    fn tensor(&self, name: &str) -> Result<&StoredTensor> {
+        self.file.tensors.get(name).ok_or_else(|| self.wrong(name, "a tensor", "none"))
+    }
+
+    /// Compares what was found with a tensor of the file.
+    fn compare(&self, name: &str, found: &[f64], tolerance: Tolerance) -> Result<Compared> {
+        let reference = self.tensor(name)?;
+        if reference.shape().elements() != found.len() {
+            return Err(self.wrong(name, reference.shape(), format!("{} elements", found.len())));
+        }
+        let comparison = match reference.dtype() {
+            DType::F32 => {
+                // Every f32 survives the way through f64.
+                let found: Vec<f32> = found.iter().map(|&x| x as f32).collect();
+                compare(&reference.to_vec::<f32>().unwrap_or_default(), &found)
+            }
+            _ => compare(&reference.to_f64_vec(), found),
+        };
+        Ok(Compared { name: name.to_owned(), comparison, tolerance })
+    }
+}
