@@ -106,11 +106,11 @@ impl Axes {
     /// The coordinate in the result, and which of its elements `at` is.
     fn out(&self, at: &[usize; MAX_AXES]) -> ([usize; MAX_AXES], usize) {
         let (mut out, mut k, mut i) = ([0; MAX_AXES], 0, 0);
-        for a in 0..self.rank {
+        for (a, &x) in at[..self.rank].iter().enumerate() {
             if self.reduced[a] {
-                i = i * self.lengths[a] + at[a];
+                i = i * self.lengths[a] + x;
             } else {
-                out[k] = at[a];
+                out[k] = x;
                 k += 1;
             }
         }

@@ -149,6 +149,26 @@ fn without_gradient(
     Case { name: name.into(), inputs, build }
 }
 
+/// A convolution with a bias.
+pub(crate) fn conv2d_case(x: [usize; 4], w: [usize; 4], conv: Conv2d) -> Case {
+    let inputs = vec![signed(&x), signed(&w), signed(&[w[0]])];
+    case(format!("conv2d {x:?} {w:?} {conv:?}"), inputs, move |g, v| {
+        g.conv2d(v[0], v[1], Some(v[2]), conv)
+    })
+}
+
+/// The largest values of windows.
+pub(crate) fn max_pool2d_case(x: [usize; 4], pool: Pool2d) -> Case {
+    let name = format!("max_pool2d {x:?} {pool:?}");
+    case(name, vec![signed(&x)], move |g, v| g.max_pool2d(v[0], pool))
+}
+
+/// The means of windows.
+pub(crate) fn avg_pool2d_case(x: [usize; 4], pool: Pool2d) -> Case {
+    let name = format!("avg_pool2d {x:?} {pool:?}");
+    case(name, vec![signed(&x)], move |g, v| g.avg_pool2d(v[0], pool))
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = elementwise();
     cases.extend(images());
@@ -228,9 +248,7 @@ fn images() -> Vec<Case> {
     ] {
         let name = |op: &str| format!("{op} {x:?} {w:?} {conv:?}");
         let inputs = || vec![signed(&x), signed(&w), signed(&[w[0]])];
-        cases.push(case(name("conv2d"), inputs(), move |g, v| {
-            g.conv2d(v[0], v[1], Some(v[2]), conv)
-        }));
+        cases.push(conv2d_case(x, w, conv));
         cases.push(case(name("conv2d without bias"), vec![signed(&x), signed(&w)], move |g, v| {
             g.conv2d(v[0], v[1], None, conv)
         }));
@@ -247,10 +265,8 @@ fn images() -> Vec<Case> {
         ([1, 2, 3, 3], Pool2d { kernel: [3, 2], stride: [1, 2], padding: [1, 1] }),
     ] {
         let name = |op: &str| format!("{op} {x:?} {pool:?}");
-        cases
-            .push(case(name("max_pool2d"), vec![signed(&x)], move |g, v| g.max_pool2d(v[0], pool)));
-        cases
-            .push(case(name("avg_pool2d"), vec![signed(&x)], move |g, v| g.avg_pool2d(v[0], pool)));
+        cases.push(max_pool2d_case(x, pool));
+        cases.push(avg_pool2d_case(x, pool));
         cases.push(case(name("global_avg_pool2d"), vec![signed(&x)], |g, v| {
             g.global_avg_pool2d(v[0])
         }));
@@ -375,6 +391,16 @@ fn reductions() -> Vec<Case> {
     let norms = vec![positive(&[]), positive(&[]), positive(&[])];
     cases.push(without_gradient("clip_factor", norms, |g, v| {
         g.clip_factor(v, 1.5);
+    }));
+    for fill in [Fill::Signed, Fill::Labels(3), Fill::Ok] {
+        let x = vec![Input { fill, shape: vec![3, 2] }];
+        cases.push(without_gradient(format!("clone {fill:?}"), x, |g, v| {
+            g.clone_of(v[0]);
+        }));
+    }
+    cases.push(without_gradient("constant", vec![], |g, _| {
+        g.constant(Meta::new([3, 1, 2], DType::F32), 1.5);
+        g.constant(Meta::new([], DType::I64), 4.0);
     }));
     cases.push(without_gradient("is_finite", vec![signed(&[])], |g, v| {
         g.is_finite(v[0]);

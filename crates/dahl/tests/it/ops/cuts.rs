@@ -1,9 +1,13 @@
 //! Pieces: an op run piece by piece gives the bits of the whole.
 
-use super::cases::cases;
+use super::cases::{Case, avg_pool2d_case, cases, conv2d_case, max_pool2d_case};
+use super::gradients::check_gradients;
 use super::interpret::{Buffer, interpret, metas, run};
+use dahl::ops::conv2d::Conv2d;
+use dahl::ops::pool::Pool2d;
 use dahl::ops::{Access, Blocked, Cut, Metas, Op, Piece, split};
 use dahl::{DType, Region};
+use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -122,23 +126,26 @@ fn check_blocks(name: &str, op: &Arc<dyn Op>, inputs: &[Buffer], whole: &Buffer)
     }
 }
 
-/// Each node of each case, forward and backward, on the values that reach it.
+/// Each node of a case, forward and backward, on the values that reach it;
+/// `seen` gets the ops.
+fn check_case(case: &Case, dtype: DType, seen: &mut BTreeSet<String>) {
+    let program = case.program(dtype);
+    let values = interpret(&program.graph, &program.inputs);
+    for node in program.graph.nodes.iter().filter(|n| n.op.view().is_none()) {
+        let debug = format!("{:?}", node.op);
+        seen.insert(debug.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned());
+        let take = |ids: &[dahl::units::ValueId]| -> Vec<Buffer> {
+            ids.iter().map(|v| values[v.index()].clone()).collect()
+        };
+        let (inputs, outputs) = (take(&node.inputs), take(&node.outputs));
+        let whole = check(&case.name, &*node.op, &inputs, &outputs);
+        check_blocks(&case.name, &node.op, &inputs, &whole[0]);
+    }
+}
+
 fn check_all(dtype: DType) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
-    for case in cases() {
-        let program = case.program(dtype);
-        let values = interpret(&program.graph, &program.inputs);
-        for node in program.graph.nodes.iter().filter(|n| n.op.view().is_none()) {
-            let debug = format!("{:?}", node.op);
-            seen.insert(debug.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned());
-            let take = |ids: &[dahl::units::ValueId]| -> Vec<Buffer> {
-                ids.iter().map(|v| values[v.index()].clone()).collect()
-            };
-            let (inputs, outputs) = (take(&node.inputs), take(&node.outputs));
-            let whole = check(&case.name, &*node.op, &inputs, &outputs);
-            check_blocks(&case.name, &node.op, &inputs, &whole[0]);
-        }
-    }
+    cases().iter().for_each(|case| check_case(case, dtype, &mut seen));
     seen
 }
 
@@ -179,5 +186,64 @@ fn every_op_has_a_case() {
     }
     for op in ["Matmul", "Bmm"] {
         assert!(seen.contains(op), "{op}");
+    }
+}
+
+prop_compose! {
+    fn convolution()(
+        stride in [1..4usize, 1..4usize],
+        padding in [0..3usize, 0..3usize],
+        dilation in [1..4usize, 1..4usize],
+        groups in 1..4usize,
+        kernel in [1..4usize, 1..4usize],
+        [n, c, o] in [1..3usize, 1..3usize, 1..3usize],
+        extra in [0..6usize, 0..6usize],
+    ) -> ([usize; 4], [usize; 4], Conv2d) {
+        // Large enough that a window fits.
+        let length = |a: usize| {
+            let reach = (kernel[a] - 1) * dilation[a] + 1;
+            (reach.saturating_sub(2 * padding[a]) + extra[a]).max(1)
+        };
+        let x = [n, c * groups, length(0), length(1)];
+        let w = [o * groups, c, kernel[0], kernel[1]];
+        (x, w, Conv2d { stride, padding, dilation, groups })
+    }
+}
+
+prop_compose! {
+    fn pooling()(
+        kernel in [1..5usize, 1..5usize],
+        stride in [1..5usize, 1..5usize],
+        padding in [0..3usize, 0..3usize],
+        [n, c] in [1..3usize, 1..3usize],
+        extra in [0..6usize, 0..6usize],
+    ) -> ([usize; 4], Pool2d) {
+        let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
+        let length = |a: usize| (kernel[a].saturating_sub(2 * padding[a]) + extra[a]).max(1);
+        ([n, c, length(0), length(1)], Pool2d { kernel, stride, padding })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 60,
+        ..ProptestConfig::default()
+    })]
+
+    /// Windows of all kinds: pieces and gradients.
+    #[test]
+    fn any_convolution((x, w, conv) in convolution()) {
+        let case = conv2d_case(x, w, conv);
+        check_case(&case, DType::F32, &mut BTreeSet::new());
+        check_gradients(&case);
+    }
+
+    #[test]
+    fn any_pooling((x, pool) in pooling()) {
+        for case in [max_pool2d_case(x, pool), avg_pool2d_case(x, pool)] {
+            check_case(&case, DType::F32, &mut BTreeSet::new());
+            check_gradients(&case);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::interpret::{Buffer, run};
 use dahl::graph::{Builder, Store};
+use dahl::ops::conv2d::{Conv2d, conv2d};
 use dahl::ops::cross_entropy::{accuracy, correct, cross_entropy};
 use dahl::ops::elementwise::*;
 use dahl::ops::matmul::matmul;
@@ -135,6 +136,82 @@ fn strided_sum(wide: &Matrix<'_, f32>) -> f32 {
         SumAll { average: Average::No }.run(0, &mut call);
     }
     out[0]
+}
+
+/// Blocks are added in the binary tree whose left side is the largest power of
+/// two below their number.
+#[test]
+fn sum_blocks_adds_in_its_tree() {
+    fn tree(x: &[f64]) -> f64 {
+        match x {
+            [x] => *x,
+            _ => {
+                let (left, right) = x.split_at(x.len().next_power_of_two() / 2);
+                tree(left) + tree(right)
+            }
+        }
+    }
+    for blocks in 1..70 {
+        let data: Vec<f64> = (0..blocks).map(|i| math::uniform(3, 0, 0, i) - 0.4).collect();
+        let x = Buffer::from_f64(Meta::new([blocks as usize], DType::F64), &data);
+        let mut y = [Buffer::poisoned(Meta::new([], DType::F64), 0)];
+        let piece = Piece { out: Region::new(&[]), sum: 0..0 };
+        run(&dahl::ops::SumBlocks, 0, &[x], &mut y, &piece);
+        assert_eq!(y[0].get(0).to_bits(), tree(&data).to_bits(), "{blocks} blocks");
+    }
+}
+
+/// The eager function and the recorded op drop the same elements.
+#[test]
+fn dropout_is_the_same_at_both_levels() {
+    let arena = &Arena::new();
+    let data: Vec<f64> = (1..13).map(f64::from).collect();
+    let params = Dropout { p: 0.5, seed: 11, stream: 4 };
+    let meta = Meta::new([3, 4], DType::F64);
+    let mut y = [Buffer::poisoned(meta, 0)];
+    let piece = Piece { out: Region::full(&meta.shape), sum: 0..0 };
+    run(&params, 0, &[Buffer::from_f64(meta, &data)], &mut y, &piece);
+    let x = Matrix::from_slice(arena, [3, 4], &data).unwrap();
+    // The counter of the interpreter's step.
+    let eager = dropout(arena, &x, params, 5);
+    same(eager.as_slice(), &y[0].to_f64());
+    assert!(eager.as_slice().contains(&0.0) && eager.as_slice().iter().any(|&y| y != 0.0));
+}
+
+/// Small integers: exact in any order.
+#[test]
+fn conv2d_against_seven_loops() {
+    let arena = &Arena::new();
+    let conv = Conv2d { stride: [2, 1], padding: [1, 2], dilation: [1, 2], groups: 2 };
+    let x = Tensor::from_fn(arena, [2, 4, 5, 6], |[n, c, i, j]| {
+        ((n * 3 + c * 5 + i * 7 + j) % 11) as f64 - 5.0
+    });
+    let w = Tensor::from_fn(arena, [2, 2, 3, 2], |[o, c, k, l]| {
+        ((o * 2 + c * 3 + k + l * 5) % 7) as f64 - 3.0
+    });
+    let y = conv2d(arena, &x, &w, None, conv);
+    // (5 + 2 − 3) / 2 + 1 and (6 + 4 − 3) / 1 + 1.
+    assert_eq!(y.shape(), [2, 2, 3, 8]);
+    for n in 0..2 {
+        for o in 0..2 {
+            for i in 0..3 {
+                for j in 0..8 {
+                    let mut expected = 0.0;
+                    for c in 0..2 {
+                        for k in 0..3usize {
+                            for l in 0..2 {
+                                let row = (i * 2 + k).wrapping_sub(1);
+                                let column = (j + l * 2usize).wrapping_sub(2);
+                                let tap = x.get([n, o * 2 + c, row, column]);
+                                expected += tap.unwrap_or(&0.0) * w[[o, c, k, l]];
+                            }
+                        }
+                    }
+                    assert_eq!(y[[n, o, i, j]], expected, "{n}, {o}, {i}, {j}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
