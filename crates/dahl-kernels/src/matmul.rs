@@ -129,3 +129,15 @@ fn scale_by_typed<T: Float>(call: &mut Call<'_>) {
         y.iter_mut().zip(x).for_each(|(y, &x)| *y = x * s);
     });
 }
+
+/// x = x · s. Input s, output x, updated.
+pub fn scale_by_in_place(call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), scale_by_in_place_typed(call));
+}
+
+fn scale_by_in_place_typed<T: Float>(call: &mut Call<'_>) {
+    let region = call.piece.out;
+    let (ins, mut outs, _) = call.split();
+    let s = ins.get::<T>(0).at([]);
+    outs.take::<T>().runs_mut(&region, |_, x| x.iter_mut().for_each(|x| *x = *x * s));
+}

@@ -205,7 +205,12 @@ fn other_modes<E: Float>() {
         let columns: Vector<'_, E> = mean(arena, &a, [0]);
         check(&columns, |accum, out| mean_into(&a, [0], accum, out));
         let s: Scalar<'_, E> = filled(arena, [], 8);
-        check(&scale_by(arena, &a, &s), |accum, out| scale_by_into(&a, &s, accum, out));
+        check_in_place(
+            &a,
+            &scale_by(arena, &a, &s),
+            |accum, out| scale_by_into(&a, &s, accum, out),
+            |a| scale_by_in_place(a, &s),
+        );
         let labels = Vector::from_fn(arena, [m], |[i]| (i % 3) as i64);
         check(&one_hot::<E>(arena, &labels, 3), |accum, out| one_hot_into(&labels, 3, accum, out));
         if k > 0 {
@@ -231,9 +236,12 @@ fn other_modes<E: Float>() {
         batch_norm2d_into(&x, &affine, accum, out)
     });
     let tracked = [&bias, &variance];
-    check(&batch_norm2d_eval(arena, &x, tracked, &affine), |accum, out| {
-        batch_norm2d_eval_into(&x, tracked, &affine, accum, out)
-    });
+    check_in_place(
+        &x,
+        &batch_norm2d_eval(arena, &x, tracked, &affine),
+        |accum, out| batch_norm2d_eval_into(&x, tracked, &affine, accum, out),
+        |x| batch_norm2d_eval_in_place(x, tracked, &affine),
+    );
 }
 
 #[test]
