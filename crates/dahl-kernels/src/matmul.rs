@@ -56,7 +56,7 @@ fn matmul_typed<T: Float>(sides: [Side; 2], call: &mut Call<'_>) {
     // A leading axis is the batch's.
     let batch = region.rank() - 2;
     let axes = [batch + sides[0].summed(0), batch + sides[1].summed(1)];
-    crate::view::for_each(&region, |at| {
+    crate::region::for_each(&region, |at| {
         let (m, n) = (at[batch], at[batch + 1]);
         let coordinate = |operand: usize, index: usize| {
             let mut at = [at[0]; 3];

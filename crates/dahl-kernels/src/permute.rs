@@ -1,8 +1,8 @@
 //! Copies with the axes in another order.
 
 use crate::copy::any_dispatch;
+use crate::region::for_each;
 use crate::shape::MAX_AXES;
-use crate::view::for_each;
 use crate::{Call, Element};
 
 /// y\[i_0, i_1, …\] = x with i_k at axis `axes[k]`. Input x.

@@ -5,8 +5,8 @@
 //! number alone.
 
 use crate::element::float_dispatch;
+use crate::region::for_each;
 use crate::shape::MAX_AXES;
-use crate::view::for_each;
 use crate::{Call, Float, Region, Shape, View, math};
 
 /// Σ x over a box, as one pairwise sum in row-major order.
