@@ -88,7 +88,7 @@ impl Checker {
                         bytes: storage.bytes,
                         users: storage.users.len(),
                         left: AtomicUsize::new(storage.users.len()),
-                        last_call: storage.inner.as_ref().map(|calls| calls.end - 1),
+                        last_call: storage.inner.as_ref().map(|(_, calls)| calls.end - 1),
                     });
                 }
             }

@@ -65,11 +65,12 @@ impl Edges {
         for &a in &work {
             for &b in &work {
                 let (before, after) = (&layout.storages[a], &layout.storages[b]);
-                if before.life.end > after.life.start || a == b || !overlap(memory, layout, a, b) {
-                    continue;
-                }
-                for (from, to) in conflicts(before, after) {
-                    if from != to {
+                let ordered = match (before.users.last(), after.users.first()) {
+                    (Some((last, _)), Some((first, _))) => last < first,
+                    _ => false,
+                };
+                if ordered && overlap(memory, layout, a, b) {
+                    for (from, to) in conflicts(before, after) {
                         self.preds[to.index()].push(from);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use super::tasks::{Task, Use};
 use crate::graph::{Graph, Kind, Root};
-use crate::units::{PersistentId, TaskId, ValueId};
+use crate::units::{PersistentId, TaskId, ValueId, WorkerId};
 use dahl_kernels::Region;
 use std::ops::Range;
 
@@ -36,22 +36,24 @@ pub struct Storage {
     pub home: Home,
     /// The bytes it needs.
     pub bytes: usize,
-    /// From the first to the last time it is touched.
+    /// From the first to the last group of tasks that touch it.
     pub life: Range<usize>,
-    /// The calls from the first to the last that touch it, where only one task
-    /// does.
-    pub inner: Option<Range<usize>>,
+    /// Where only one task touches it: that task's worker, and from the first
+    /// to the last call.
+    pub inner: Option<(WorkerId, Range<usize>)>,
     /// The tasks that touch it, in order, and how each touches it first.
     pub users: Vec<(TaskId, Use)>,
 }
 
 impl Storage {
-    /// Whether the two may hold values at the same time: their times overlap,
-    /// or, where the same task alone touches both, the calls do.
+    /// Whether the two may hold values at the same time. Tasks of one group
+    /// run at the same time, unless they are on one worker; the calls of one
+    /// task follow each other.
     pub fn coexists(&self, other: &Self) -> bool {
         let overlap = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
         match (&self.inner, &other.inner) {
-            (Some(a), Some(b)) if self.users[0].0 == other.users[0].0 => overlap(a, b),
+            (Some((_, a)), Some((_, b))) if self.users[0].0 == other.users[0].0 => overlap(a, b),
+            (Some((a, _)), Some((b, _))) if a == b => false,
             _ => overlap(&self.life, &other.life),
         }
     }
@@ -166,9 +168,12 @@ fn storage(
             users.push((touch.task, touch.usage));
         }
     }
-    let times = users.iter().map(|(t, _)| tasks[t.index()].time);
-    let life = times.clone().min().unwrap_or(0)..times.max().map_or(0, |t| t + 1);
-    let inner = (users.len() == 1).then(|| mine[0].call..mine[mine.len() - 1].call + 1);
+    let groups = users.iter().map(|(t, _)| tasks[t.index()].group);
+    let life = groups.clone().min().unwrap_or(0)..groups.max().map_or(0, |g| g + 1);
+    let inner = (users.len() == 1).then(|| {
+        let calls = mine[0].call..mine[mine.len() - 1].call + 1;
+        (tasks[users[0].0.index()].worker, calls)
+    });
     Storage { root, region, home, bytes: 0, life, inner, users }
 }
 

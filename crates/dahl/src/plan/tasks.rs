@@ -60,9 +60,6 @@ pub struct Task {
     pub piece: usize,
     /// The worker of a static replay.
     pub worker: WorkerId,
-    /// Its place in time for the memory plan: tasks of equal times may run at
-    /// the same time.
-    pub time: usize,
 }
 
 /// The tasks of a program in the reference order, and what they wait for.
@@ -96,7 +93,6 @@ impl TaskGraph {
         let roots = graph.roots();
         let mut tasks = Vec::new();
         let mut task_of: Vec<Vec<TaskId>> = vec![Vec::new(); graph.nodes.len()];
-        let mut time = 0;
         for (g, group) in placement.groups.iter().enumerate() {
             let mut calls: Vec<Vec<CallSpec>> = vec![Vec::new(); group.workers.len()];
             for (&id, cuts) in group.nodes.iter().zip(&group.cuts) {
@@ -136,16 +132,11 @@ impl TaskGraph {
                     calls.push(CallSpec { node: id, piece, operands, scratch });
                 }
             }
-            let mut rounds =
-                vec![0usize; 1 + group.workers.iter().map(|w| w.index()).max().unwrap_or(0)];
             for (piece, (calls, &worker)) in calls.into_iter().zip(&group.workers).enumerate() {
                 let id = TaskId::new(tasks.len());
                 group.nodes.iter().for_each(|n| task_of[n.index()].push(id));
-                let round = &mut rounds[worker.index()];
-                tasks.push(Task { calls, group: g, piece, worker, time: time + *round });
-                *round += 1;
+                tasks.push(Task { calls, group: g, piece, worker });
             }
-            time += rounds.into_iter().max().unwrap_or(0);
         }
         let edges = Edges::from_regions(graph, &tasks, &task_of)?;
         let layout = Layout::of(graph, &roots, &tasks);
