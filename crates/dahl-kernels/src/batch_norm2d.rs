@@ -1,7 +1,7 @@
 //! Batch normalisation in parts: statistics, finish, apply, and the same back.
 
 use crate::element::float_dispatch;
-use crate::{Call, Float, View, math};
+use crate::{Call, Float, Inputs, View, math};
 
 /// Which statistics normalise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,17 +144,70 @@ pub fn batch_norm2d(call: &mut Call<'_>) {
 fn apply<T: Float>(call: &mut Call<'_>) {
     let region = call.piece.out;
     let (ins, mut outs, _) = call.split();
-    let (x, norm, w, b) = (ins.get::<T>(0), ins.get::<T>(1), ins.get::<T>(2), ins.get::<T>(3));
+    let (x, channels) = (ins.get::<T>(0), Channels::new(&ins, 1));
     let mut y = outs.take::<T>();
     for n in region.range(0) {
         for c in region.range(1) {
-            let (mean, scale, shift) = (norm.at([0, c]), norm.at([1, c]) * w.at([c]), b.at([c]));
+            let channel = channels.get(c);
             y.zip(&region.with(0, n..n + 1).with(1, c..c + 1), [&x], |[x], y| {
                 for (y, &x) in y.iter_mut().zip(x) {
-                    *y = (x - mean) * scale + shift;
+                    *y = channel.apply(x);
                 }
             });
         }
+    }
+}
+
+/// x = [`batch_norm2d`] of x. Inputs \[mean, invstd\], w, b; output x, updated.
+pub fn batch_norm2d_in_place(call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), apply_in_place(call));
+}
+
+fn apply_in_place<T: Float>(call: &mut Call<'_>) {
+    let region = call.piece.out;
+    let (ins, mut outs, _) = call.split();
+    let channels = Channels::new(&ins, 0);
+    let mut x = outs.take::<T>();
+    for n in region.range(0) {
+        for c in region.range(1) {
+            let channel = channels.get(c);
+            x.runs_mut(&region.with(0, n..n + 1).with(1, c..c + 1), |_, x| {
+                x.iter_mut().for_each(|x| *x = channel.apply(*x));
+            });
+        }
+    }
+}
+
+/// What normalises, from the inputs \[mean, invstd\], w and b.
+struct Channels<'a, T> {
+    norm: View<'a, T>,
+    weight: View<'a, T>,
+    bias: View<'a, T>,
+}
+
+impl<'a, T: Float> Channels<'a, T> {
+    fn new(ins: &Inputs<'a>, first: usize) -> Self {
+        Self { norm: ins.get(first), weight: ins.get(first + 1), bias: ins.get(first + 2) }
+    }
+
+    fn get(&self, c: usize) -> Channel<T> {
+        let scale = self.norm.at([1, c]) * self.weight.at([c]);
+        Channel { mean: self.norm.at([0, c]), scale, shift: self.bias.at([c]) }
+    }
+}
+
+/// What normalises one channel.
+#[derive(Clone, Copy)]
+struct Channel<T> {
+    mean: T,
+    scale: T,
+    shift: T,
+}
+
+impl<T: Float> Channel<T> {
+    #[inline(always)]
+    fn apply(self, x: T) -> T {
+        (x - self.mean) * self.scale + self.shift
     }
 }
 

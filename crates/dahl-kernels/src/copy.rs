@@ -1,18 +1,20 @@
 //! Copies and constants of any element type.
 
-use crate::{Call, DType, Element};
+use crate::{Call, Element};
 
 /// Calls a function with the element type that a dtype names.
 macro_rules! any_dispatch {
     ($dtype:expr, $f:ident($($argument:expr),*)) => {
         match $dtype {
-            DType::F32 => $f::<f32>($($argument),*),
-            DType::F64 => $f::<f64>($($argument),*),
-            DType::U8 => $f::<u8>($($argument),*),
-            DType::I64 => $f::<i64>($($argument),*),
+            $crate::DType::F32 => $f::<f32>($($argument),*),
+            $crate::DType::F64 => $f::<f64>($($argument),*),
+            $crate::DType::U8 => $f::<u8>($($argument),*),
+            $crate::DType::I64 => $f::<i64>($($argument),*),
         }
     };
 }
+
+pub(crate) use any_dispatch;
 
 /// y = x. Input x.
 pub fn clone(call: &mut Call<'_>) {

@@ -56,7 +56,7 @@ fn matmul_typed<T: Float>(sides: [Side; 2], call: &mut Call<'_>) {
     // A leading axis is the batch's.
     let batch = region.rank() - 2;
     let axes = [batch + sides[0].summed(0), batch + sides[1].summed(1)];
-    crate::view::for_each(&region, |at| {
+    crate::region::for_each(&region, |at| {
         let (m, n) = (at[batch], at[batch + 1]);
         let coordinate = |operand: usize, index: usize| {
             let mut at = [at[0]; 3];
@@ -128,4 +128,16 @@ fn scale_by_typed<T: Float>(call: &mut Call<'_>) {
     outs.take::<T>().zip(&region, [&x], |[x], y| {
         y.iter_mut().zip(x).for_each(|(y, &x)| *y = x * s);
     });
+}
+
+/// x = x · s. Input s, output x, updated.
+pub fn scale_by_in_place(call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), scale_by_in_place_typed(call));
+}
+
+fn scale_by_in_place_typed<T: Float>(call: &mut Call<'_>) {
+    let region = call.piece.out;
+    let (ins, mut outs, _) = call.split();
+    let s = ins.get::<T>(0).at([]);
+    outs.take::<T>().runs_mut(&region, |_, x| x.iter_mut().for_each(|x| *x = *x * s));
 }

@@ -1,17 +1,13 @@
 //! Copies with the axes in another order.
 
+use crate::copy::any_dispatch;
+use crate::region::for_each;
 use crate::shape::MAX_AXES;
-use crate::view::for_each;
-use crate::{Call, DType, Element};
+use crate::{Call, Element};
 
 /// y\[i_0, i_1, …\] = x with i_k at axis `axes[k]`. Input x.
 pub fn permute(axes: &[usize], call: &mut Call<'_>) {
-    match call.dtype(0) {
-        DType::F32 => permute_typed::<f32>(axes, call),
-        DType::F64 => permute_typed::<f64>(axes, call),
-        DType::U8 => permute_typed::<u8>(axes, call),
-        DType::I64 => permute_typed::<i64>(axes, call),
-    }
+    any_dispatch!(call.dtype(0), permute_typed(axes, call));
 }
 
 fn permute_typed<T: Element>(axes: &[usize], call: &mut Call<'_>) {

@@ -5,8 +5,8 @@
 //! number alone.
 
 use crate::element::float_dispatch;
+use crate::region::for_each;
 use crate::shape::MAX_AXES;
-use crate::view::for_each;
 use crate::{Call, Float, Region, Shape, View, math};
 
 /// Σ x over a box, as one pairwise sum in row-major order.
@@ -92,8 +92,10 @@ impl Axes {
     fn at(&self, out: &[usize; MAX_AXES], mut i: usize) -> [usize; MAX_AXES] {
         let mut at = [0; MAX_AXES];
         for a in (0..self.rank).rev().filter(|&a| self.reduced[a]) {
-            at[a] = i % self.lengths[a];
-            i /= self.lengths[a];
+            // An axis without elements: the coordinate is never looked at.
+            let length = self.lengths[a].max(1);
+            at[a] = i % length;
+            i /= length;
         }
         for (k, a) in (0..self.rank).filter(|&a| !self.reduced[a]).enumerate() {
             at[a] = out[k];
@@ -104,11 +106,11 @@ impl Axes {
     /// The coordinate in the result, and which of its elements `at` is.
     fn out(&self, at: &[usize; MAX_AXES]) -> ([usize; MAX_AXES], usize) {
         let (mut out, mut k, mut i) = ([0; MAX_AXES], 0, 0);
-        for a in 0..self.rank {
+        for (a, &x) in at[..self.rank].iter().enumerate() {
             if self.reduced[a] {
-                i = i * self.lengths[a] + at[a];
+                i = i * self.lengths[a] + x;
             } else {
-                out[k] = at[a];
+                out[k] = x;
                 k += 1;
             }
         }

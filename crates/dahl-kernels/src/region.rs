@@ -141,6 +141,41 @@ impl Region {
     }
 }
 
+/// Calls `body` with every coordinate of `region`, in row-major order.
+pub(crate) fn for_each(region: &Region, body: impl FnMut([usize; MAX_AXES])) {
+    for_each_outer(region, 0, body);
+}
+
+/// Calls `body` with the first coordinate of every run of `region`, the
+/// innermost `axes` axes being walked as one.
+pub(crate) fn for_each_outer(
+    region: &Region,
+    axes: usize,
+    mut body: impl FnMut([usize; MAX_AXES]),
+) {
+    if region.is_empty() {
+        return;
+    }
+    let outer = region.rank() - axes;
+    let (from, to) = (region.starts(), region.ends());
+    let mut at = from;
+    loop {
+        body(at);
+        let mut a = outer;
+        loop {
+            if a == 0 {
+                return;
+            }
+            a -= 1;
+            at[a] += 1;
+            if at[a] < to[a] {
+                break;
+            }
+            at[a] = from[a];
+        }
+    }
+}
+
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

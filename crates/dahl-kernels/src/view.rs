@@ -17,7 +17,7 @@
 #![expect(unsafe_code, reason = "the module that turns descriptors into disjoint views")]
 
 use crate::element::{DType, Element};
-use crate::region::Region;
+use crate::region::{Region, for_each_outer};
 use crate::shape::{MAX_AXES, Shape};
 use std::marker::PhantomData;
 
@@ -582,35 +582,4 @@ fn row<const R: usize>(operand: &Operand, at: [usize; R]) -> (usize, usize) {
 fn offset_from(operand: &Operand, at: &[usize; MAX_AXES]) -> usize {
     let from = operand.region.starts();
     (0..operand.region.rank()).map(|a| (at[a] - from[a]) * operand.strides[a]).sum()
-}
-
-/// Calls `body` with every coordinate of `region`, in row-major order.
-pub(crate) fn for_each(region: &Region, body: impl FnMut([usize; MAX_AXES])) {
-    for_each_outer(region, 0, body);
-}
-
-/// Calls `body` with the first coordinate of every run of `region`, the
-/// innermost `axes` axes being walked as one.
-fn for_each_outer(region: &Region, axes: usize, mut body: impl FnMut([usize; MAX_AXES])) {
-    if region.is_empty() {
-        return;
-    }
-    let outer = region.rank() - axes;
-    let (from, to) = (region.starts(), region.ends());
-    let mut at = from;
-    loop {
-        body(at);
-        let mut a = outer;
-        loop {
-            if a == 0 {
-                return;
-            }
-            a -= 1;
-            at[a] += 1;
-            if at[a] < to[a] {
-                break;
-            }
-            at[a] = from[a];
-        }
-    }
 }

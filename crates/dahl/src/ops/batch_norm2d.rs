@@ -387,6 +387,42 @@ impl Op for BatchNorm2dBackwardInput {
     }
 }
 
+/// [`BatchNorm2dApply`] by tracked statistics in place.
+#[derive(Clone, Copy, Debug)]
+struct InPlace;
+
+impl Op for InPlace {
+    fn name(&self) -> &'static str {
+        "batch_norm2d"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        BatchNorm2dApply { statistics: Statistics::Tracked }.infer(inputs)
+    }
+
+    fn access(&self, _: usize) -> Access {
+        Access::Update
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let channels = piece.out.range(1);
+        let vector = Region::new(std::slice::from_ref(&channels));
+        vec![pairs(channels), vector, vector, piece.out]
+    }
+
+    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
+        Flops(3 * piece.out.elements() as u64)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::batch_norm2d_in_place(call);
+    }
+}
+
 /// What a normalisation needs besides its input.
 #[derive(Clone, Copy)]
 pub struct Affine<'t, E> {
@@ -487,6 +523,21 @@ pub fn batch_norm2d_eval_into<E: Float>(
     let norm: Matrix<'_, E> = eager::run(&scratch, &tracked, &[Arg::new(mean), Arg::new(variance)]);
     let inputs = [Arg::new(x), Arg::new(&norm), Arg::new(&affine.weight), Arg::new(&affine.bias)];
     eager::run_into(&BatchNorm2dApply { statistics: Statistics::Tracked }, &inputs, accum, out);
+}
+
+/// [`batch_norm2d_eval`] in place.
+#[track_caller]
+pub fn batch_norm2d_eval_in_place<E: Float>(
+    x: &mut Tensor<'_, E, 4>,
+    [mean, variance]: [&impl AsView<E, 1>; 2],
+    affine: &Affine<'_, E>,
+) {
+    let scratch = Arena::new();
+    let tracked = BatchNorm2dTracked { eps: affine.eps };
+    let norm: Matrix<'_, E> = eager::run(&scratch, &tracked, &[Arg::new(mean), Arg::new(variance)]);
+    let inputs = [Arg::new(&norm), Arg::new(&affine.weight), Arg::new(&affine.bias)];
+    eager::infer_with(&InPlace, x, &[&inputs[0], &inputs[1], &inputs[2]]);
+    eager::run_in_place(&InPlace, &inputs, x);
 }
 
 /// What a recorded batch normalisation gives.

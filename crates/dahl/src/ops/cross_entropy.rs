@@ -251,6 +251,12 @@ impl dyn Recorder + '_ {
         self.one(Correct, &[logits, labels])
     }
 
+    /// Records the share of samples whose largest logit is their label.
+    pub fn accuracy(&mut self, logits: Var, labels: Var) -> Var {
+        let correct = self.correct(logits, labels);
+        self.mean_all(correct)
+    }
+
     /// Records the flag that says whether a scalar is finite.
     pub fn is_finite(&mut self, scalar: Var) -> Var {
         self.one(IsFinite, &[scalar])

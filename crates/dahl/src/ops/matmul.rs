@@ -1,7 +1,7 @@
 //! Products of vectors and matrices: `dot`, `matvec`, `outer`, `matmul`, `bmm`.
 
 use super::eager::{self, Accum, Arg};
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use super::{Access, Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
 use crate::tensor::{Arena, AsView, Block, Matrix, Scalar, Tensor, Vector};
 use crate::units::Flops;
 use dahl_kernels::matmul as kernels;
@@ -319,6 +319,40 @@ impl Op for ScaleBy {
     }
 }
 
+/// [`ScaleBy`] in place.
+#[derive(Clone, Copy, Debug)]
+struct InPlace;
+
+impl Op for InPlace {
+    fn name(&self) -> &'static str {
+        "scale_by"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        ScaleBy.infer(inputs)
+    }
+
+    fn access(&self, _: usize) -> Access {
+        Access::Update
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        vec![Region::full(&Shape::scalar()), piece.out]
+    }
+
+    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
+        Flops(1 * piece.out.elements() as u64)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::scale_by_in_place(call);
+    }
+}
+
 /// c\[m,n\] = Σ_k a\[m,k\] b\[k,n\].
 ///
 /// ```
@@ -487,6 +521,15 @@ pub fn scale_by_into<E: Float, const R: usize>(
     out: &mut Tensor<'_, E, R>,
 ) {
     eager::run_into(&ScaleBy, &[Arg::new(x), Arg::new(s)], accum, out);
+}
+
+/// [`scale_by`] in place.
+#[track_caller]
+pub fn scale_by_in_place<E: Float, const R: usize>(
+    x: &mut Tensor<'_, E, R>,
+    s: &impl AsView<E, 0>,
+) {
+    eager::run_in_place(&InPlace, &[Arg::new(s)], x);
 }
 
 impl dyn Recorder + '_ {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 /// √Σ x² over all elements, a scalar.
 ///
-/// Norms of blocks of the first axis are merged by taking their norm.
+/// Norms of blocks of the first axis are merged by taking their norm. Its
+/// gradient g' x / norm is NaN where the norm is 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm;
 

@@ -74,6 +74,7 @@ impl Arena {
     }
 
     /// A buffer of `length` zeros, or an error where the limit is passed.
+    #[expect(clippy::mut_from_ref, reason = "each call hands out other bytes")]
     pub fn try_zeros<E: Element>(&self, length: usize) -> Result<&mut [E]> {
         let bytes =
             length.checked_mul(size_of::<E>()).and_then(|b| b.checked_next_multiple_of(ALIGN));

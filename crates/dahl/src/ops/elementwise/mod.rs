@@ -345,6 +345,66 @@ impl dyn Recorder + '_ {
         self.unary(Unary::Scale(value), x)
     }
 
+    /// Records a copy of x.
+    pub fn copy(&mut self, x: Var) -> Var {
+        self.unary(Unary::Copy, x)
+    }
+
+    /// Records −x.
+    pub fn neg(&mut self, x: Var) -> Var {
+        self.unary(Unary::Neg, x)
+    }
+
+    /// Records eˣ.
+    pub fn exp(&mut self, x: Var) -> Var {
+        self.unary(Unary::Exp, x)
+    }
+
+    /// Records ln x.
+    pub fn log(&mut self, x: Var) -> Var {
+        self.unary(Unary::Log, x)
+    }
+
+    /// Records √x.
+    pub fn sqrt(&mut self, x: Var) -> Var {
+        self.unary(Unary::Sqrt, x)
+    }
+
+    /// Records the nearest integers, ties to even.
+    pub fn round(&mut self, x: Var) -> Var {
+        self.unary(Unary::Round, x)
+    }
+
+    /// Records x to the power of a constant.
+    pub fn power(&mut self, x: Var, exponent: f64) -> Var {
+        self.unary(Unary::Power(exponent), x)
+    }
+
+    /// Records x, but not below `low` nor above `high`.
+    pub fn clip(&mut self, x: Var, low: f64, high: f64) -> Var {
+        self.unary(Unary::Clip(low, high), x)
+    }
+
+    /// Records x + a constant.
+    pub fn add_scalar(&mut self, x: Var, value: f64) -> Var {
+        self.unary(Unary::AddScalar(value), x)
+    }
+
+    /// Records x − a constant.
+    pub fn sub_scalar(&mut self, x: Var, value: f64) -> Var {
+        self.unary(Unary::SubScalar(value), x)
+    }
+
+    /// Records x / a constant.
+    pub fn div_scalar(&mut self, x: Var, value: f64) -> Var {
+        self.unary(Unary::DivScalar(value), x)
+    }
+
+    /// Records the constant in every element of a tensor of x's shape.
+    pub fn fill(&mut self, x: Var, value: f64) -> Var {
+        self.unary(Unary::Fill(value), x)
+    }
+
     /// Records the gradient of a relu from its output.
     pub fn relu_backward(&mut self, y: Var, grad: Var) -> Var {
         self.one(UnaryBackward(Unary::Relu), &[y, grad])

@@ -1,0 +1,249 @@
+//! Pieces: an op run piece by piece gives the bits of the whole.
+
+use super::cases::{Case, avg_pool2d_case, cases, conv2d_case, max_pool2d_case};
+use super::gradients::check_gradients;
+use super::interpret::{Buffer, interpret, metas, run};
+use dahl::ops::conv2d::Conv2d;
+use dahl::ops::pool::Pool2d;
+use dahl::ops::{Access, Blocked, Cut, Metas, Op, Piece, split};
+use dahl::{DType, Region};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One way to run an op in pieces: the cuts and how many ranges each makes.
+type Way = Vec<(Cut, usize)>;
+
+fn ways(cuts: &[Cut], out: &Region) -> Vec<Way> {
+    let mut ways: Vec<Way> = Vec::new();
+    for &cut in cuts {
+        for count in [2, 3, out.len(cut.axis)] {
+            ways.push(vec![(cut, count)]);
+        }
+    }
+    for (i, &a) in cuts.iter().enumerate() {
+        for &b in &cuts[i + 1..] {
+            ways.push(vec![(a, 2), (b, 3)]);
+            ways.push(vec![(a, out.len(a.axis)), (b, out.len(b.axis))]);
+        }
+    }
+    ways
+}
+
+fn pieces(whole: &Piece, way: &Way) -> Vec<Piece> {
+    let mut pieces = vec![whole.clone()];
+    for &(cut, count) in way {
+        let ranges = split(whole.out.len(cut.axis), count, cut.align);
+        pieces = pieces
+            .iter()
+            .flat_map(|piece| {
+                ranges.iter().map(|range| Piece {
+                    out: piece.out.with(cut.axis, range.clone()),
+                    sum: piece.sum.clone(),
+                })
+            })
+            .collect();
+    }
+    pieces
+}
+
+/// Runs an op whole and in every way it offers; the whole's outputs.
+fn check(name: &str, op: &dyn Op, inputs: &[Buffer], outputs: &[Buffer]) -> Vec<Buffer> {
+    let (ins, outs) = (metas(inputs), metas(outputs));
+    let metas = Metas { inputs: &ins, outputs: &outs };
+    let out = Region::full(&metas.out());
+    let whole = Piece { out, sum: 0..op.summed(metas).unwrap_or(0) };
+    let start = |poison: u8| -> Vec<Buffer> {
+        let fresh = |(i, b): (usize, &Buffer)| match op.access(i) {
+            Access::Write => Buffer::poisoned(b.meta, poison),
+            Access::Update => b.clone(),
+        };
+        outputs.iter().enumerate().map(fresh).collect()
+    };
+    let mut expected = start(0xAA);
+    run(op, 0, inputs, &mut expected, &whole);
+    for variant in 0..op.variants().len() {
+        let mut expected = start(0xAA);
+        run(op, variant, inputs, &mut expected, &whole);
+        for way in ways(&op.cuts(metas), &out) {
+            let mut found = start(0x55);
+            let pieces = pieces(&whole, &way);
+            disjoint(name, op, metas, &pieces);
+            // Last piece first: the order must not matter.
+            for piece in pieces.iter().rev() {
+                run(op, variant, inputs, &mut found, piece);
+            }
+            for (e, f) in expected.iter().zip(&found) {
+                assert_eq!(e.bits(), f.bits(), "{name}: {} in {way:?}", op.name());
+            }
+        }
+    }
+    expected
+}
+
+/// Every element of every output is in the box of just one piece.
+fn disjoint(name: &str, op: &dyn Op, metas: Metas<'_>, pieces: &[Piece]) {
+    for (o, meta) in metas.outputs.iter().enumerate() {
+        let mut hits = vec![0; meta.shape.elements()];
+        let strides = meta.shape.strides();
+        for piece in pieces {
+            let region = op.regions(metas, piece)[metas.inputs.len() + o];
+            assert!(Region::full(&meta.shape).contains(&region), "{name}: {region}");
+            let mut linear = vec![0];
+            for (axis, range) in region.ranges().enumerate() {
+                linear = linear
+                    .iter()
+                    .flat_map(|at| range.clone().map(move |i| at + i * strides[axis]))
+                    .collect();
+            }
+            linear.into_iter().for_each(|i: usize| hits[i] += 1);
+        }
+        assert!(hits.iter().all(|&n| n == 1), "{name}: {} output {o}: {hits:?}", op.name());
+    }
+}
+
+/// Partial sums over blocks, in every grouping, and merged.
+fn check_blocks(name: &str, op: &Arc<dyn Op>, inputs: &[Buffer], whole: &Buffer) {
+    let (ins, outs) = (metas(inputs), [whole.meta]);
+    let metas = Metas { inputs: &ins, outputs: &outs };
+    let Some(length) = op.summed(metas) else { return };
+    for count in [2, 3, length] {
+        let blocks = split(length, count, 1);
+        if blocks.len() < 2 {
+            continue;
+        }
+        let merge = op.merge(metas, &blocks);
+        let blocked = Blocked { inner: op.clone(), blocks };
+        let partial = blocked.infer(&ins).unwrap()[0];
+        let name = format!("{name}: {count} blocks");
+        let partials = check(&name, &blocked, inputs, &[Buffer::poisoned(partial, 0)]);
+        let merged = check(&name, &*merge, &partials, std::slice::from_ref(whole));
+        let tolerance = if whole.meta.dtype == DType::F64 { 1e-12 } else { 1e-4 };
+        for (a, b) in merged[0].to_f64().iter().zip(whole.to_f64()) {
+            let near = (a - b).abs() <= tolerance * (1.0 + b.abs()) || (a.is_nan() && b.is_nan());
+            assert!(near, "{name}: {} merged {a}, whole {b}", op.name());
+        }
+    }
+}
+
+/// Each node of a case, forward and backward, on the values that reach it;
+/// `seen` gets the ops.
+fn check_case(case: &Case, dtype: DType, seen: &mut BTreeSet<String>) {
+    let program = case.program(dtype);
+    let values = interpret(&program.graph, &program.inputs);
+    for node in program.graph.nodes.iter().filter(|n| n.op.view().is_none()) {
+        let debug = format!("{:?}", node.op);
+        seen.insert(debug.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned());
+        let take = |ids: &[dahl::units::ValueId]| -> Vec<Buffer> {
+            ids.iter().map(|v| values[v.index()].clone()).collect()
+        };
+        let (inputs, outputs) = (take(&node.inputs), take(&node.outputs));
+        let whole = check(&case.name, &*node.op, &inputs, &outputs);
+        check_blocks(&case.name, &node.op, &inputs, &whole[0]);
+    }
+}
+
+fn check_all(dtype: DType) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    cases().iter().for_each(|case| check_case(case, dtype, &mut seen));
+    seen
+}
+
+#[test]
+fn pieces_have_the_bits_of_the_whole_in_f32() {
+    check_all(DType::F32);
+}
+
+#[test]
+fn pieces_have_the_bits_of_the_whole_in_f64() {
+    check_all(DType::F64);
+}
+
+/// A new op without a case is noticed here.
+#[test]
+fn every_op_has_a_case() {
+    let seen = check_all(DType::F64);
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops");
+    let mut sources = Vec::new();
+    for path in std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().path()) {
+        let path = if path.is_dir() { path.join("mod.rs") } else { path };
+        sources.push(std::fs::read_to_string(path).unwrap());
+    }
+    // Views are never run; modes in place are compared with the others; a
+    // blocked op stands around another; these enums print their functions.
+    let elsewhere = ["Reshape", "Select", "InPlace", "DropoutInPlace", "Blocked"];
+    let functions = [("Unary", "Relu"), ("Binary", "Add"), ("Softmax", "Plain")];
+    for line in sources.iter().flat_map(|s| s.lines()) {
+        let Some(op) = line.strip_prefix("impl Op for ").and_then(|l| l.split(' ').next()) else {
+            continue;
+        };
+        let shown = functions.iter().find(|(n, _)| *n == op).map_or(op, |(_, f)| f);
+        let merged = ["SumBlocks", "MergeMoments"].contains(&op);
+        assert!(
+            merged || elsewhere.contains(&op) || seen.contains(shown),
+            "{op} is in no case of tests/it/ops/cases.rs"
+        );
+    }
+    for op in ["Matmul", "Bmm"] {
+        assert!(seen.contains(op), "{op}");
+    }
+}
+
+prop_compose! {
+    fn convolution()(
+        stride in [1..4usize, 1..4usize],
+        padding in [0..3usize, 0..3usize],
+        dilation in [1..4usize, 1..4usize],
+        groups in 1..4usize,
+        kernel in [1..4usize, 1..4usize],
+        [n, c, o] in [1..3usize, 1..3usize, 1..3usize],
+        extra in [0..6usize, 0..6usize],
+    ) -> ([usize; 4], [usize; 4], Conv2d) {
+        // Large enough that a window fits.
+        let length = |a: usize| {
+            let reach = (kernel[a] - 1) * dilation[a] + 1;
+            (reach.saturating_sub(2 * padding[a]) + extra[a]).max(1)
+        };
+        let x = [n, c * groups, length(0), length(1)];
+        let w = [o * groups, c, kernel[0], kernel[1]];
+        (x, w, Conv2d { stride, padding, dilation, groups })
+    }
+}
+
+prop_compose! {
+    fn pooling()(
+        kernel in [1..5usize, 1..5usize],
+        stride in [1..5usize, 1..5usize],
+        padding in [0..3usize, 0..3usize],
+        [n, c] in [1..3usize, 1..3usize],
+        extra in [0..6usize, 0..6usize],
+    ) -> ([usize; 4], Pool2d) {
+        let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
+        let length = |a: usize| (kernel[a].saturating_sub(2 * padding[a]) + extra[a]).max(1);
+        ([n, c, length(0), length(1)], Pool2d { kernel, stride, padding })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 60,
+        ..ProptestConfig::default()
+    })]
+
+    /// Windows of all kinds: pieces and gradients.
+    #[test]
+    fn any_convolution((x, w, conv) in convolution()) {
+        let case = conv2d_case(x, w, conv);
+        check_case(&case, DType::F32, &mut BTreeSet::new());
+        check_gradients(&case);
+    }
+
+    #[test]
+    fn any_pooling((x, pool) in pooling()) {
+        for case in [max_pool2d_case(x, pool), avg_pool2d_case(x, pool)] {
+            check_case(&case, DType::F32, &mut BTreeSet::new());
+            check_gradients(&case);
+        }
+    }
+}

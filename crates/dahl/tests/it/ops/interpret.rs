@@ -1,0 +1,158 @@
+//! A sequential interpreter of graphs: whole nodes, one after the other.
+#![expect(unsafe_code, reason = "makes operands of test buffers")]
+
+use dahl::graph::Graph;
+use dahl::ops::{Call, Meta, Metas, Op, Piece, ViewMap};
+use dahl::{DType, Region, StepScalars};
+use dahl_kernels::Operand;
+
+/// The bytes of a tensor, aligned for every element type.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Buffer {
+    pub(crate) meta: Meta,
+    words: Vec<u64>,
+}
+
+impl Buffer {
+    /// Bytes that no kernel writes, so that what was left out is seen.
+    pub(crate) fn poisoned(meta: Meta, poison: u8) -> Self {
+        let words = meta.bytes().div_ceil(8).max(1);
+        Self { meta, words: vec![u64::from_ne_bytes([poison; 8]); words] }
+    }
+
+    pub(crate) fn from_f64(meta: Meta, data: &[f64]) -> Self {
+        assert_eq!(data.len(), meta.shape.elements());
+        let mut buffer = Self::poisoned(meta, 0);
+        data.iter().enumerate().for_each(|(i, &x)| buffer.set(i, x));
+        buffer
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.meta.shape.elements()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+    }
+
+    /// The bytes of each element, to compare bit by bit.
+    pub(crate) fn bits(&self) -> Vec<Vec<u8>> {
+        let size = self.meta.dtype.size();
+        self.bytes()[..self.meta.bytes()].chunks(size).map(<[u8]>::to_vec).collect()
+    }
+
+    pub(crate) fn get(&self, i: usize) -> f64 {
+        let size = self.meta.dtype.size();
+        let bytes = &self.bytes()[i * size..(i + 1) * size];
+        match self.meta.dtype {
+            DType::F32 => f32::from_ne_bytes(bytes.try_into().unwrap()).into(),
+            DType::F64 => f64::from_ne_bytes(bytes.try_into().unwrap()),
+            DType::I64 => i64::from_ne_bytes(bytes.try_into().unwrap()) as f64,
+            DType::U8 => bytes[0].into(),
+        }
+    }
+
+    pub(crate) fn to_f64(&self) -> Vec<f64> {
+        (0..self.len()).map(|i| self.get(i)).collect()
+    }
+
+    pub(crate) fn set(&mut self, i: usize, x: f64) {
+        let size = self.meta.dtype.size();
+        let bytes: Vec<u8> = match self.meta.dtype {
+            DType::F32 => (x as f32).to_ne_bytes().to_vec(),
+            DType::F64 => x.to_ne_bytes().to_vec(),
+            DType::I64 => (x as i64).to_ne_bytes().to_vec(),
+            DType::U8 => vec![x as u8],
+        };
+        for (k, byte) in bytes.into_iter().enumerate() {
+            let at = i * size + k;
+            let mut word = self.words[at / 8].to_ne_bytes();
+            word[at % 8] = byte;
+            self.words[at / 8] = u64::from_ne_bytes(word);
+        }
+    }
+
+    fn operand(&mut self) -> Operand {
+        let shape = self.meta.shape;
+        // SAFETY: the buffer has all elements of the shape and outlives the
+        // call that the operand is made for, see `run`.
+        unsafe {
+            Operand::from_raw(
+                self.words.as_mut_ptr().cast(),
+                self.meta.dtype,
+                shape,
+                Region::full(&shape),
+                shape.strides(),
+            )
+        }
+    }
+}
+
+/// Runs a piece of an op on operands narrowed to what the op declares.
+pub(crate) fn run(
+    op: &dyn Op,
+    variant: usize,
+    inputs: &[Buffer],
+    outputs: &mut [Buffer],
+    piece: &Piece,
+) {
+    let mut inputs = inputs.to_vec();
+    let count = inputs.len();
+    let (ins, outs) = (metas(&inputs), metas(outputs));
+    let metas = Metas { inputs: &ins, outputs: &outs };
+    let regions = op.regions(metas, piece);
+    assert_eq!(regions.len(), count + outputs.len(), "{}: a region an operand", op.name());
+    let operands: Vec<Operand> = inputs
+        .iter_mut()
+        .chain(outputs)
+        .zip(&regions)
+        .map(|(buffer, region)| buffer.operand().narrow(*region))
+        .collect();
+    let step = StepScalars { lr: 0.1, t: 3, counter: 5 };
+    let mut scratch = vec![0; op.scratch(metas, piece)];
+    // SAFETY: nothing else uses the buffers meanwhile.
+    let mut call = unsafe { Call::new(&operands, count, piece, &step, &mut scratch) };
+    op.run(variant, &mut call);
+}
+
+pub(crate) fn metas(buffers: &[Buffer]) -> Vec<Meta> {
+    buffers.iter().map(|b| b.meta).collect()
+}
+
+/// The values of a graph after all its nodes have run. `inputs` fill the
+/// graph's inputs in order.
+pub(crate) fn interpret(graph: &Graph, inputs: &[Buffer]) -> Vec<Buffer> {
+    let mut values: Vec<Buffer> =
+        graph.values.iter().map(|v| Buffer::poisoned(v.meta, 0xAA)).collect();
+    for ((id, value), buffer) in graph.inputs().zip(inputs) {
+        assert_eq!(value.meta, buffer.meta, "input {:?}", value.name);
+        values[id.index()] = buffer.clone();
+    }
+    for node in &graph.nodes {
+        let inputs: Vec<Buffer> = node.inputs.iter().map(|v| values[v.index()].clone()).collect();
+        let mut outputs: Vec<Buffer> =
+            node.outputs.iter().map(|v| values[v.index()].clone()).collect();
+        match node.op.view() {
+            Some(view) => outputs[0] = look(view, &inputs[0], outputs[0].meta),
+            None => run(&*node.op, 0, &inputs, &mut outputs, &graph.whole(node)),
+        }
+        for (v, buffer) in node.outputs.iter().zip(outputs) {
+            values[v.index()] = buffer;
+        }
+    }
+    values
+}
+
+/// A view as a copy.
+fn look(view: ViewMap, base: &Buffer, meta: Meta) -> Buffer {
+    match view {
+        ViewMap::Reshape => Buffer { meta, words: base.words.clone() },
+        ViewMap::Select { axis, index } => {
+            let shape = base.meta.shape;
+            let inner: usize = shape.axes()[axis + 1..].iter().product();
+            let at = |i: usize| (i / inner * shape[axis] + index) * inner + i % inner;
+            let data: Vec<f64> = (0..meta.shape.elements()).map(|i| base.get(at(i))).collect();
+            Buffer::from_f64(meta, &data)
+        }
+    }
+}
