@@ -139,5 +139,5 @@ fn scale_by_in_place_typed<T: Float>(call: &mut Call<'_>) {
     let region = call.piece.out;
     let (ins, mut outs, _) = call.split();
     let s = ins.get::<T>(0).at([]);
-    outs.take::<T>().runs_mut(&region, |_, x| x.iter_mut().for_each(|x| *x = *x * s));
+    outs.take::<T>().runs_mut(&region, |_, x| x.iter_mut().for_each(|x| *x *= s));
 }

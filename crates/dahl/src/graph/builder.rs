@@ -159,7 +159,7 @@ impl Recorder for Builder<'_> {
     fn apply(&mut self, op: Arc<dyn Op>, inputs: &[Var]) -> Vec<Var> {
         let metas: Vec<Meta> = inputs.iter().map(|&v| self.meta(v)).collect();
         let inferred = op.infer(&metas).unwrap_or_else(|mismatch| {
-            let guess = mismatch.guess.unwrap_or(metas[0]);
+            let guess = mismatch.guess.as_deref().copied().unwrap_or(metas[0]);
             self.error(op.name(), mismatch);
             vec![guess; op.outputs()]
         });

@@ -8,6 +8,7 @@ use crate::ops::{Meta, Mismatch, Op, Recorder, Var};
 use crate::units::{PersistentId, ProgramId};
 use dahl_kernels::{DType, Shape};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// What is learned from.
@@ -114,18 +115,17 @@ impl Model {
         if !spec.dtype.is_float() {
             return Err(Error::config("dtype", "f32 or f64", spec.dtype));
         }
-        for &batch in &spec.train {
-            if !train.contains_key(&batch) {
-                let graph = self.program(spec, Mode::Train, batch, &mut store, &mut inits)?;
-                train.insert(batch, ProgramId::new(programs.len()));
-                programs.push(Program { name: format!("train {batch}"), graph, output_slots: 2 });
-            }
-        }
-        for &batch in &spec.eval {
-            if !eval.contains_key(&batch) {
-                let graph = self.program(spec, Mode::Eval, batch, &mut store, &mut inits)?;
-                eval.insert(batch, ProgramId::new(programs.len()));
-                programs.push(Program { name: format!("eval {batch}"), graph, output_slots: 2 });
+        for (mode, sizes, name, ids) in [
+            (Mode::Train, &spec.train, "train", &mut train),
+            (Mode::Eval, &spec.eval, "eval", &mut eval),
+        ] {
+            for &batch in sizes {
+                if let Entry::Vacant(entry) = ids.entry(batch) {
+                    let graph = self.program(spec, mode, batch, &mut store, &mut inits)?;
+                    entry.insert(ProgramId::new(programs.len()));
+                    let name = format!("{name} {batch}");
+                    programs.push(Program { name, graph, output_slots: 2 });
+                }
             }
         }
         let snapshot = ProgramId::new(programs.len());

@@ -66,7 +66,7 @@ pub struct Mismatch {
     /// What is there.
     pub found: String,
     /// The most likely result, to go on checking the rest of the model with.
-    pub guess: Option<Meta>,
+    pub guess: Option<Box<Meta>>,
 }
 
 impl Mismatch {
@@ -78,7 +78,7 @@ impl Mismatch {
     /// With the most likely result.
     #[must_use]
     pub fn guess(mut self, meta: Meta) -> Self {
-        self.guess = Some(meta);
+        self.guess = Some(Box::new(meta));
         self
     }
 }
