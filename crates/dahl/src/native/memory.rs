@@ -8,6 +8,7 @@
 //!   them writes; the engine starts a task only when its edges are met.
 #![expect(unsafe_code, reason = "the module that hands out disjoint views of arenas")]
 
+use super::sync::Counted;
 use crate::exec::Lent;
 use crate::graph::Graph;
 use crate::ops::ViewMap;
@@ -67,18 +68,36 @@ impl Buffer {
     }
 }
 
+/// Tells whether a lease that was given a clone of it is still alive.
+#[derive(Clone)]
+pub(crate) struct Token(Counted<()>);
+
+impl Token {
+    pub(crate) fn new() -> Self {
+        Self(Counted::new(()))
+    }
+
+    /// Whether another clone lives. Once it says no, everything that was done
+    /// under the other clones has happened before.
+    pub(crate) fn is_held(&mut self) -> bool {
+        // Not `strong_count`, which orders nothing: the reads under a lease
+        // could then still be going on while the engine writes.
+        Counted::get_mut(&mut self.0).is_none()
+    }
+}
+
 /// Exclusive use of a buffer, handed to whoever fills or reads a slot.
 pub(crate) struct Lease {
     buffer: Arc<Buffer>,
     /// Lives as long as the lease, so that the engine can see whether it does.
-    _token: Arc<()>,
+    _token: Token,
 }
 
 impl Lease {
     /// # Safety
     /// No other lease of the buffer lives, and no task uses it until this one
     /// is dropped.
-    pub(crate) unsafe fn new(buffer: Arc<Buffer>, token: Arc<()>) -> Self {
+    pub(crate) unsafe fn new(buffer: Arc<Buffer>, token: Token) -> Self {
         Self { buffer, _token: token }
     }
 }

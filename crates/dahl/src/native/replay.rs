@@ -150,7 +150,9 @@ pub(crate) fn replay(
             gate.publish(own, step.base[own] + i as u64 + 1);
         }
     }
-    gate.publish(own, step.base[own] + list.len() as u64);
+    // The end of the step, also where there was nothing to do: whoever submits
+    // steps must not get ahead of a worker that has not looked at them yet.
+    gate.publish(own, step.base[own] + list.len() as u64 + 1);
     Ok(())
 }
 

@@ -5,14 +5,16 @@
 pub(crate) use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Arc as Counted, Condvar, Mutex, MutexGuard},
+    thread,
 };
 
 #[cfg(not(loom))]
 pub(crate) use std::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Arc as Counted, Condvar, Mutex, MutexGuard},
+    thread,
 };
 
 /// Locks; a panic elsewhere does not make the data unusable, since every
