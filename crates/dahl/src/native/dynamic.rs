@@ -49,6 +49,8 @@ struct State {
     /// How many steps have ended.
     ended_steps: u64,
     sleepers: usize,
+    /// The tasks that the last ended task made ready; kept for its memory.
+    made_ready: Vec<Ready>,
 }
 
 /// The queue that all workers share.
@@ -62,6 +64,17 @@ pub(crate) struct Queue {
     news: AtomicUsize,
     stopped: AtomicBool,
     spins: u32,
+}
+
+/// What a worker says when it asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking {
+    pub(crate) worker: WorkerId,
+    /// The task that it has ended, if it ran one.
+    pub(crate) ended: Option<Ready>,
+    /// Worker 0 asks until a step has ended; the others until the session
+    /// stops.
+    pub(crate) until: Option<u64>,
 }
 
 /// What a worker is told.
@@ -82,7 +95,13 @@ impl Queue {
         let across = across.iter().zip(graphs).map(|(row, before)| {
             row.iter().map(|edges| Dependencies::across(edges, before.tasks.len())).collect()
         });
-        let state = State { policy, active: VecDeque::new(), ended_steps: 0, sleepers: 0 };
+        let state = State {
+            policy,
+            active: VecDeque::new(),
+            ended_steps: 0,
+            sleepers: 0,
+            made_ready: Vec::new(),
+        };
         Self {
             own: graphs.iter().map(Dependencies::new).collect(),
             across: across.collect(),
@@ -127,17 +146,19 @@ impl Queue {
         self.announce(&state);
     }
 
-    /// A task for a worker. Worker 0 asks until a step has ended; the others
-    /// (`until` = `None`) until the session stops.
+    /// A task for a worker, after the one that it has ended: both under one
+    /// lock, so that nobody else waits for it in between.
     pub(crate) fn next(
         &self,
-        worker: WorkerId,
-        until: Option<u64>,
+        Asking { worker, ended, until }: Asking,
         clock: &dyn Fn() -> Nanos,
         parked: &mut bool,
     ) -> Result<Next, Stopped> {
         *parked = false;
         let mut state = lock(&self.state);
+        if let Some(ended) = ended {
+            self.end(&mut state, ended, worker, clock());
+        }
         let mut spun = false;
         loop {
             if self.is_stopped() {
@@ -176,13 +197,11 @@ impl Queue {
     }
 
     /// A worker has ended a task: whoever waited for it alone is ready.
-    pub(crate) fn end(&self, ready: Ready, worker: WorkerId, now: Nanos) {
-        let mut guard = lock(&self.state);
-        let state = &mut *guard;
+    fn end(&self, state: &mut State, ready: Ready, worker: WorkerId, now: Nanos) {
         state.policy.ended(ready, worker, now);
         let at = state.active.iter().position(|a| a.record.number == ready.step);
         let at = at.expect("an ended task's step");
-        let mut made_ready = Vec::new();
+        let mut made_ready = std::mem::take(&mut state.made_ready);
         let program = state.active[at].record.program;
         state.active[at].ended[ready.task.index()] = true;
         state.active[at].left -= 1;
@@ -193,11 +212,12 @@ impl Queue {
             let across = &self.across[program][next].next[ready.task.index()];
             release(after, across, &self.own[next].planned, worker, &mut made_ready);
         }
-        for task in made_ready {
+        for task in made_ready.drain(..) {
             state.policy.ready(task, now);
         }
+        state.made_ready = made_ready;
         self.retire(state);
-        self.announce(&guard);
+        self.announce(state);
     }
 
     /// Steps leave in order.

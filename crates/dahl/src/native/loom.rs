@@ -5,7 +5,7 @@
 //! fails the model where two accesses of it are not ordered.
 #![expect(unsafe_code, reason = "cells that the protocols under test make exclusive")]
 
-use super::dynamic::{Next, Queue};
+use super::dynamic::{Asking, Next, Queue};
 use super::gate::{Gate, Stopped, Waited};
 use super::memory::Token;
 use super::runner::StepRecord;
@@ -198,12 +198,12 @@ fn record(number: u64) -> StdArc<StepRecord> {
 
 /// Takes tasks until `until` or a stop; each task adds to its cell.
 fn work(queue: &Queue, worker: u32, until: Option<u64>, cells: &[StdArc<Cell>]) -> Option<Stopped> {
-    let (worker, mut parked) = (WorkerId(worker), false);
+    let mut asking = Asking { worker: WorkerId(worker), ended: None, until };
     loop {
-        match queue.next(worker, until, &|| Nanos(0), &mut parked) {
+        match queue.next(asking, &|| Nanos(0), &mut false) {
             Ok(Next::Task(ready, _)) => {
                 cells[ready.task.index()].add(1);
-                queue.end(ready, worker, Nanos(0));
+                asking.ended = Some(ready);
             }
             Ok(Next::Ended) => return None,
             Err(stopped) => return Some(stopped),

@@ -1,6 +1,6 @@
 //! What the workers share, and the threads of those that are not worker 0.
 
-use super::dynamic::{Next, Queue};
+use super::dynamic::{Asking, Next, Queue};
 use super::gate::{Gate, Stopped};
 use super::memory::Buffers;
 use super::replay::{Lists, replay};
@@ -194,12 +194,12 @@ impl Shared {
         worker: &mut WorkerState,
         until: Option<u64>,
     ) -> Result<(), Stopped> {
-        let id = WorkerId::new(worker.index);
+        let mut asking = Asking { worker: WorkerId::new(worker.index), ended: None, until };
         let clock = || self.now();
         let mut parked = false;
         worker.clock = self.runner.ticks.now();
         loop {
-            match queue.next(id, until, &clock, &mut parked)? {
+            match queue.next(asking, &clock, &mut parked)? {
                 Next::Ended => return Ok(()),
                 Next::Task(ready, record) => {
                     if parked {
@@ -207,7 +207,7 @@ impl Shared {
                     }
                     worker.clock = self.runner.ticks.now();
                     self.runner.run(worker, &record, ready.task);
-                    queue.end(ready, id, self.now());
+                    asking.ended = Some(ready);
                     if worker.index > 0 {
                         self.flush(worker);
                     }
