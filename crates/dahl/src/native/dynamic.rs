@@ -49,6 +49,8 @@ struct State {
     /// How many steps have ended.
     ended_steps: u64,
     sleepers: usize,
+    /// How many tasks the policy has and nobody has taken.
+    ready: usize,
     /// The tasks that the last ended task made ready; kept for its memory.
     made_ready: Vec<Ready>,
 }
@@ -100,6 +102,7 @@ impl Queue {
             active: VecDeque::new(),
             ended_steps: 0,
             sleepers: 0,
+            ready: 0,
             made_ready: Vec::new(),
         };
         Self {
@@ -136,6 +139,7 @@ impl Queue {
             ended: vec![false; left],
             left,
         });
+        state.ready += ready.len();
         for t in ready {
             let planned = own.planned[t];
             state.policy.ready(Ready { step, task: TaskId::new(t), near: None, planned }, now);
@@ -159,16 +163,26 @@ impl Queue {
         if let Some(ended) = ended {
             self.end(&mut state, ended, worker, clock());
         }
+        let mut unannounced = ended.is_some();
         let mut spun = false;
         loop {
             if self.is_stopped() {
                 return Err(Stopped);
             }
-            if until.is_some_and(|step| state.ended_steps > step) {
+            let over = until.is_some_and(|step| state.ended_steps > step);
+            let now = clock();
+            let taken = if over { None } else { state.policy.next(worker, now) };
+            state.ready -= usize::from(taken.is_some());
+            // The others are told of what this worker leaves to them only: in
+            // a chain that is nothing, and they are not called to the lock.
+            if unannounced && state.ready > 0 {
+                self.announce(&state);
+            }
+            unannounced = false;
+            if over {
                 return Ok(Next::Ended);
             }
-            let now = clock();
-            if let Some(ready) = state.policy.next(worker, now) {
+            if let Some(ready) = taken {
                 let active = state.active.iter().find(|a| a.record.number == ready.step);
                 let record = active.expect("a ready task's step").record.clone();
                 state.policy.started(ready, worker, now);
@@ -196,7 +210,8 @@ impl Queue {
         }
     }
 
-    /// A worker has ended a task: whoever waited for it alone is ready.
+    /// A worker has ended a task: whoever waited for it alone is ready, which
+    /// is to be announced once the worker has taken its next task.
     fn end(&self, state: &mut State, ready: Ready, worker: WorkerId, now: Nanos) {
         state.policy.ended(ready, worker, now);
         let at = state.active.iter().position(|a| a.record.number == ready.step);
@@ -212,19 +227,23 @@ impl Queue {
             let across = &self.across[program][next].next[ready.task.index()];
             release(after, across, &self.own[next].planned, worker, &mut made_ready);
         }
+        state.ready += made_ready.len();
         for task in made_ready.drain(..) {
             state.policy.ready(task, now);
         }
         state.made_ready = made_ready;
         self.retire(state);
-        self.announce(state);
     }
 
-    /// Steps leave in order.
+    /// Steps leave in order; somebody may wait for that.
     fn retire(&self, state: &mut State) {
+        let before = state.ended_steps;
         while state.active.front().is_some_and(|a| a.left == 0) {
             state.active.pop_front();
             state.ended_steps += 1;
+        }
+        if state.ended_steps > before {
+            self.announce(state);
         }
     }
 

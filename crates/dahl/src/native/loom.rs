@@ -151,12 +151,12 @@ fn a_stop_ends_waiting_and_a_reached_value_wins() {
 #[test]
 fn a_dropped_token_orders_the_reads_before_the_next_write() {
     model(4, || {
-        let (mut token, cell) = (Token::new(), Cell::new());
+        let (token, cell) = (Token::new(), Cell::new());
         let reader = thread::spawn({
-            let (token, cell) = (token.clone(), cell.clone());
+            let (held, cell) = (token.hold(), cell.clone());
             move || {
                 assert_eq!(cell.get(), 0);
-                drop(token);
+                drop(held);
             }
         });
         if !token.is_held() {

@@ -127,7 +127,7 @@ impl NativeSession {
     }
 
     /// Refuses a program whose outputs are lent out.
-    fn refuse_lent(&mut self, program: ProgramId) -> Result<()> {
+    fn refuse_lent(&self, program: ProgramId) -> Result<()> {
         if self.programs[program.index()].token.is_held() {
             let expected = "the last snapshot to be dropped first";
             return Err(Error::config("snapshot", expected, "it is still held"));
@@ -304,11 +304,11 @@ impl Session for NativeSession {
         let step = self.submit(program, 0, StepScalars::default())?;
         self.wait(step)?;
         let (p, slot) = self.output_slot(step)?;
-        let (outputs, token) = (self.programs[p].outputs.clone(), self.programs[p].token.clone());
+        let (outputs, held) = (self.programs[p].outputs.clone(), self.programs[p].token.hold());
         let buffer = self.buffers().outputs[p][slot].clone();
         // SAFETY: the step has ended; the program is not run again while the
         // token is held.
-        let memory = Box::new(unsafe { Lease::new(buffer, token) });
+        let memory = Box::new(unsafe { Lease::new(buffer, held) });
         Ok(Snapshot { memory, outputs })
     }
 
