@@ -50,6 +50,7 @@ fn main() {
             "two workers in turn, a chain: ns a hop (at most 300)",
             vec![
                 ("dahl, static", chain(2)),
+                ("dahl, static, not pinned", unpinned_hops()),
                 ("rayon, two pools", rayon_hops()),
                 ("mutex and condvar, two pools", queue_hops()),
             ],
@@ -149,7 +150,17 @@ enum Shape {
 }
 
 fn native(workers: usize, scheduling: Scheduling, shape: Shape) -> Case {
-    let mut session = prepare(workers, scheduling, shape).expect("a session");
+    let engine = Native { scheduling, ..Native::default() };
+    case(prepare(&engine, workers, shape).expect("a session"))
+}
+
+/// As the system places the threads, which other programs may disturb less or more.
+fn unpinned_hops() -> Case {
+    let engine = Native { pin: false, ..Native::default() };
+    case(prepare(&engine, 2, Shape::Chain).expect("a session"))
+}
+
+fn case(mut session: NativeSession) -> Case {
     let program = ProgramId(0);
     Box::new(move |rounds| {
         let mut last = None;
@@ -161,7 +172,7 @@ fn native(workers: usize, scheduling: Scheduling, shape: Shape) -> Case {
     })
 }
 
-fn prepare(workers: usize, scheduling: Scheduling, shape: Shape) -> dahl::Result<NativeSession> {
+fn prepare(engine: &Native, workers: usize, shape: Shape) -> dahl::Result<NativeSession> {
     let mut store = Store::default();
     let mut builder = Builder::new(&mut store);
     let (nodes, meta) = match shape {
@@ -190,7 +201,7 @@ fn prepare(workers: usize, scheduling: Scheduling, shape: Shape) -> dahl::Result
     let programs = Programs { store, programs: vec![program] };
     let placement = Placement { workers, programs: vec![placed] };
     let plan = Plan::new(&programs, Numerics::default_for(&programs), placement)?;
-    Native { scheduling, ..Native::default() }.prepare_native(&programs, &plan)
+    engine.prepare_native(&programs, &plan)
 }
 
 fn pool(threads: usize) -> rayon::ThreadPool {

@@ -17,7 +17,7 @@ use crate::ops::{Access, Cut, Meta, Metas, Mismatch, Op};
 use crate::plan::{
     Edges, Group, Layout, Numerics, Placement, Plan, ProgramPlacement, Task, TaskGraph,
 };
-use crate::sched::{FirstCome, Policy, WorkStealing};
+use crate::sched::{FirstCome, Policy, Ready, WorkStealing};
 use crate::units::{Flops, Nanos, NodeId, ProgramId, TaskId, WorkerId};
 use dahl_kernels::{Call, DType, Piece, Region, StepScalars};
 use loom::cell::UnsafeCell;
@@ -169,10 +169,12 @@ fn a_dropped_token_orders_the_reads_before_the_next_write() {
 
 // The dynamic queue.
 
-/// A task graph of which the queue sees only workers and edges.
+/// A task graph of which the queue sees only workers, 0 and 1 in turn, and
+/// edges.
 fn tasks(preds: &[&[usize]]) -> TaskGraph {
     let edges = edges(preds);
-    let task = |(piece, _)| Task { calls: Vec::new(), group: 0, piece, worker: WorkerId(0) };
+    let task =
+        |(piece, _)| Task { calls: Vec::new(), group: 0, piece, worker: WorkerId::new(piece % 2) };
     let tasks = preds.iter().enumerate().map(task).collect();
     let layout = Layout { storages: Vec::new(), of_value: Vec::new() };
     TaskGraph { tasks, edges, layout }
@@ -274,6 +276,31 @@ fn steps_of_a_queue_overlap_but_for_their_edges() {
     // Independent tasks, each after itself.
     let wide: (&[&[usize]], &[&[usize]], &[usize]) = (&[&[], &[]], &[&[0], &[1]], &[0, 1]);
     check_queue(wide, stealing, (2, 1, 0, 2));
+}
+
+/// Gives each task to the worker that the plan names, and to nobody else.
+#[derive(Default)]
+struct AsPlanned(Vec<Ready>);
+
+impl Policy for AsPlanned {
+    fn name(&self) -> &'static str {
+        "as-planned"
+    }
+
+    fn ready(&mut self, task: Ready, _: Nanos) {
+        self.0.push(task);
+    }
+
+    fn next(&mut self, worker: WorkerId, _: Nanos) -> Option<Ready> {
+        let at = self.0.iter().position(|task| task.planned == worker)?;
+        Some(self.0.remove(at))
+    }
+}
+
+#[test]
+fn a_task_that_only_another_worker_may_run_wakes_it() {
+    let chain: (&[&[usize]], &[&[usize]], &[usize]) = (&[&[], &[0]], &[&[1], &[]], &[0, 0]);
+    check_queue(chain, || Box::new(AsPlanned::default()), (2, 1, 0, 2));
 }
 
 #[test]
