@@ -49,6 +49,10 @@ struct State {
     /// How many steps have ended.
     ended_steps: u64,
     sleepers: usize,
+    /// How many tasks the policy has and nobody has taken.
+    ready: usize,
+    /// The tasks that the last ended task made ready; kept for its memory.
+    made_ready: Vec<Ready>,
 }
 
 /// The queue that all workers share.
@@ -62,6 +66,17 @@ pub(crate) struct Queue {
     news: AtomicUsize,
     stopped: AtomicBool,
     spins: u32,
+}
+
+/// What a worker says when it asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking {
+    pub(crate) worker: WorkerId,
+    /// The task that it has ended, if it ran one.
+    pub(crate) ended: Option<Ready>,
+    /// Worker 0 asks until a step has ended; the others until the session
+    /// stops.
+    pub(crate) until: Option<u64>,
 }
 
 /// What a worker is told.
@@ -82,7 +97,14 @@ impl Queue {
         let across = across.iter().zip(graphs).map(|(row, before)| {
             row.iter().map(|edges| Dependencies::across(edges, before.tasks.len())).collect()
         });
-        let state = State { policy, active: VecDeque::new(), ended_steps: 0, sleepers: 0 };
+        let state = State {
+            policy,
+            active: VecDeque::new(),
+            ended_steps: 0,
+            sleepers: 0,
+            ready: 0,
+            made_ready: Vec::new(),
+        };
         Self {
             own: graphs.iter().map(Dependencies::new).collect(),
             across: across.collect(),
@@ -117,6 +139,7 @@ impl Queue {
             ended: vec![false; left],
             left,
         });
+        state.ready += ready.len();
         for t in ready {
             let planned = own.planned[t];
             state.policy.ready(Ready { step, task: TaskId::new(t), near: None, planned }, now);
@@ -127,27 +150,39 @@ impl Queue {
         self.announce(&state);
     }
 
-    /// A task for a worker. Worker 0 asks until a step has ended; the others
-    /// (`until` = `None`) until the session stops.
+    /// A task for a worker, after the one that it has ended: both under one
+    /// lock, so that nobody else waits for it in between.
     pub(crate) fn next(
         &self,
-        worker: WorkerId,
-        until: Option<u64>,
+        Asking { worker, ended, until }: Asking,
         clock: &dyn Fn() -> Nanos,
         parked: &mut bool,
     ) -> Result<Next, Stopped> {
         *parked = false;
         let mut state = lock(&self.state);
+        if let Some(ended) = ended {
+            self.end(&mut state, ended, worker, clock());
+        }
+        let mut unannounced = ended.is_some();
         let mut spun = false;
         loop {
             if self.is_stopped() {
                 return Err(Stopped);
             }
-            if until.is_some_and(|step| state.ended_steps > step) {
+            let over = until.is_some_and(|step| state.ended_steps > step);
+            let now = clock();
+            let taken = if over { None } else { state.policy.next(worker, now) };
+            state.ready -= usize::from(taken.is_some());
+            // The others are told of what this worker leaves to them only: in
+            // a chain that is nothing, and they are not called to the lock.
+            if unannounced && state.ready > 0 {
+                self.announce(&state);
+            }
+            unannounced = false;
+            if over {
                 return Ok(Next::Ended);
             }
-            let now = clock();
-            if let Some(ready) = state.policy.next(worker, now) {
+            if let Some(ready) = taken {
                 let active = state.active.iter().find(|a| a.record.number == ready.step);
                 let record = active.expect("a ready task's step").record.clone();
                 state.policy.started(ready, worker, now);
@@ -175,14 +210,13 @@ impl Queue {
         }
     }
 
-    /// A worker has ended a task: whoever waited for it alone is ready.
-    pub(crate) fn end(&self, ready: Ready, worker: WorkerId, now: Nanos) {
-        let mut guard = lock(&self.state);
-        let state = &mut *guard;
+    /// A worker has ended a task: whoever waited for it alone is ready, which
+    /// is to be announced once the worker has taken its next task.
+    fn end(&self, state: &mut State, ready: Ready, worker: WorkerId, now: Nanos) {
         state.policy.ended(ready, worker, now);
         let at = state.active.iter().position(|a| a.record.number == ready.step);
         let at = at.expect("an ended task's step");
-        let mut made_ready = Vec::new();
+        let mut made_ready = std::mem::take(&mut state.made_ready);
         let program = state.active[at].record.program;
         state.active[at].ended[ready.task.index()] = true;
         state.active[at].left -= 1;
@@ -193,18 +227,23 @@ impl Queue {
             let across = &self.across[program][next].next[ready.task.index()];
             release(after, across, &self.own[next].planned, worker, &mut made_ready);
         }
-        for task in made_ready {
+        state.ready += made_ready.len();
+        for task in made_ready.drain(..) {
             state.policy.ready(task, now);
         }
+        state.made_ready = made_ready;
         self.retire(state);
-        self.announce(&guard);
     }
 
-    /// Steps leave in order.
+    /// Steps leave in order; somebody may wait for that.
     fn retire(&self, state: &mut State) {
+        let before = state.ended_steps;
         while state.active.front().is_some_and(|a| a.left == 0) {
             state.active.pop_front();
             state.ended_steps += 1;
+        }
+        if state.ended_steps > before {
+            self.announce(state);
         }
     }
 

@@ -217,7 +217,7 @@ impl Native {
 fn lease(buffer: Arc<memory::Buffer>) -> Lease {
     // SAFETY: called once a buffer; tasks use it only while the slot is back
     // with the session, which hands it out again when the step has ended.
-    unsafe { Lease::new(buffer, Arc::new(())) }
+    unsafe { Lease::new(buffer, memory::Token::new().hold()) }
 }
 
 impl Engine for Native {

@@ -7,19 +7,28 @@ use crate::units::TaskId;
 
 /// Wait until `worker` has ended its task at `position`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WaitFor {
-    pub(crate) worker: usize,
-    pub(crate) position: u64,
+struct WaitFor {
+    worker: usize,
+    position: u64,
+    of: Of,
+}
+
+/// Which step's task is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// One of the same step.
+    This,
+    /// One of the step before, if that is a step of this program.
+    Before(usize),
 }
 
 /// One task of a worker's list.
 #[derive(Debug)]
 pub(crate) struct Entry {
     task: TaskId,
-    /// What it needs of this step.
+    /// What it needs of the step before, whatever its program, then of this
+    /// one. One list, since most tasks need nothing and have to show it at once.
     waits: Box<[WaitFor]>,
-    /// What it needs of the step before, by that step's program.
-    waits_before: Box<[Box<[WaitFor]>]>,
     /// Whether somebody waits for it.
     publish: bool,
 }
@@ -46,15 +55,16 @@ impl Lists {
                 let mut known = vec![vec![vec![0u64; workers]; workers]; 1 + graphs.len()];
                 for (t, task) in graph.tasks.iter().enumerate() {
                     let w = task.worker.index();
-                    let mut waits = |which: usize, preds: &[TaskId], at: &[(usize, u64)]| {
-                        needed(preds, at, w, &mut known[which][w])
-                    };
-                    let own = waits(0, &graph.edges.preds[t], &positions[b]);
-                    let before = (0..graphs.len())
-                        .map(|a| waits(1 + a, &across[a][b].preds[t], &positions[a]));
-                    let waits_before = before.collect();
-                    let task = TaskId::new(t);
-                    by_worker[w].push(Entry { task, waits: own, waits_before, publish: false });
+                    let mut waits = Vec::new();
+                    for (a, positions) in positions.iter().enumerate() {
+                        let preds = &across[a][b].preds[t];
+                        let known = &mut known[1 + a][w];
+                        needed(Of::Before(a), preds, positions, w, known, &mut waits);
+                    }
+                    let preds = &graph.edges.preds[t];
+                    needed(Of::This, preds, &positions[b], w, &mut known[0][w], &mut waits);
+                    let (task, waits) = (TaskId::new(t), waits.into());
+                    by_worker[w].push(Entry { task, waits, publish: false });
                 }
                 Self { by_worker }
             })
@@ -80,32 +90,37 @@ fn positions(graph: &TaskGraph, workers: usize) -> Vec<(usize, u64)> {
     graph.tasks.iter().map(place).collect()
 }
 
-/// The positions to wait for: the last of each other worker, unless an earlier
-/// task of the list has waited for it already.
-fn needed(preds: &[TaskId], at: &[(usize, u64)], own: usize, known: &mut [u64]) -> Box<[WaitFor]> {
+/// Adds the positions to wait for: the last of each other worker, unless an
+/// earlier task of the list has waited for it already.
+fn needed(
+    of: Of,
+    preds: &[TaskId],
+    at: &[(usize, u64)],
+    own: usize,
+    known: &mut [u64],
+    waits: &mut Vec<WaitFor>,
+) {
     let mut last = vec![0u64; known.len()];
     for pred in preds {
         let (worker, position) = at[pred.index()];
         last[worker] = last[worker].max(position);
     }
-    let mut waits = Vec::new();
     for (worker, &position) in last.iter().enumerate() {
         if worker != own && position > known[worker] {
             known[worker] = position;
-            waits.push(WaitFor { worker, position });
+            waits.push(WaitFor { worker, position, of });
         }
     }
-    waits.into()
 }
 
 fn mark_published(lists: &mut [Lists]) {
     let mut awaited: Vec<(usize, WaitFor)> = Vec::new();
     for (p, list) in lists.iter().enumerate() {
         for entry in list.by_worker.iter().flatten() {
-            awaited.extend(entry.waits.iter().map(|w| (p, *w)));
-            for (a, waits) in entry.waits_before.iter().enumerate() {
-                awaited.extend(waits.iter().map(|w| (a, *w)));
-            }
+            awaited.extend(entry.waits.iter().map(|wait| match wait.of {
+                Of::This => (p, *wait),
+                Of::Before(a) => (a, *wait),
+            }));
         }
     }
     for (p, wait) in awaited {
@@ -125,46 +140,24 @@ pub(crate) fn replay(
     let list = &lists[step.program].by_worker[own];
     worker.clock = runner.ticks.now();
     for (i, entry) in list.iter().enumerate() {
-        if let Some(before) = step.before {
-            for wait in &entry.waits_before[before] {
-                await_counter(
-                    gate,
-                    runner,
-                    worker,
-                    wait.worker,
-                    step.base_before[wait.worker] + wait.position,
-                )?;
-            }
-        }
         for wait in &entry.waits {
-            await_counter(
-                gate,
-                runner,
-                worker,
-                wait.worker,
-                step.base[wait.worker] + wait.position,
-            )?;
+            let base = match wait.of {
+                Of::This => &step.base,
+                Of::Before(program) if step.before == Some(program) => &step.base_before,
+                Of::Before(_) => continue,
+            };
+            match gate.wait(wait.worker, base[wait.worker] + wait.position)? {
+                Waited::Not => {}
+                waited => worker.waited(&runner.ticks, waited == Waited::Parked),
+            }
         }
         runner.run(worker, step, entry.task);
         if entry.publish {
             gate.publish(own, step.base[own] + i as u64 + 1);
         }
     }
-    gate.publish(own, step.base[own] + list.len() as u64);
-    Ok(())
-}
-
-#[inline]
-fn await_counter(
-    gate: &Gate,
-    runner: &Runner,
-    worker: &mut WorkerState,
-    counter: usize,
-    value: u64,
-) -> Result<(), Stopped> {
-    match gate.wait(counter, value)? {
-        Waited::Not => {}
-        waited => worker.waited(&runner.ticks, waited == Waited::Parked),
-    }
+    // The end of the step, also where there was nothing to do: whoever submits
+    // steps must not get ahead of a worker that has not looked at them yet.
+    gate.publish(own, step.base[own] + list.len() as u64 + 1);
     Ok(())
 }

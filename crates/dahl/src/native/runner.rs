@@ -103,8 +103,8 @@ pub(crate) struct StepRecord {
     pub(crate) input_slot: usize,
     pub(crate) output_slot: usize,
     pub(crate) scalars: StepScalars,
-    /// How many tasks each worker had in all steps before this one, and before
-    /// the one before.
+    /// Where each worker's counter stands when all steps before this one have
+    /// ended, and all before the one before.
     pub(crate) base: Vec<u64>,
     pub(crate) base_before: Vec<u64>,
 }

@@ -1,7 +1,7 @@
 //! The session: submits steps, drives worker 0, hands out slots and values.
 #![expect(unsafe_code, reason = "leases buffers that no task uses")]
 
-use super::memory::{Buffers, Lease, strides_of};
+use super::memory::{Buffers, Lease, Token, strides_of};
 use super::runner::{StepRecord, WorkerState};
 use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ pub(super) struct ProgramInfo {
     recent: VecDeque<StepId>,
     runs: u64,
     /// Shared with whoever holds a snapshot of it.
-    token: Arc<()>,
+    token: Token,
 }
 
 impl ProgramInfo {
@@ -66,7 +66,7 @@ impl ProgramInfo {
             output_slots: memory.programs[p].output_slots,
             recent: VecDeque::new(),
             runs: 0,
-            token: Arc::new(()),
+            token: Token::new(),
         }
     }
 }
@@ -124,6 +124,15 @@ impl NativeSession {
             0 => self.shared.check(),
             n => self.wait(StepId(n - 1)),
         }
+    }
+
+    /// Refuses a program whose outputs are lent out.
+    fn refuse_lent(&self, program: ProgramId) -> Result<()> {
+        if self.programs[program.index()].token.is_held() {
+            let expected = "the last snapshot to be dropped first";
+            return Err(Error::config("snapshot", expected, "it is still held"));
+        }
+        Ok(())
     }
 
     /// Submits a step whose inputs are in a slot of the engine.
@@ -221,6 +230,10 @@ impl Session for NativeSession {
             self.free.push(slot);
             return Err(Error::config("slot", expected, "one for another program"));
         }
+        if let Err(e) = self.refuse_lent(program) {
+            self.free.push(slot);
+            return Err(e);
+        }
         let index = slot.index;
         // The slot is the engine's again before any task reads it.
         let step = self.submit(program, index, scalars)?;
@@ -287,18 +300,15 @@ impl Session for NativeSession {
             let expected = "a program without inputs";
             return Err(Error::config("snapshot", expected, format!("{:?}", info.name)));
         }
-        if Arc::strong_count(&info.token) > 1 {
-            let expected = "the last snapshot to be dropped first";
-            return Err(Error::config("snapshot", expected, "it is still held"));
-        }
+        self.refuse_lent(program)?;
         let step = self.submit(program, 0, StepScalars::default())?;
         self.wait(step)?;
         let (p, slot) = self.output_slot(step)?;
-        let (outputs, token) = (self.programs[p].outputs.clone(), self.programs[p].token.clone());
+        let (outputs, held) = (self.programs[p].outputs.clone(), self.programs[p].token.hold());
         let buffer = self.buffers().outputs[p][slot].clone();
         // SAFETY: the step has ended; the program is not run again while the
         // token is held.
-        let memory = Box::new(unsafe { Lease::new(buffer, token) });
+        let memory = Box::new(unsafe { Lease::new(buffer, held) });
         Ok(Snapshot { memory, outputs })
     }
 
@@ -341,3 +351,6 @@ impl Drop for NativeSession {
         self.threads.join();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ pub(crate) use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
+    thread,
 };
 
 #[cfg(not(loom))]
@@ -13,6 +14,7 @@ pub(crate) use std::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
+    thread,
 };
 
 /// Locks; a panic elsewhere does not make the data unusable, since every

@@ -1,18 +1,17 @@
 //! What the workers share, and the threads of those that are not worker 0.
 
-use super::dynamic::{Next, Queue};
+use super::dynamic::{Asking, Next, Queue};
 use super::gate::{Gate, Stopped};
 use super::memory::Buffers;
 use super::replay::{Lists, replay};
 use super::runner::{Runner, StepRecord, WorkerState};
-use super::sync::{Mutex, lock};
+use super::sync::{Mutex, lock, thread};
 use crate::error::{Error, Result};
 use crate::trace::Event;
 use crate::units::{Nanos, TaskId, WorkerId};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// How tasks find their workers.
 pub(super) enum Mode {
@@ -52,11 +51,11 @@ impl Shared {
         self.workers
     }
 
-    /// How many tasks each worker has in a program; in dynamic mode nobody
-    /// counts by worker.
+    /// How far each worker's counter goes on in a step of a program: one for
+    /// each task and one for the end; in dynamic mode nobody counts by worker.
     pub(super) fn lengths(&self, program: usize) -> Vec<u64> {
         match &self.mode {
-            Mode::Static { lists, .. } => lists[program].lengths().collect(),
+            Mode::Static { lists, .. } => lists[program].lengths().map(|tasks| tasks + 1).collect(),
             Mode::Dynamic { .. } => vec![0; self.workers],
         }
     }
@@ -195,12 +194,12 @@ impl Shared {
         worker: &mut WorkerState,
         until: Option<u64>,
     ) -> Result<(), Stopped> {
-        let id = WorkerId::new(worker.index);
+        let mut asking = Asking { worker: WorkerId::new(worker.index), ended: None, until };
         let clock = || self.now();
         let mut parked = false;
         worker.clock = self.runner.ticks.now();
         loop {
-            match queue.next(id, until, &clock, &mut parked)? {
+            match queue.next(asking, &clock, &mut parked)? {
                 Next::Ended => return Ok(()),
                 Next::Task(ready, record) => {
                     if parked {
@@ -208,7 +207,7 @@ impl Shared {
                     }
                     worker.clock = self.runner.ticks.now();
                     self.runner.run(worker, &record, ready.task);
-                    queue.end(ready, id, self.now());
+                    asking.ended = Some(ready);
                     if worker.index > 0 {
                         self.flush(worker);
                     }
@@ -227,7 +226,7 @@ impl Shared {
 /// The threads of workers 1 and up.
 #[derive(Default)]
 pub(super) struct Threads {
-    handles: Vec<JoinHandle<()>>,
+    handles: Vec<thread::JoinHandle<()>>,
 }
 
 impl Threads {
@@ -247,7 +246,7 @@ impl Threads {
                 let _ = shared_in.guarded(&mut worker, |shared, worker| shared.live(worker));
                 shared_in.flush(&mut worker);
             };
-            let started = std::thread::Builder::new().name(format!("dahl-{index}")).spawn(body);
+            let started = thread::Builder::new().name(format!("dahl-{index}")).spawn(body);
             match started {
                 Ok(handle) => threads.handles.push(handle),
                 Err(e) => {

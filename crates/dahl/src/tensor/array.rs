@@ -1,4 +1,9 @@
 //! Tensors that own their elements.
+//!
+//! # Invariant
+//! A tensor has as many elements as the product of its shape, so a coordinate
+//! that is inside along every axis needs no second check.
+#![expect(unsafe_code, reason = "an element access checks its coordinates only")]
 
 use super::Arena;
 use super::view::{AsView, TensorView, TensorViewMut, offset};
@@ -144,13 +149,24 @@ impl<'a, E: Element, const R: usize> Tensor<'a, E, R> {
     /// The element at a coordinate, if it is inside.
     #[inline]
     pub fn get(&self, at: [usize; R]) -> Option<&E> {
-        offset(&self.shape, &strides(&self.shape), at).map(|i| &self.data[i])
+        let i = offset(&self.shape, &strides(&self.shape), at)?;
+        if cfg!(any(feature = "checked", debug_assertions)) {
+            return Some(&self.data[i]);
+        }
+        // SAFETY: the coordinate is inside along every axis, so its row-major
+        // offset is below the product of the shape, the number of elements.
+        Some(unsafe { self.data.get_unchecked(i) })
     }
 
     /// The element at a coordinate, if it is inside, to be changed.
     #[inline]
     pub fn get_mut(&mut self, at: [usize; R]) -> Option<&mut E> {
-        offset(&self.shape, &strides(&self.shape), at).map(|i| &mut self.data[i])
+        let i = offset(&self.shape, &strides(&self.shape), at)?;
+        if cfg!(any(feature = "checked", debug_assertions)) {
+            return Some(&mut self.data[i]);
+        }
+        // SAFETY: as in `get`.
+        Some(unsafe { self.data.get_unchecked_mut(i) })
     }
 
     /// The elements in row-major order.
