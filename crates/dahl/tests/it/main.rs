@@ -1,0 +1,7 @@
+//! Integration tests, in one binary.
+
+mod bits;
+mod golden;
+mod layers;
+mod schedules;
+mod support;
