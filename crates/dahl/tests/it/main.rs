@@ -3,5 +3,6 @@
 mod bits;
 mod golden;
 mod layers;
+mod memory;
 mod schedules;
 mod support;
