@@ -69,6 +69,15 @@ impl ProgramInfo {
             token: Arc::new(()),
         }
     }
+
+    /// Refuses to run a program whose outputs somebody reads.
+    fn no_snapshot(&self) -> Result<()> {
+        if Arc::strong_count(&self.token) == 1 {
+            return Ok(());
+        }
+        let expected = "the last snapshot to be dropped first";
+        Err(Error::config("snapshot", expected, "it is still held"))
+    }
 }
 
 /// Programs that are prepared to run on this machine's processors.
@@ -128,6 +137,7 @@ impl NativeSession {
 
     /// Submits a step whose inputs are in a slot of the engine.
     fn submit(&mut self, program: ProgramId, input: usize, scalars: StepScalars) -> Result<StepId> {
+        self.shared.check()?;
         let number = self.submitted;
         // Two steps under way at most; more where the outputs' slots are fewer.
         if number >= 2 {
@@ -202,6 +212,7 @@ impl NativeSession {
 impl Session for NativeSession {
     fn slot(&mut self, program: ProgramId) -> Result<Slot> {
         let inputs = self.info(program)?.inputs.clone();
+        self.shared.check()?;
         if self.free.is_empty() {
             let Some((step, slot)) = self.busy.pop_front() else {
                 let expected = "a slot that was handed back by a step";
@@ -218,8 +229,15 @@ impl Session for NativeSession {
         let info = self.info(program)?;
         if !Arc::ptr_eq(&info.inputs, &slot.inputs) {
             let expected = format!("a slot for {:?}", info.name);
+            if !self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, &slot.inputs)) {
+                return Err(Error::config("slot", expected, "one of another session"));
+            }
             self.free.push(slot);
             return Err(Error::config("slot", expected, "one for another program"));
+        }
+        if let Err(held) = info.no_snapshot() {
+            self.free.push(slot);
+            return Err(held);
         }
         let index = slot.index;
         // The slot is the engine's again before any task reads it.
@@ -287,10 +305,7 @@ impl Session for NativeSession {
             let expected = "a program without inputs";
             return Err(Error::config("snapshot", expected, format!("{:?}", info.name)));
         }
-        if Arc::strong_count(&info.token) > 1 {
-            let expected = "the last snapshot to be dropped first";
-            return Err(Error::config("snapshot", expected, "it is still held"));
-        }
+        info.no_snapshot()?;
         let step = self.submit(program, 0, StepScalars::default())?;
         self.wait(step)?;
         let (p, slot) = self.output_slot(step)?;

@@ -5,4 +5,5 @@ mod golden;
 mod layers;
 mod memory;
 mod schedules;
+mod session;
 mod support;
