@@ -146,14 +146,12 @@ impl Native {
                 PreparedProgram::new(p, (&expanded, lowered), plan, graph, &buffers, &mut codelets)
             })
             .collect();
-        let labels: Vec<Vec<String>> = graphs
-            .iter()
-            .zip(&expanded.programs)
-            .map(|(graph, program)| {
-                let tasks = (0..graph.tasks.len()).map(TaskId::new);
-                tasks.map(|t| graph.label(&program.graph, t)).collect()
-            })
-            .collect();
+        let labels = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
+            let calls = |t: TaskId| 0..graph.task(t).calls.len();
+            let of = |t| calls(t).map(|c| graph.call_label(&program.graph, t, c)).collect();
+            (0..graph.tasks.len()).map(TaskId::new).map(of).collect()
+        });
+        let labels: Vec<Vec<Vec<String>>> = labels.collect();
         let header = Header {
             dahl_trace: VERSION,
             engine: self.name().to_owned(),
@@ -163,8 +161,12 @@ impl Native {
             programs: expanded
                 .programs
                 .iter()
-                .zip(&labels)
-                .map(|(p, tasks)| ProgramHeader { name: p.name.clone(), tasks: tasks.clone() })
+                .zip(&graphs)
+                .map(|(p, graph)| {
+                    let tasks = (0..graph.tasks.len()).map(TaskId::new);
+                    let tasks = tasks.map(|t| graph.label(&p.graph, t)).collect();
+                    ProgramHeader { name: p.name.clone(), tasks }
+                })
                 .collect(),
         };
         let checker =

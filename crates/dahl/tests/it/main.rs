@@ -4,6 +4,7 @@ mod bits;
 mod golden;
 mod layers;
 mod memory;
+mod panics;
 mod schedules;
 mod session;
 mod support;
