@@ -13,6 +13,8 @@ mod runner;
 mod session;
 mod sync;
 mod sys;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod worker;
 
 pub use session::NativeSession;
@@ -21,7 +23,7 @@ pub use sys::resident_bytes;
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Session, Slot};
 use crate::graph::Programs;
-use crate::plan::{Edges, Plan};
+use crate::plan::{Edges, Plan, TaskGraph};
 use crate::sched::{FirstCome, Policy, WorkStealing};
 use crate::trace::{Header, ProgramHeader, VERSION};
 use crate::units::TaskId;
@@ -113,6 +115,17 @@ impl Native {
     ) -> Result<NativeSession> {
         plan.check(lowered)?;
         let (expanded, graphs) = plan.task_graphs(lowered)?;
+        self.session_of((lowered, expanded), plan, graphs, policy)
+    }
+
+    /// A session whose tasks wait for what `graphs` say.
+    fn session_of(
+        &self,
+        (lowered, expanded): (&Programs, Programs),
+        plan: &Plan,
+        graphs: Vec<TaskGraph>,
+        policy: Option<Box<dyn Policy>>,
+    ) -> Result<NativeSession> {
         let memories = &plan.memory.programs;
         let across: Vec<Vec<Edges>> = graphs
             .iter()

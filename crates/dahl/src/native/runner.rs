@@ -169,7 +169,7 @@ impl Runner {
         let program = &self.programs[step.program];
         worker.running = Some(Running { program: step.program, task, call: 0 });
         if let Some(checker) = &self.checker {
-            checker.begin(worker.index, step.program, task);
+            checker.begin(worker.index, (step.program, step.output_slot), task);
         }
         for (i, call) in program.tasks[task.index()].calls.iter().enumerate() {
             worker.running = Some(Running { program: step.program, task, call: i });
