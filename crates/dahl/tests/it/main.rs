@@ -4,6 +4,7 @@ mod bits;
 mod golden;
 mod layers;
 mod memory;
+mod models;
 mod panics;
 mod schedules;
 mod session;
