@@ -1,4 +1,5 @@
 //! Integration tests, in one binary.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bits;
 mod golden;
