@@ -313,6 +313,11 @@ impl Lowering<'_, '_> {
     fn persistent(&mut self, name: &str, meta: Meta, class: Class, init: Init) -> Var {
         let path = self.builder.path();
         let full = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        if self.builder.persistents().iter().any(|(_, name, _)| *name == full) {
+            // Two layers of one name would learn one value without a word.
+            let expected = "a name of its own in the model";
+            self.builder.error("layer", Mismatch::new("name", expected, format!("{full} again")));
+        }
         self.inits.entry(full).or_insert(init);
         self.builder.persistent(name, meta, class)
     }

@@ -17,6 +17,10 @@ use std::sync::{Arc, Mutex};
 /// All bits set: a NaN in every floating-point type, −1 in an index.
 const POISON: u8 = 0xff;
 
+/// The memory of inputs and outputs: two steps under way have different slots,
+/// and inputs are only read, so that writes meet by value and output slot.
+const SLOTS: u8 = 2;
+
 /// One access of a task, in terms that can be compared between programs.
 #[derive(Clone, Debug)]
 struct Touch {
@@ -30,12 +34,15 @@ struct Touch {
 }
 
 impl Touch {
-    fn conflicts(&self, other: &Self) -> bool {
+    /// Whether two running accesses meet; `same_slot`: both steps have their
+    /// outputs in one slot.
+    fn conflicts(&self, other: &Self, same_slot: bool) -> bool {
         if !(self.writes || other.writes) {
             return false;
         }
         if self.value == other.value {
-            return self.region.overlaps(&other.region);
+            let apart = self.home == SLOTS && !same_slot;
+            return !apart && self.region.overlaps(&other.region);
         }
         self.home == other.home
             && self.bytes.start < other.bytes.end
@@ -65,7 +72,8 @@ struct ProgramCheck {
 pub(crate) struct Checker {
     programs: Vec<ProgramCheck>,
     work: Arc<Buffer>,
-    running: Mutex<BTreeMap<usize, (usize, TaskId)>>,
+    /// By worker: program, output slot and task.
+    running: Mutex<BTreeMap<usize, (usize, usize, TaskId)>>,
 }
 
 impl Checker {
@@ -110,23 +118,26 @@ impl Checker {
         Self { programs, work, running: Mutex::new(BTreeMap::new()) }
     }
 
-    /// A worker begins a task.
+    /// A worker begins a task of a step, given by program and output slot.
     ///
     /// # Panics
     /// If a task that is running touches the same elements or bytes.
-    pub(crate) fn begin(&self, worker: usize, program: usize, task: TaskId) {
+    pub(crate) fn begin(&self, worker: usize, step: (usize, usize), task: TaskId) {
+        let (program, slot) = step;
         let mut running = lock_std(&self.running);
         let mine = &self.programs[program].touches[task.index()];
-        for &(other_program, other) in running.values() {
+        for &(other_program, other_slot, other) in running.values() {
             let theirs = &self.programs[other_program].touches[other.index()];
-            if let Some(touch) = mine.iter().find(|m| theirs.iter().any(|t| m.conflicts(t))) {
+            if let Some(touch) =
+                mine.iter().find(|m| theirs.iter().any(|t| m.conflicts(t, slot == other_slot)))
+            {
                 let label = |p: usize, t: TaskId| self.programs[p].labels[t.index()].clone();
                 let (a, b) = (label(program, task), label(other_program, other));
                 drop(running);
                 panic!("{a} and {b} touch the same elements {} at the same time", touch.region);
             }
         }
-        running.insert(worker, (program, task));
+        running.insert(worker, (program, slot, task));
     }
 
     /// A call has ended: what only this task uses, and for the last time, is
@@ -181,10 +192,9 @@ fn touch(
     let home = match storage.home {
         Home::Work => 0,
         Home::Persistent(_) => 1,
-        // Slots alternate: only accesses of one step can meet, by value.
-        Home::Input | Home::Output => 2,
+        Home::Input | Home::Output => SLOTS,
     };
-    let bytes = if home == 2 { 0..0 } else { memory.range(id, storage) };
+    let bytes = if home == SLOTS { 0..0 } else { memory.range(id, storage) };
     let writes = operand.usage != Use::Read;
     Touch { value, region: operand.root_region, home, bytes, writes }
 }

@@ -13,6 +13,8 @@ mod runner;
 mod session;
 mod sync;
 mod sys;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod worker;
 
 pub use session::NativeSession;
@@ -21,7 +23,7 @@ pub use sys::resident_bytes;
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Session, Slot};
 use crate::graph::Programs;
-use crate::plan::{Edges, Plan};
+use crate::plan::{Edges, Plan, TaskGraph};
 use crate::sched::{FirstCome, Policy, WorkStealing};
 use crate::trace::{Header, ProgramHeader, VERSION};
 use crate::units::TaskId;
@@ -113,6 +115,17 @@ impl Native {
     ) -> Result<NativeSession> {
         plan.check(lowered)?;
         let (expanded, graphs) = plan.task_graphs(lowered)?;
+        self.session_of((lowered, expanded), plan, graphs, policy)
+    }
+
+    /// A session whose tasks wait for what `graphs` say.
+    fn session_of(
+        &self,
+        (lowered, expanded): (&Programs, Programs),
+        plan: &Plan,
+        graphs: Vec<TaskGraph>,
+        policy: Option<Box<dyn Policy>>,
+    ) -> Result<NativeSession> {
         let memories = &plan.memory.programs;
         let across: Vec<Vec<Edges>> = graphs
             .iter()
@@ -146,14 +159,12 @@ impl Native {
                 PreparedProgram::new(p, (&expanded, lowered), plan, graph, &buffers, &mut codelets)
             })
             .collect();
-        let labels: Vec<Vec<String>> = graphs
-            .iter()
-            .zip(&expanded.programs)
-            .map(|(graph, program)| {
-                let tasks = (0..graph.tasks.len()).map(TaskId::new);
-                tasks.map(|t| graph.label(&program.graph, t)).collect()
-            })
-            .collect();
+        let labels = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
+            let calls = |t: TaskId| 0..graph.task(t).calls.len();
+            let of = |t| calls(t).map(|c| graph.call_label(&program.graph, t, c)).collect();
+            (0..graph.tasks.len()).map(TaskId::new).map(of).collect()
+        });
+        let labels: Vec<Vec<Vec<String>>> = labels.collect();
         let header = Header {
             dahl_trace: VERSION,
             engine: self.name().to_owned(),
@@ -163,8 +174,12 @@ impl Native {
             programs: expanded
                 .programs
                 .iter()
-                .zip(&labels)
-                .map(|(p, tasks)| ProgramHeader { name: p.name.clone(), tasks: tasks.clone() })
+                .zip(&graphs)
+                .map(|(p, graph)| {
+                    let tasks = (0..graph.tasks.len()).map(TaskId::new);
+                    let tasks = tasks.map(|t| graph.label(&p.graph, t)).collect();
+                    ProgramHeader { name: p.name.clone(), tasks }
+                })
                 .collect(),
         };
         let checker =

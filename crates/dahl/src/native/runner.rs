@@ -116,6 +116,14 @@ pub(crate) struct Counter {
     pub(crate) ticks: AtomicU64,
 }
 
+/// What a worker is at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    pub(crate) program: usize,
+    pub(crate) task: TaskId,
+    pub(crate) call: usize,
+}
+
 /// What a worker keeps to itself.
 pub(crate) struct WorkerState {
     pub(crate) index: usize,
@@ -126,7 +134,7 @@ pub(crate) struct WorkerState {
     /// When the last thing ended: the next begins there.
     pub(crate) clock: u64,
     /// What is being run, for the report of a panic.
-    pub(crate) running: Option<(usize, TaskId)>,
+    pub(crate) running: Option<Running>,
 }
 
 impl WorkerState {
@@ -159,11 +167,12 @@ impl Runner {
     /// access to its operands exclusive.
     pub(crate) fn run(&self, worker: &mut WorkerState, step: &StepRecord, task: TaskId) {
         let program = &self.programs[step.program];
-        worker.running = Some((step.program, task));
+        worker.running = Some(Running { program: step.program, task, call: 0 });
         if let Some(checker) = &self.checker {
-            checker.begin(worker.index, step.program, task);
+            checker.begin(worker.index, (step.program, step.output_slot), task);
         }
         for (i, call) in program.tasks[task.index()].calls.iter().enumerate() {
+            worker.running = Some(Running { program: step.program, task, call: i });
             let combination = match call.operands.len() {
                 1 => 0,
                 _ => program.combination(step.input_slot, step.output_slot),

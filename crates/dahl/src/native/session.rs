@@ -137,6 +137,7 @@ impl NativeSession {
 
     /// Submits a step whose inputs are in a slot of the engine.
     fn submit(&mut self, program: ProgramId, input: usize, scalars: StepScalars) -> Result<StepId> {
+        self.shared.check()?;
         let number = self.submitted;
         // Two steps under way at most; more where the outputs' slots are fewer.
         if number >= 2 {
@@ -211,6 +212,7 @@ impl NativeSession {
 impl Session for NativeSession {
     fn slot(&mut self, program: ProgramId) -> Result<Slot> {
         let inputs = self.info(program)?.inputs.clone();
+        self.shared.check()?;
         if self.free.is_empty() {
             let Some((step, slot)) = self.busy.pop_front() else {
                 let expected = "a slot that was handed back by a step";
@@ -227,6 +229,9 @@ impl Session for NativeSession {
         let info = self.info(program)?;
         if !Arc::ptr_eq(&info.inputs, &slot.inputs) {
             let expected = format!("a slot for {:?}", info.name);
+            if !self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, &slot.inputs)) {
+                return Err(Error::config("slot", expected, "one of another session"));
+            }
             self.free.push(slot);
             return Err(Error::config("slot", expected, "one for another program"));
         }

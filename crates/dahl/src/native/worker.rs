@@ -4,11 +4,11 @@ use super::dynamic::{Asking, Next, Queue};
 use super::gate::{Gate, Stopped};
 use super::memory::Buffers;
 use super::replay::{Lists, replay};
-use super::runner::{Runner, StepRecord, WorkerState};
+use super::runner::{Runner, Running, StepRecord, WorkerState};
 use super::sync::{Mutex, lock, thread};
 use crate::error::{Error, Result};
 use crate::trace::Event;
-use crate::units::{Nanos, TaskId, WorkerId};
+use crate::units::{Nanos, WorkerId};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub(super) struct Shared {
     pub(super) buffers: Buffers,
     pub(super) workers: usize,
     pub(super) recording: bool,
-    /// The names of tasks, for errors.
-    pub(super) labels: Vec<Vec<String>>,
+    /// The names of calls by program and task, for errors.
+    pub(super) labels: Vec<Vec<Vec<String>>>,
     /// Static mode: the steps under way, by number.
     pub(super) steps: Vec<Mutex<Option<Arc<StepRecord>>>>,
     /// The first failure: a task and its message.
@@ -126,9 +126,9 @@ impl Shared {
         }
     }
 
-    fn fail(&self, running: Option<(usize, TaskId)>, panic: &(dyn Any + Send)) {
+    fn fail(&self, running: Option<Running>, panic: &(dyn Any + Send)) {
         let task = match running {
-            Some((program, task)) => self.labels[program][task.index()].clone(),
+            Some(at) => self.labels[at.program][at.task.index()][at.call].clone(),
             None => "outside of any task".to_owned(),
         };
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());

@@ -107,6 +107,10 @@ impl Op for Conv2dForward {
             return Err(Mismatch::new("groups", expected, found).guess(out));
         }
         let kernel = [w.shape[2], w.shape[3]];
+        if kernel.contains(&0) {
+            let found = format!("{kernel:?}");
+            return Err(Mismatch::new("kernel", "at least 1", found).guess(out));
+        }
         let mut axes = [x.shape[0], w.shape[0], 0, 0];
         for a in 0..2 {
             let Some(length) = slid(x.shape[2 + a], kernel[a], conv.axis(a)) else {

@@ -162,7 +162,23 @@ impl Memory {
                 let expected = format!("{} offsets", layout.storages.len());
                 return Err(Error::plan(place, expected, memory.offsets.len()));
             }
+            if memory.output_slots == 0 {
+                return Err(Error::plan(place, "at least 1 of the slots of outputs", 0));
+            }
+            let calls = graph.tasks.iter().flat_map(|t| &t.calls);
+            let scratch = calls.map(|c| c.scratch).max().unwrap_or(0);
+            if memory.scratch < scratch {
+                let expected = format!("at least {scratch} bytes of scratch");
+                return Err(Error::plan(place, expected, memory.scratch));
+            }
             for (i, a) in layout.storages.iter().enumerate() {
+                if let Home::Persistent(id) = a.home
+                    && memory.offsets[i] != self.persistent[id.index()]
+                {
+                    let at = self.persistent[id.index()];
+                    let expected = format!("the offset of {id}, {at}, for {}", a.root);
+                    return Err(Error::plan(place, expected, memory.offsets[i]));
+                }
                 let size = match a.home {
                     Home::Input => memory.inputs,
                     Home::Output => memory.outputs,

@@ -61,6 +61,12 @@ impl ProgramPlacement {
             if group.nodes.is_empty() || group.cuts.len() != group.nodes.len() {
                 return Err(Error::plan(place, "nodes, each with its cuts", group.nodes.len()));
             }
+            // The calls of a task follow each other as the group says, which
+            // no edge could set right.
+            if !group.nodes.is_sorted_by(|a, b| a < b) {
+                let found = format!("{:?}", group.nodes);
+                return Err(Error::plan(place, "nodes in order", found));
+            }
             for (&id, cuts) in group.nodes.iter().zip(&group.cuts) {
                 let Some(node) = graph.nodes.get(id.index()) else {
                     return Err(Error::plan(place, "a node of the graph", id));
@@ -102,7 +108,11 @@ pub(super) fn pieces(
     let offered = node.op.cuts(Metas { inputs: &inputs, outputs: &outputs });
     let whole = graph.whole(node);
     let mut pieces: Vec<Region> = vec![whole.out];
-    for &(axis, count) in cuts {
+    for (i, &(axis, count)) in cuts.iter().enumerate() {
+        // A second cut of an axis would start from the whole of it again.
+        if cuts[..i].iter().any(|(before, _)| *before == axis) {
+            return Err(("each axis cut once".to_owned(), format!("axis {axis} again")));
+        }
         let Some(cut) = offered.iter().find(|cut| cut.axis == axis) else {
             let axes: Vec<usize> = offered.iter().map(|cut| cut.axis).collect();
             let expected = format!("{} cut along one of the axes {axes:?}", node.op.name());

@@ -49,6 +49,13 @@ pub struct CallSpec {
     pub scratch: usize,
 }
 
+impl CallSpec {
+    fn label(&self, graph: &Graph) -> String {
+        let node = graph.node(self.node);
+        format!("{} {:?}", node.op.name(), node.path)
+    }
+}
+
 /// Calls that one worker runs one after the other.
 #[derive(Clone, Debug)]
 pub struct Task {
@@ -156,19 +163,26 @@ impl TaskGraph {
     /// A task for people: its ops, its place in the model and its piece.
     pub fn label(&self, graph: &Graph, id: TaskId) -> String {
         let task = self.task(id);
-        let nodes: Vec<String> = task
-            .calls
-            .iter()
-            .map(|call| {
-                let node = graph.node(call.node);
-                format!("{} {:?}", node.op.name(), node.path)
-            })
-            .collect();
-        let nodes = match &nodes[..] {
-            [first, .., last] if nodes.len() > 2 => format!("{first} … {last}"),
-            nodes => nodes.join(", "),
+        let calls: Vec<String> = task.calls.iter().map(|call| call.label(graph)).collect();
+        let calls = match &calls[..] {
+            [first, .., last] if calls.len() > 2 => format!("{first} … {last}"),
+            calls => calls.join(", "),
         };
-        let pieces = self.tasks.iter().filter(|t| t.group == task.group).count();
-        format!("{id} ({nodes}, piece {} of {pieces})", task.piece + 1)
+        format!("{id} ({calls}, {})", self.piece_label(id))
+    }
+
+    /// One call of a task for people: its op, its place in the model and its
+    /// piece.
+    pub fn call_label(&self, graph: &Graph, id: TaskId, call: usize) -> String {
+        let call = self.task(id).calls[call].label(graph);
+        format!("{id} ({call}, {})", self.piece_label(id))
+    }
+
+    fn piece_label(&self, id: TaskId) -> String {
+        let task = self.task(id);
+        // The tasks of a group stand together, in the order of their pieces.
+        let group = &self.tasks[id.index() - task.piece..];
+        let pieces = group.iter().take_while(|t| t.group == task.group).count();
+        format!("piece {} of {pieces}", task.piece + 1)
     }
 }

@@ -1,5 +1,14 @@
 //! Integration tests, in one binary.
-#![expect(clippy::unwrap_used, reason = "a test fails where a value is missing")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bits;
+mod golden;
+mod layers;
+mod memory;
+mod models;
 mod ops;
+mod panics;
+mod schedules;
+mod session;
+mod support;
 mod tensor;

@@ -1,0 +1,174 @@
+//! The engine's checks see what they are there for: plans broken on purpose.
+
+use super::*;
+use crate::exec::StepId;
+use crate::graph::{Builder, Class, Graph, Program, Store};
+use crate::ops::Meta;
+use crate::ops::elementwise::Unary;
+use crate::plan::{Group, Numerics, Placement, ProgramPlacement};
+use crate::sched::Ready;
+use crate::units::{Nanos, ProgramId, WorkerId};
+use dahl_kernels::{DType, StepScalars};
+
+/// Which of the ready tasks is next, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    /// The lowest: the reference order.
+    Forward,
+    /// The highest.
+    Backward,
+    /// The lowest and the highest in turn.
+    Alternating,
+}
+
+struct ByNumber {
+    ready: Vec<Ready>,
+    order: Order,
+    given: usize,
+}
+
+impl Policy for ByNumber {
+    fn name(&self) -> &'static str {
+        "by-number"
+    }
+
+    fn ready(&mut self, task: Ready, _: Nanos) {
+        self.ready.push(task);
+        self.ready.sort_by_key(|r| (r.step, r.task));
+    }
+
+    fn next(&mut self, _: WorkerId, _: Nanos) -> Option<Ready> {
+        self.given += 1;
+        let last = match self.order {
+            Order::Forward => false,
+            Order::Backward => true,
+            Order::Alternating => self.given.is_multiple_of(2),
+        };
+        if last || self.ready.is_empty() { self.ready.pop() } else { Some(self.ready.remove(0)) }
+    }
+}
+
+/// Two chains of three ops side by side: the second chain's values get the
+/// bytes of the first's, which nothing but the reuse of bytes orders.
+fn chains() -> (Programs, Plan) {
+    let mut store = Store::default();
+    let mut b = Builder::new(&mut store);
+    let x = b.input("x", Meta::new([64], DType::F64));
+    for (name, f) in [("a", Unary::Tanh), ("b", Unary::Sigmoid)] {
+        let mut y = x;
+        for _ in 0..3 {
+            y = b.ops().unary(f, y);
+        }
+        let sum = b.ops().sum_all(y);
+        b.fetch(name, sum);
+    }
+    programs_of(b.finish().unwrap(), store)
+}
+
+/// One program, each of its nodes a task on worker 0.
+fn programs_of(graph: Graph, store: Store) -> (Programs, Plan) {
+    let program = Program { name: "chains".into(), graph, output_slots: 2 };
+    let programs = Programs { store, programs: vec![program] };
+    let numerics = Numerics::default_for(&programs);
+    let expanded = numerics.expand(&programs).unwrap();
+    let group = |id| Group { nodes: vec![id], cuts: vec![Vec::new()], workers: vec![WorkerId(0)] };
+    let groups = expanded.programs[0].graph.node_ids().map(group).collect();
+    let placement = Placement { workers: 1, programs: vec![ProgramPlacement { groups }] };
+    let plan = Plan::new(&programs, numerics, placement).unwrap();
+    (programs, plan)
+}
+
+/// Whether the edges of reuse are there.
+#[derive(Clone, Copy, PartialEq)]
+enum Reuse {
+    Kept,
+    Dropped,
+}
+
+/// The two sums under a schedule, on one worker: the same on every run.
+fn run(reuse: Reuse, checks: Checks, order: Order) -> [u64; 2] {
+    let (programs, plan) = chains();
+    let (expanded, with_reuse) = plan.task_graphs(&programs).unwrap();
+    let graphs = match reuse {
+        Reuse::Kept => with_reuse,
+        Reuse::Dropped => TaskGraph::build(&expanded, &plan.placement).unwrap(),
+    };
+    let engine = Native { checks, pin: false, ..Native::default() };
+    let policy = Box::new(ByNumber { ready: Vec::new(), order, given: 0 });
+    let mut session =
+        engine.session_of((&programs, expanded), &plan, graphs, Some(policy)).unwrap();
+    let mut slot = session.slot(ProgramId(0)).unwrap();
+    slot.input("x").unwrap().write_f64((0..64).map(|i| f64::from(i) / 64.0));
+    let step = session.step(ProgramId(0), slot, StepScalars::default()).unwrap();
+    ["a", "b"].map(|name| output(&mut session, step, name).to_bits())
+}
+
+fn output(session: &mut NativeSession, step: StepId, name: &str) -> f64 {
+    let mut value = 0.0;
+    session.output(step, name, &mut |t| value = t.to_f64()[0]).unwrap();
+    value
+}
+
+#[test]
+fn any_order_is_right_with_the_edges_of_reuse() {
+    let right = run(Reuse::Kept, Checks::On, Order::Forward);
+    for order in [Order::Forward, Order::Backward, Order::Alternating] {
+        for checks in [Checks::On, Checks::Off] {
+            assert_eq!(run(Reuse::Kept, checks, order), right, "{order:?} {checks:?}");
+        }
+    }
+}
+
+#[test]
+fn a_dropped_edge_of_reuse_is_seen_by_poison() {
+    let right = run(Reuse::Kept, Checks::On, Order::Forward);
+    // In the reference order nothing is wrong, so nothing is seen.
+    assert_eq!(run(Reuse::Dropped, Checks::On, Order::Forward), right);
+    let wrong = run(Reuse::Dropped, Checks::On, Order::Alternating);
+    let nan = |bits: &u64| f64::from_bits(*bits).is_nan();
+    assert!(wrong.iter().any(nan), "reads bytes that were given away: {wrong:x?}, not {right:x?}");
+}
+
+/// The checker of the chains, with one of their tasks begun on worker 0.
+fn checker() -> (Checker, usize) {
+    let (programs, plan) = chains();
+    let (expanded, graphs) = plan.task_graphs(&programs).unwrap();
+    let last = graphs[0].tasks.len() - 1;
+    let buffers = Buffers::new(&plan.memory);
+    (Checker::new(&expanded, &plan, &graphs, &buffers), last)
+}
+
+#[test]
+#[should_panic(expected = "touch the same elements")]
+fn two_tasks_at_the_same_bytes_at_the_same_time_are_seen() {
+    let (checker, _) = checker();
+    // The first task of a chain writes what the second one reads.
+    checker.begin(0, (0, 0), TaskId(0));
+    checker.begin(1, (0, 0), TaskId(1));
+}
+
+#[test]
+#[should_panic(expected = "touch the same elements")]
+fn two_writers_of_one_output_are_seen() {
+    let (checker, last) = checker();
+    checker.begin(0, (0, 0), TaskId::new(last));
+    checker.begin(1, (0, 0), TaskId::new(last));
+}
+
+#[test]
+fn outputs_of_two_steps_have_slots_of_their_own() {
+    let mut store = Store::default();
+    let mut b = Builder::new(&mut store);
+    let weight = b.persistent("w", Meta::new([8], DType::F64), Class::Parameter);
+    let sum = b.ops().sum_all(weight);
+    b.fetch("sum", sum);
+    let (programs, plan) = programs_of(b.finish().unwrap(), store);
+    let (expanded, graphs) = plan.task_graphs(&programs).unwrap();
+    let buffers = Buffers::new(&plan.memory);
+    let checker = Checker::new(&expanded, &plan, &graphs, &buffers);
+    let writer = TaskId::new(graphs[0].tasks.len() - 1);
+    checker.begin(0, (0, 0), writer);
+    checker.begin(1, (0, 1), writer);
+    checker.end(1, 0, writer);
+    checker.end(0, 0, writer);
+}

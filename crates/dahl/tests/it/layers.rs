@@ -1,0 +1,143 @@
+//! Arrows between modules and crates point down only.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The modules of the crate by row, lowest first. A module uses lower rows and
+/// itself; what is missing here has no place yet.
+const ROWS: [(usize, &[&str]); 11] = [
+    (0, &["error", "units"]),
+    (1, &["tensor", "compare", "file"]),
+    (2, &["ops"]),
+    (3, &["graph"]),
+    (4, &["trace"]),
+    (6, &["model", "plan"]),
+    (7, &["sched"]),
+    (8, &["exec"]),
+    (9, &["native"]),
+    (10, &["planner"]),
+    (11, &["train", "verify"]),
+];
+
+/// Rows 0 and 11 have an order of their own: errors carry quantities, and
+/// golden cases of whole runs are trained.
+const WITHIN: [(&str, &str); 2] = [("error", "units"), ("verify", "train")];
+
+fn row(module: &str) -> Option<usize> {
+    ROWS.iter().find(|(_, modules)| modules.contains(&module)).map(|(row, _)| *row)
+}
+
+/// The modules that a line of code names through `crate::`.
+fn named(line: &str) -> Vec<String> {
+    let code = line.split("//").next().unwrap_or("");
+    let mut found = Vec::new();
+    for rest in code.split("crate::").skip(1) {
+        let word = |s: &str| -> String {
+            s.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+        };
+        match rest.strip_prefix('{') {
+            Some(list) => {
+                let inside = list.split('}').next().unwrap_or("");
+                found.extend(inside.split(',').map(|item| word(item.trim())));
+            }
+            None => found.push(word(rest)),
+        }
+    }
+    // What starts with a capital is re-exported from the bottom rows.
+    found.retain(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
+    found
+}
+
+/// The arrows of a module's text that do not point down.
+fn arrows_up(module: &str, file: &str, text: &str) -> Vec<String> {
+    let Some(from) = row(module) else {
+        return vec![format!("{file}: module {module} has no row in tests/it/layers.rs")];
+    };
+    let mut wrong = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        for to in named(line) {
+            match row(&to) {
+                Some(row) if row < from || to == module => {}
+                Some(_) if WITHIN.contains(&(module, &to)) => {}
+                Some(row) => wrong
+                    .push(format!("{file}:{}: {module} (row {from}) uses {to} (row {row})", i + 1)),
+                None => wrong.push(format!("{file}:{}: {to} has no row", i + 1)),
+            }
+        }
+    }
+    wrong
+}
+
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn modules_use_only_lower_rows() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut wrong = Vec::new();
+    for path in sources(&src) {
+        let inside = path.strip_prefix(&src).unwrap();
+        let first = inside.iter().next().unwrap().to_string_lossy();
+        let module = first.trim_end_matches(".rs");
+        if module != "lib" {
+            let text = fs::read_to_string(&path).unwrap();
+            wrong.extend(arrows_up(module, &inside.to_string_lossy(), &text));
+        }
+    }
+    assert!(wrong.is_empty(), "arrows that point up:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_arrow_that_points_up_is_seen() {
+    let check = |module: &str, line: &str, expected: &[&str]| {
+        assert_eq!(arrows_up(module, "a.rs", line), expected, "{line}");
+    };
+    check("plan", "use crate::graph::Graph;", &[]);
+    check("plan", "use crate::plan::Home; // crate::native", &[]);
+    check("plan", "use crate::Result;", &[]);
+    check("plan", "use crate::native::Native;", &["a.rs:1: plan (row 6) uses native (row 9)"]);
+    check("plan", "\nlet x = crate::model::f();", &["a.rs:2: plan (row 6) uses model (row 6)"]);
+    check("ops", "use crate::{units, sched::Ready};", &["a.rs:1: ops (row 2) uses sched (row 7)"]);
+    check("ops", "use crate::cache::Cache;", &["a.rs:1: cache has no row"]);
+    check("cache", "", &["a.rs: module cache has no row in tests/it/layers.rs"]);
+}
+
+/// The crates of the workspace that a crate may depend on.
+const CRATES: [(&str, &[&str]); 3] =
+    [("dahl-kernels", &[]), ("dahl", &["dahl-kernels"]), ("dahl-cli", &["dahl", "dahl-kernels"])];
+
+#[test]
+fn crates_depend_on_lower_crates_only() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut members: Vec<String> = fs::read_dir(&crates)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    members.sort();
+    for member in members {
+        let allowed = CRATES.iter().find(|(name, _)| *name == member);
+        let (_, allowed) = allowed.unwrap_or_else(|| panic!("{member} has no place in CRATES"));
+        let text = fs::read_to_string(crates.join(&member).join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = text.parse().unwrap();
+        let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
+        let mut named: Vec<String> = Vec::new();
+        for table in tables {
+            let table = manifest.get(table).and_then(toml::Value::as_table);
+            named.extend(table.into_iter().flat_map(|t| t.keys().cloned()));
+        }
+        for name in named.iter().filter(|name| name.starts_with("dahl")) {
+            assert!(allowed.contains(&name.as_str()), "{member} depends on {name}");
+        }
+    }
+}
