@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::trace::{CodeletCount, Trace};
 use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
 use dahl_kernels::{Element, StepScalars};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Something that can run plans.
 pub trait Engine {
@@ -158,15 +158,40 @@ pub trait Lent: Send {
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
-/// The right to fill one slot of inputs.
-pub struct Slot {
+/// A slot of inputs that nobody fills.
+pub(crate) struct Idle {
     /// Which slot of the engine it is.
     pub(crate) index: usize,
     pub(crate) memory: Box<dyn Lent>,
+}
+
+/// Where slots go that are dropped instead of stepped with.
+pub(crate) type Returned = Arc<Mutex<Vec<Idle>>>;
+
+/// The right to fill one slot of inputs. Dropping it gives it back.
+pub struct Slot {
+    idle: Option<Idle>,
+    returned: Returned,
     pub(crate) inputs: NamedTensors,
 }
 
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(idle) = self.idle.take() {
+            self.returned.lock().unwrap_or_else(|e| e.into_inner()).push(idle);
+        }
+    }
+}
+
 impl Slot {
+    pub(crate) fn new(idle: Idle, returned: Returned, inputs: NamedTensors) -> Self {
+        Self { idle: Some(idle), returned, inputs }
+    }
+
+    pub(crate) fn into_idle(mut self) -> Idle {
+        self.idle.take().expect("a slot is taken once")
+    }
+
     /// The names, shapes and types of the inputs.
     pub fn inputs(&self) -> impl Iterator<Item = (&str, Meta)> {
         self.inputs.iter().map(|(name, meta, _)| (name.as_str(), *meta))
@@ -179,7 +204,8 @@ impl Slot {
             let names: Vec<&str> = self.inputs.iter().map(|(n, ..)| n.as_str()).collect();
             return Err(Error::config("input", format!("one of {names:?}"), format!("{name:?}")));
         };
-        let bytes = &mut self.memory.bytes_mut()[offset..offset + meta.bytes()];
+        let memory = &mut self.idle.as_mut().expect("a slot is taken once").memory;
+        let bytes = &mut memory.bytes_mut()[offset..offset + meta.bytes()];
         Ok(TensorMut { meta, bytes })
     }
 }

@@ -13,11 +13,15 @@ pub enum Init {
 }
 
 impl Init {
-    /// The values of parameter number `index` under a seed: each parameter has
-    /// a stream of its own, so that adding a layer does not change the others.
-    pub fn values(self, seed: u64, index: usize) -> impl Iterator<Item = f64> {
+    /// The values of the parameter `name` under a seed: each name has a stream
+    /// of its own, so that adding a layer does not change the others.
+    pub fn values(self, seed: u64, name: &str) -> impl Iterator<Item = f64> + use<> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        rng.set_stream(index as u64);
+        // FNV-1a: a number for a name.
+        let stream = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        rng.set_stream(stream);
         std::iter::repeat_with(move || match self {
             Init::Constant(x) => x,
             Init::Uniform(bound) => {

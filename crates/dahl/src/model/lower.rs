@@ -96,8 +96,8 @@ pub struct Lowered {
 
 impl Lowered {
     /// The values that a persistent value starts from.
-    pub fn initial(&self, id: PersistentId) -> impl Iterator<Item = f64> {
-        self.inits[id.index()].values(self.seed, id.index())
+    pub fn initial(&self, id: PersistentId) -> impl Iterator<Item = f64> + use<> {
+        self.inits[id.index()].values(self.seed, &self.programs.store.get(id).name)
     }
 }
 

@@ -21,7 +21,7 @@ pub use session::NativeSession;
 pub use sys::resident_bytes;
 
 use crate::error::{Error, Result};
-use crate::exec::{Engine, Session, Slot};
+use crate::exec::{Engine, Idle, Session};
 use crate::graph::Programs;
 use crate::plan::{Edges, Plan, TaskGraph};
 use crate::sched::{FirstCome, Policy, WorkStealing};
@@ -204,13 +204,14 @@ impl Native {
         let pinned = if self.pin && workers <= processors.len() { &processors[..] } else { &[] };
         let threads = Threads::start(&shared, pinned)
             .map_err(|e| Error::config("workers", format!("{workers} threads"), e))?;
-        let free = shared.buffers.inputs.iter().enumerate().map(|(index, buffer)| Slot {
-            index,
-            memory: Box::new(lease(buffer.clone())),
-            inputs: Arc::new([]),
-        });
+        let free = shared
+            .buffers
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(index, buffer)| Idle { index, memory: Box::new(lease(buffer.clone())) });
         Ok(NativeSession {
-            free: free.collect(),
+            free: Arc::new(std::sync::Mutex::new(free.collect())),
             driver: WorkerState::new(0, shared.buffers.scratch[0].clone(), self.record),
             threads,
             programs: infos,

@@ -5,7 +5,9 @@ use super::memory::{Buffers, Lease, Token, strides_of};
 use super::runner::{StepRecord, WorkerState};
 use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};
-use crate::exec::{NamedTensors, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
+use crate::exec::{
+    Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut, TensorRef,
+};
 use crate::graph::{Programs, Store};
 use crate::ops::Meta;
 use crate::plan::{Memory, TaskGraph};
@@ -87,8 +89,9 @@ pub struct NativeSession {
     /// The last step's program, and every worker's tasks up to it and with it.
     pub(super) last: Option<(usize, Vec<u64>)>,
     pub(super) base: Vec<u64>,
-    pub(super) free: Vec<Slot>,
-    pub(super) busy: VecDeque<(StepId, Slot)>,
+    /// Slots that nobody fills, those that were dropped among them.
+    pub(super) free: Returned,
+    pub(super) busy: VecDeque<(StepId, Idle)>,
 }
 
 impl NativeSession {
@@ -213,36 +216,34 @@ impl Session for NativeSession {
     fn slot(&mut self, program: ProgramId) -> Result<Slot> {
         let inputs = self.info(program)?.inputs.clone();
         self.shared.check()?;
-        if self.free.is_empty() {
-            let Some((step, slot)) = self.busy.pop_front() else {
-                let expected = "a slot that was handed back by a step";
-                return Err(Error::config("slot", expected, "all slots handed out"));
-            };
-            self.wait(step)?;
-            self.free.push(slot);
-        }
-        let slot = self.free.pop().expect("one is free");
-        Ok(Slot { inputs, ..slot })
+        let free = self.free.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let idle = match free {
+            Some(idle) => idle,
+            None => {
+                let Some((step, idle)) = self.busy.pop_front() else {
+                    let expected = "a slot that was stepped with or dropped";
+                    return Err(Error::config("slot", expected, "all slots handed out"));
+                };
+                self.wait(step)?;
+                idle
+            }
+        };
+        Ok(Slot::new(idle, self.free.clone(), inputs))
     }
 
     fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId> {
         let info = self.info(program)?;
         if !Arc::ptr_eq(&info.inputs, &slot.inputs) {
             let expected = format!("a slot for {:?}", info.name);
-            if !self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, &slot.inputs)) {
-                return Err(Error::config("slot", expected, "one of another session"));
-            }
-            self.free.push(slot);
-            return Err(Error::config("slot", expected, "one for another program"));
+            let mine = self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, &slot.inputs));
+            let found = if mine { "one for another program" } else { "one of another session" };
+            return Err(Error::config("slot", expected, found));
         }
-        if let Err(e) = self.refuse_lent(program) {
-            self.free.push(slot);
-            return Err(e);
-        }
-        let index = slot.index;
+        self.refuse_lent(program)?;
         // The slot is the engine's again before any task reads it.
-        let step = self.submit(program, index, scalars)?;
-        self.busy.push_back((step, slot));
+        let idle = slot.into_idle();
+        let step = self.submit(program, idle.index, scalars)?;
+        self.busy.push_back((step, idle));
         Ok(step)
     }
 

@@ -54,7 +54,7 @@ impl Policy for ByNumber {
 fn chains() -> (Programs, Plan) {
     let mut store = Store::default();
     let mut b = Builder::new(&mut store);
-    let x = b.input("x", Meta::new([64], DType::F64));
+    let x = b.input("x", Meta::new([1024], DType::F64));
     for (name, f) in [("a", Unary::Tanh), ("b", Unary::Sigmoid)] {
         let mut y = x;
         for _ in 0..3 {
@@ -99,7 +99,7 @@ fn run(reuse: Reuse, checks: Checks, order: Order) -> [u64; 2] {
     let mut session =
         engine.session_of((&programs, expanded), &plan, graphs, Some(policy)).unwrap();
     let mut slot = session.slot(ProgramId(0)).unwrap();
-    slot.input("x").unwrap().write_f64((0..64).map(|i| f64::from(i) / 64.0));
+    slot.input("x").unwrap().write_f64((0..1024).map(|i| f64::from(i) / 1024.0));
     let step = session.step(ProgramId(0), slot, StepScalars::default()).unwrap();
     ["a", "b"].map(|name| output(&mut session, step, name).to_bits())
 }

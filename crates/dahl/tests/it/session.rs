@@ -79,6 +79,16 @@ fn both_slots_taken_is_an_error_and_no_deadlock() {
 }
 
 #[test]
+fn a_dropped_slot_is_given_back() {
+    let (_, mut trainer) = trainer("seed-cnn", Scheduling::Static);
+    for _ in 0..5 {
+        drop((trainer.slot(5).unwrap(), trainer.slot(3).unwrap()));
+    }
+    let step = feed(&mut trainer, 5, 1).unwrap();
+    assert!(trainer.loss(step).unwrap().is_finite());
+}
+
+#[test]
 fn a_slot_for_another_program_is_refused_and_free_again() {
     let (_, mut trainer) = trainer("seed-cnn", Scheduling::Static);
     for _ in 0..5 {
