@@ -72,10 +72,11 @@ impl Region {
     /// The same region with another range along one axis.
     #[must_use]
     #[track_caller]
-    pub fn with(mut self, axis: usize, range: Range<usize>) -> Self {
+    pub fn with(&self, axis: usize, range: Range<usize>) -> Self {
         assert!(axis < self.rank(), "axis {axis} of a region of {} axes", self.rank);
-        (self.start[axis], self.end[axis]) = (range.start, range.end);
-        self
+        let mut region = *self;
+        (region.start[axis], region.end[axis]) = (range.start, range.end);
+        region
     }
 
     /// The lengths of the ranges, as a shape.

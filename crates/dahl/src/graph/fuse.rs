@@ -4,7 +4,8 @@ use super::Graph;
 use crate::units::ValueId;
 
 /// Replaces each op and its only user by one op, where the first offers it.
-pub fn fuse(mut graph: Graph) -> Graph {
+pub fn fuse(graph: Graph) -> Graph {
+    let mut graph = graph;
     let mut uses = vec![0usize; graph.values.len()];
     for id in graph.nodes.iter().flat_map(|n| &n.inputs) {
         uses[id.index()] += 1;

@@ -36,18 +36,21 @@ impl Model {
 impl Sequence {
     /// Adds a layer.
     #[must_use]
-    pub fn layer(mut self, layer: impl Into<Layer>) -> Self {
-        self.layers.push(layer.into());
-        self
+    pub fn layer(self, layer: impl Into<Layer>) -> Self {
+        // Not `mut self`: see docs/decisions/0005.
+        let Self { mut layers } = self;
+        layers.push(layer.into());
+        Self { layers }
     }
 
     /// Names the last layer.
     #[must_use]
-    pub fn named(mut self, name: &str) -> Self {
-        if let Some(layer) = self.layers.last_mut() {
+    pub fn named(self, name: &str) -> Self {
+        let Self { mut layers } = self;
+        if let Some(layer) = layers.last_mut() {
             layer.name = Some(name.to_owned());
         }
-        self
+        Self { layers }
     }
 
     /// A convolution with a square kernel and a bias.

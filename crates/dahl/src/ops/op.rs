@@ -77,9 +77,8 @@ impl Mismatch {
 
     /// With the most likely result.
     #[must_use]
-    pub fn guess(mut self, meta: Meta) -> Self {
-        self.guess = Some(Box::new(meta));
-        self
+    pub fn guess(self, meta: Meta) -> Self {
+        Self { guess: Some(Box::new(meta)), ..self }
     }
 }
 

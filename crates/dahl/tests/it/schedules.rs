@@ -16,7 +16,7 @@ struct AnyTask {
 }
 
 impl AnyTask {
-    fn new(seed: u64) -> Box<dyn Policy> {
+    fn boxed(seed: u64) -> Box<dyn Policy> {
         Box::new(Self { rng: Rng(seed), ready: Vec::new() })
     }
 }
@@ -81,7 +81,7 @@ fn check(plans: usize, policy: impl Fn(u64) -> Box<dyn Policy>) {
 
 #[test]
 fn any_legal_schedule_gives_the_sequential_result() {
-    check(12, AnyTask::new);
+    check(12, AnyTask::boxed);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn programs_that_alternate_give_the_sequential_result() {
         let mut rng = Rng(seed);
         let plan = random_plan(&programs, 1 + rng.below(3), &mut rng).unwrap();
         let engine = engine(Scheduling::Static);
-        let session = engine.prepare_with(&programs, &plan, AnyTask::new(seed)).unwrap();
+        let session = engine.prepare_with(&programs, &plan, AnyTask::boxed(seed)).unwrap();
         let mut trainer = setup.trainer(plan, Box::new(session));
         for (step, size) in sizes.into_iter().enumerate() {
             feed(&mut trainer, size, step as u64).unwrap();
