@@ -14,8 +14,9 @@ use std::process::ExitCode;
 /// A case is a safetensors file that holds inputs and PyTorch's results: one
 /// op with its gradients, or a whole training run. Each is run through graph,
 /// plan and engine, and prints a line: the largest error in units of the last
-/// place and relative to the tensor's largest magnitude, the tolerance, and
-/// whether it passed. A case that cannot be run fails.
+/// place and relative to the tensor's largest magnitude, the tolerance, whether
+/// it passed, and a hash of all bits that were computed, which no number of
+/// workers or pieces changes. A case that cannot be run fails.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl verify crates/dahl/tests/golden
@@ -70,8 +71,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let width = names.iter().map(String::len).max().unwrap_or(0);
     if !args.json {
         let head = format!(
-            "{:width$}  {:24} {:>8} {:>9} {:>9}\n",
-            "case", "worst tensor", "ULP", "relative", "allowed"
+            "{:width$}  {:24} {:>8} {:>9} {:>9}      {:8}\n",
+            "case", "worst tensor", "ULP", "relative", "allowed", "bits"
         );
         if print(&colour.paint("1", &head)).is_err() {
             return ExitCode::from(DIFFERENT);
@@ -117,11 +118,12 @@ fn text_line(name: &str, width: usize, result: &dahl::Result<Report>, colour: Co
             let c = &worst.comparison;
             let ulps = if c.ulps > 99_999_999 { "many".to_owned() } else { c.ulps.to_string() };
             format!(
-                "{name:width$}  {:24} {ulps:>8} {:>9.1e} {:>9} {}\n",
+                "{name:width$}  {:24} {ulps:>8} {:>9.1e} {:>9} {} {}\n",
                 worst.name,
                 c.relative(),
                 worst.tolerance.to_string(),
-                verdict(report.passes())
+                verdict(report.passes()),
+                report.bits()
             )
         }
     }
@@ -133,6 +135,7 @@ fn json_line(name: &str, result: &dahl::Result<Report>) -> String {
         Ok(report) => json!({
             "case": name,
             "pass": report.passes(),
+            "bits": report.bits(),
             "tensors": report.compared.iter().map(|c| json!({
                 "name": c.name,
                 "ulp": c.comparison.ulps,

@@ -14,6 +14,7 @@ use crate::file::{StoredTensor, TensorFile};
 use crate::model::Fusion;
 use crate::planner::Grain;
 use dahl_kernels::DType;
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// How cases are run.
@@ -35,6 +36,8 @@ pub struct Compared {
     pub comparison: Comparison,
     /// How far apart they may be.
     pub tolerance: Tolerance,
+    /// The SHA-256 of what was found.
+    digest: [u8; 32],
 }
 
 impl Compared {
@@ -63,6 +66,14 @@ impl Report {
     /// Whether every tensor is close enough.
     pub fn passes(&self) -> bool {
         !self.compared.is_empty() && self.compared.iter().all(Compared::passes)
+    }
+
+    /// The first digits of the SHA-256 of everything that was computed: equal
+    /// digits, equal bits.
+    pub fn bits(&self) -> String {
+        let mut hash = Sha256::new();
+        self.compared.iter().for_each(|c| hash.update(c.digest));
+        hash.finalize().iter().take(4).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
     }
 
     /// The tensor whose error uses up the most of its tolerance.
@@ -167,6 +178,9 @@ impl Case<'_> {
             }
             _ => compare(&reference.to_f64_vec(), found),
         };
-        Ok(Compared { name: name.to_owned(), comparison, tolerance })
+        let mut hash = Sha256::new();
+        found.iter().for_each(|x| hash.update(x.to_le_bytes()));
+        let digest = hash.finalize().into();
+        Ok(Compared { name: name.to_owned(), comparison, tolerance, digest })
     }
 }

@@ -12,3 +12,4 @@ mod schedules;
 mod session;
 mod support;
 mod tensor;
+mod trace;
