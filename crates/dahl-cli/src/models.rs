@@ -4,7 +4,7 @@ use crate::output::{Colour, fail, print};
 use clap::Args as ClapArgs;
 use dahl::DType;
 use dahl::graph::Class;
-use dahl::model::{Lowered, Model, NAMES, Optimizer, TrainSpec};
+use dahl::model::{Fusion, Lowered, Model, NAMES, Optimizer, TrainSpec};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,14 +37,21 @@ pub(crate) fn find(name: &str) -> dahl::Result<Model> {
     if path.extension().is_some_and(|e| e == "toml") {
         let text = std::fs::read_to_string(path)
             .map_err(|source| dahl::Error::Io { path: path.to_owned(), source })?;
-        return Model::parse(&text);
+        return Model::parse(&text).map_err(|error| match error {
+            // What is wrong is the file, not the command line.
+            dahl::Error::Config { key, expected, found } => {
+                dahl::Error::Data { path: path.to_owned(), what: key, expected, found }
+            }
+            error => error,
+        });
     }
     Model::named(name)
 }
 
 fn lower(model: &Model) -> dahl::Result<Lowered> {
     // The graph of one sample: two, since batch norm needs more than one value.
-    model.lower(&TrainSpec::new(2, DType::F32, Optimizer::sgd(0.0)))
+    let spec = TrainSpec::new(2, DType::F32, Optimizer::sgd(0.0));
+    model.lower(&TrainSpec { fusion: Fusion::Off, ..spec })
 }
 
 fn parameters(lowered: &Lowered) -> usize {
@@ -59,7 +66,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let mut text = String::new();
     let colour = Colour::of_stdout();
-    if args.model.is_none() && !args.json && !args.toml {
+    if args.toml && args.model.is_none() {
+        return fail("--toml: expected a model's name", crate::output::USAGE);
+    }
+    if !args.json && !args.toml {
         let head = format!("{:12} {:14} {:>12}\n", "model", "input", "parameters");
         text += &colour.paint("1", &head);
     }
@@ -99,20 +109,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// A line a node of the evaluation, and the parameters below it.
+/// A line a layer: what comes out of it, and its parameters.
 fn layers(lowered: &Lowered, colour: Colour) -> String {
-    let mut text = String::new();
     let graph = &lowered.programs.programs[0].graph;
-    let _ = writeln!(
-        text,
-        "\n{}",
-        colour.paint(
-            "1",
-            &format!("{:28} {:24} {:>14} {:>12}", "layer", "op", "output", "parameters")
-        )
-    );
     let forward = graph.nodes.iter().filter(|n| n.phase == dahl::graph::Phase::Forward);
-    for node in forward.filter(|n| !n.path.starts_with("loss")) {
+    // The nodes of one layer follow each other; the last gives its result.
+    let mut rows: Vec<(&str, &str, String, usize)> = Vec::new();
+    for node in forward.filter(|n| n.path != "loss") {
         let shape = graph.value(node.outputs[0]).meta.shape;
         let sample = format!("{:?}", &shape.axes()[1.min(shape.rank())..]);
         let own: usize = node
@@ -121,8 +124,19 @@ fn layers(lowered: &Lowered, colour: Colour) -> String {
             .filter(|v| matches!(graph.value(**v).kind, dahl::graph::Kind::Persistent(_)))
             .map(|v| graph.value(*v).meta.shape.elements())
             .sum();
+        let op = if node.op.name() == "reshape" { "flatten" } else { node.op.name() };
+        match rows.last_mut() {
+            Some(row) if row.0 == node.path => *row = (&node.path, op, sample, row.3 + own),
+            _ => rows.push((&node.path, op, sample, own)),
+        }
+    }
+    let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0).max(5);
+    let head = format!("{:width$} {:18} {:>14} {:>12}", "layer", "op", "output", "parameters");
+    let mut text = format!("\n{}\n", colour.paint("1", &head));
+    for (path, op, sample, own) in rows {
         let own = if own == 0 { String::new() } else { grouped(own) };
-        let _ = writeln!(text, "{:28} {:24} {sample:>14} {own:>12}", node.path, node.op.name());
+        let line = format!("{path:width$} {op:18} {sample:>14} {own:>12}");
+        let _ = writeln!(text, "{}", line.trim_end());
     }
     text
 }

@@ -51,7 +51,8 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Prints an error and gives the code to end with.
 pub(crate) fn fail(error: impl fmt::Display, code: u8) -> ExitCode {
     // Where standard error is closed the code still tells.
-    let _ = writeln!(io::stderr(), "error: {error}");
+    let text = error.to_string().replace('\n', "\n       ");
+    let _ = writeln!(io::stderr(), "error: {text}");
     ExitCode::from(code)
 }
 

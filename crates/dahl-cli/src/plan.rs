@@ -6,8 +6,10 @@ use crate::output::{Colour, code, fail, print};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::DType;
 use dahl::model::{Optimizer, TrainSpec};
+use dahl::plan::Plan;
 use dahl::units::{Bytes, Flops};
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Show the plan of a training run: its pieces, tasks and memory
@@ -21,6 +23,8 @@ use std::process::ExitCode;
   dahl plan seed-cnn --batch 10 --show tasks
   dahl plan seed-cnn --batch 10 --show graph --dot | dot -Tsvg > graph.svg
   dahl plan resnet18 --batch 128 --memory-limit 2GiB
+  dahl plan lenet --workers 2 --show plan > my.plan
+  dahl plan lenet --check my.plan
 
 Exit codes: 0 ok, 2 usage, 3 no feasible plan, 4 bad model.")]
 pub(crate) struct Args {
@@ -37,6 +41,10 @@ pub(crate) struct Args {
     /// Refuse a plan that needs more memory, such as 500MiB or 2GiB
     #[arg(long, value_parser = bytes)]
     memory_limit: Option<Bytes>,
+    /// Read the plan from a file instead, as `--show plan` printed it or edited,
+    /// and check it
+    #[arg(long, value_name = "FILE")]
+    check: Option<PathBuf>,
     /// What to print
     #[arg(long, value_enum, default_value_t = Show::Summary)]
     show: Show,
@@ -76,7 +84,14 @@ fn text(args: &Args) -> dahl::Result<String> {
         ..TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.1))
     };
     let lowered = model.lower(&spec)?;
-    let plan = args.grain.grain().plan(&lowered.programs)?;
+    let plan = match &args.check {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| dahl::Error::Io { path: path.clone(), source })?;
+            Plan::parse(&text, &lowered.programs)?
+        }
+        None => args.grain.grain().plan(&lowered.programs)?,
+    };
     if let Some(limit) = args.memory_limit {
         plan.check_memory(&lowered.programs, limit)?;
     }
@@ -116,7 +131,7 @@ fn text(args: &Args) -> dahl::Result<String> {
             let workers = plan.placement.workers;
             line(
                 "tasks a step",
-                format!("{} with {edges} edges on {workers} workers", graphs[0].tasks.len()),
+                format!("{} with {edges} edges, {workers} workers", graphs[0].tasks.len()),
             );
             line("work a step", flops.to_string());
             line("memory", format!("{} in all", plan.memory.peak()));

@@ -68,11 +68,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Settings { grain: args.grain.grain(), fusion: args.grain.fusion(), engine: &engine };
     let colour = Colour::of_stdout();
     let names: Vec<String> = cases.iter().map(|path| name(path)).collect();
-    let width = names.iter().map(String::len).max().unwrap_or(0);
+    let width = names.iter().map(String::len).max().unwrap_or(0).max(4);
     if !args.json {
         let head = format!(
-            "{:width$}  {:24} {:>8} {:>9} {:>9}      {:8}\n",
-            "case", "worst tensor", "ULP", "relative", "allowed", "bits"
+            "{:width$} {:>8} {:>8} {:>7}      {:8} {}\n",
+            "case", "ULP", "relative", "allowed", "bits", "worst tensor"
         );
         if print(&colour.paint("1", &head)).is_err() {
             return ExitCode::from(DIFFERENT);
@@ -110,20 +110,20 @@ fn text_line(name: &str, width: usize, result: &dahl::Result<Report>, colour: Co
     let verdict =
         |ok: bool| if ok { colour.paint("32", "pass") } else { colour.paint("31", "FAIL") };
     match result {
-        Err(error) => format!("{name:width$}  {} {error}\n", verdict(false)),
+        Err(error) => format!("{name:width$} {} {error}\n", verdict(false)),
         Ok(report) => {
             let Some(worst) = report.worst() else {
-                return format!("{name:width$}  {} nothing to compare\n", verdict(false));
+                return format!("{name:width$} {} nothing to compare\n", verdict(false));
             };
             let c = &worst.comparison;
             let ulps = if c.ulps > 99_999_999 { "many".to_owned() } else { c.ulps.to_string() };
             format!(
-                "{name:width$}  {:24} {ulps:>8} {:>9.1e} {:>9} {} {}\n",
-                worst.name,
+                "{name:width$} {ulps:>8} {:>8.1e} {:>7} {} {} {}\n",
                 c.relative(),
                 worst.tolerance.to_string(),
                 verdict(report.passes()),
-                report.bits()
+                report.bits(),
+                worst.name
             )
         }
     }

@@ -17,20 +17,12 @@ pub struct Piece {
 }
 
 /// What changes from step to step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepScalars {
     /// The learning rate of this step.
     pub lr: f64,
-    /// The number of this update, from 1 (Adam's t).
-    pub t: u64,
     /// The counter of random numbers (dropout's masks).
     pub counter: u64,
-}
-
-impl Default for StepScalars {
-    fn default() -> Self {
-        Self { lr: 0.0, t: 1, counter: 0 }
-    }
 }
 
 /// A kernel's arguments: operands, piece, scratch and scalars.

@@ -1,7 +1,7 @@
 //! Updates of parameters, as `torch.optim` defines them.
 //!
-//! Every update has the inputs gradient, ok and, where gradients are clipped,
-//! a factor; it does nothing where ok is 0.
+//! Every update has the inputs gradient, ok, the number of this update and,
+//! where gradients are clipped, a factor; it does nothing where ok is 0.
 
 use crate::element::float_dispatch;
 use crate::{Call, Float, Inputs, View};
@@ -49,8 +49,15 @@ pub enum Decay {
 
 /// The gradient's factor: the clipping and the sign.
 fn factor<T: Float>(ins: &Inputs<'_>, maximize: bool) -> T {
-    let clip = if ins.len() > 2 { ins.get::<T>(2).at([]) } else { T::ONE };
+    let clip = if ins.len() > 3 { ins.get::<T>(3).at([]) } else { T::ONE };
     if maximize { -clip } else { clip }
+}
+
+/// t += 1 where ok is not 0. Input ok, output t.
+pub fn count_update(call: &mut Call<'_>) {
+    let (ins, mut outs, _) = call.split();
+    let mut t = outs.take::<i64>();
+    t.set([], t.at([]) + i64::from(ins.get::<u8>(0).at([]) != 0));
 }
 
 fn skipped(ins: &Inputs<'_>) -> bool {
@@ -84,7 +91,8 @@ fn sgd_typed<T: Float>(sgd: &Sgd, call: &mut Call<'_>) {
     }
     let mut momentum = outs.take::<T>();
     let keep = T::from_f64(sgd.momentum);
-    let take = T::from_f64(if step.t == 1 { 1.0 } else { 1.0 - sgd.dampening });
+    let first = ins.get::<i64>(2).at([]) == 1;
+    let take = T::from_f64(if first { 1.0 } else { 1.0 - sgd.dampening });
     param.zip_mut(&mut momentum, &region, [&grad], |[g], p, m| {
         for ((p, m), &g) in p.iter_mut().zip(m).zip(g) {
             let d = g * factor + decay * *p;
@@ -110,7 +118,7 @@ fn adam_typed<T: Float>(adam: &Adam, call: &mut Call<'_>) {
     let grad: View<'_, T> = ins.get(0);
     let factor = factor::<T>(&ins, adam.maximize);
     let [b1, b2] = adam.betas;
-    let t = step.t as f64;
+    let t = ins.get::<i64>(2).at([]) as f64;
     let minus_step = T::from_f64(-step.lr / (1.0 - Float::pow(b1, t)));
     let root = T::from_f64((1.0 - Float::pow(b2, t)).sqrt());
     let (take1, keep2, take2) = (T::from_f64(1.0 - b1), T::from_f64(b2), T::from_f64(1.0 - b2));

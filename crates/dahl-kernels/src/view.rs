@@ -9,8 +9,7 @@
 //! - An `Operand`'s pointer and strides are valid for every coordinate of its
 //!   region: whoever makes one by [`Operand::from_raw`] promises it.
 //! - Every access through a view is checked to lie in the region, by element
-//!   or by contiguous run; only the `_unchecked` ones are not, unless the
-//!   feature `checked` or debug assertions are on.
+//!   or by contiguous run.
 //! - Exclusive access is promised by whoever makes the [`Call`](crate::Call):
 //!   the boxes of tasks that run at the same time do not overlap where one of
 //!   them writes.

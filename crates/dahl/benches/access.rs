@@ -37,7 +37,10 @@ fn elements<E: Element>(dtype: DType, add: impl Fn(E, E) -> E + Copy) -> dahl::R
     let matrix = Matrix::from_slice(&arena, [ROWS, COLUMNS], &values)?;
     let mut session = session(dtype)?;
     let value = PersistentId(0);
-    session.write(value, &mut |mut to| to.as_mut_slice::<E>().copy_from_slice(&values))?;
+    session.write(value, &mut |mut to| {
+        to.as_mut_slice::<E>().copy_from_slice(&values);
+        Ok(())
+    })?;
     let slice = || sum(black_box(&values[..]), add);
     let by_vector = || {
         let (v, mut sum) = (black_box(&vector), E::from_f64(0.0));

@@ -28,7 +28,7 @@ fn main() -> Result<(), Error> {
         let peak = trainer.plan().memory.peak();
         let mut first = None;
         for until in STEPS {
-            while trainer.updates() < until {
+            while trainer.steps() < until {
                 step(&mut trainer)?;
             }
             trainer.last_loss()?;
@@ -52,11 +52,11 @@ fn main() -> Result<(), Error> {
 
 /// One step on numbers that change from step to step.
 fn step(trainer: &mut Trainer) -> Result<(), Error> {
-    let seed = trainer.updates();
+    let seed = trainer.steps();
     let mut slot = trainer.slot(BATCH)?;
     let wave = (0..).map(|i| f64::from((i * 31 + seed as i32) % 97) / 97.0);
-    slot.input("input")?.write_f64(wave);
-    slot.input("target")?.write_f64((seed..).map(|i| (i % 10) as f64));
+    slot.input("input")?.write_f64(wave.take(BATCH * 28 * 28))?;
+    slot.input("target")?.write_f64((seed..).map(|i| (i % 10) as f64).take(BATCH))?;
     trainer.step(slot)?;
     Ok(())
 }

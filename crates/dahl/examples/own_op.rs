@@ -86,8 +86,8 @@ fn main() -> dahl::Result<()> {
     for step in 0..=3000 {
         let mut slot = trainer.slot(64)?;
         let x = (0..64).map(|i| f64::from(i - 32) / 32.0);
-        slot.input("input")?.write_f64(x.clone());
-        slot.input("target")?.write_f64(x.map(|x| x + 3.0 * x * x));
+        slot.input("input")?.write_f64(x.clone())?;
+        slot.input("target")?.write_f64(x.map(|x| x + 3.0 * x * x))?;
         trainer.step(slot)?;
         if step % 500 == 0 {
             println!("step {step}: loss {:.6}", trainer.last_loss()?);

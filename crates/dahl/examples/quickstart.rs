@@ -68,8 +68,8 @@ fn fill(slot: &mut dahl::exec::Slot, batch: u64) -> dahl::Result<()> {
     let point = |i: u64| [0, 1].map(|axis| noise(2 * (batch * BATCH as u64 + i) + axis));
     let points = (0..BATCH as u64).map(point);
     let labels = points.clone().map(|[x, y]| f64::from(u8::from(x * x + y * y < 0.6)));
-    slot.input("input")?.write_f64(points.flatten());
-    slot.input("target")?.write_f64(labels);
+    slot.input("input")?.write_f64(points.flatten())?;
+    slot.input("target")?.write_f64(labels)?;
     Ok(())
 }
 

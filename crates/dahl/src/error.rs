@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The model does not fit together: everything that was found.
@@ -98,6 +98,13 @@ pub enum Error {
     },
 }
 
+/// As [`Display`](fmt::Display): what `main` prints when it returns an error.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
     /// A setting that cannot be.
     pub fn config(key: &str, expected: impl fmt::Display, found: impl fmt::Display) -> Self {
@@ -153,7 +160,7 @@ fn memory(needed: Bytes, limit: Bytes, largest: &[(String, Bytes)]) -> String {
         largest.iter().map(|(name, bytes)| format!("{name} ({bytes})")).collect();
     format!(
         "the plan needs {needed} of memory, {limit} are allowed; the largest tensors are {}; \
-         try a smaller batch or more pieces",
+         try a smaller batch",
         largest.join(", ")
     )
 }

@@ -2,13 +2,18 @@
 
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Session, Slot, StepId};
-use crate::model::{Lowered, Model, Schedule, TrainSpec};
+use crate::model::{Loss, Lowered, Model, Schedule, TrainSpec};
 use crate::plan::Plan;
 use crate::planner::Grain;
 use crate::units::PersistentId;
 use dahl_kernels::StepScalars;
 
 /// A model in training.
+///
+/// A batch goes into a slot: `input` has the samples, `target` the labels
+/// (`i64`) or, for [`Loss::Mse`], numbers of the output's shape. A step gives
+/// the outputs `loss` (the mean), `output` (the logits) and, with labels,
+/// `correct` (how many samples were right).
 ///
 /// ```
 /// use dahl::model::{Model, Optimizer, TrainSpec};
@@ -21,8 +26,8 @@ use dahl_kernels::StepScalars;
 /// let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(1), &Native::default())?;
 /// for _ in 0..200 {
 ///     let mut slot = trainer.slot(4)?;
-///     slot.input("input")?.write_f64([0., 0., 0., 1., 1., 0., 1., 1.]);
-///     slot.input("target")?.write_f64([0., 1., 1., 0.]);
+///     slot.input("input")?.write_f64([0., 0., 0., 1., 1., 0., 1., 1.])?;
+///     slot.input("target")?.write_f64([0., 1., 1., 0.])?;
 ///     trainer.step(slot)?;
 /// }
 /// assert!(trainer.last_loss()? < 0.1);
@@ -34,8 +39,10 @@ pub struct Trainer {
     session: Box<dyn Session>,
     lr: f64,
     schedule: Schedule,
-    updates: u64,
+    steps: u64,
     last: Option<StepId>,
+    /// How many classes the labels have; `None` where targets are numbers.
+    classes: Option<usize>,
 }
 
 impl Trainer {
@@ -65,11 +72,19 @@ impl Trainer {
         mut session: Box<dyn Session>,
     ) -> Result<Self> {
         for id in (0..lowered.programs.store.values.len()).map(PersistentId::new) {
-            session.write(id, &mut |mut to| to.write_f64(lowered.initial(id)))?;
+            session.write(id, &mut |mut to| {
+                let elements = to.meta.shape.elements();
+                to.write_f64(lowered.initial(id).take(elements))
+            })?;
         }
         let lr = spec.optimizer.lr();
         let schedule = Schedule::Constant;
-        Ok(Self { lowered, plan, session, lr, schedule, updates: 0, last: None })
+        let graph = &lowered.programs.programs[0].graph;
+        let output = graph.fetch("output").map(|v| graph.value(v).meta.shape);
+        let classes = output
+            .filter(|shape| spec.loss == Loss::CrossEntropy && shape.rank() == 2)
+            .map(|shape| shape[1]);
+        Ok(Self { lowered, plan, session, lr, schedule, steps: 0, last: None, classes })
     }
 
     /// Changes the learning rate from step to step.
@@ -86,18 +101,20 @@ impl Trainer {
     }
 
     /// Trains on a filled slot. May return before the step has ended.
+    ///
+    /// A label that is no class is an error. Where the loss of a step is not
+    /// finite, the step changes nothing: no parameter, no optimiser's state, no
+    /// running statistic.
     pub fn step(&mut self, slot: Slot) -> Result<StepId> {
+        let slot = self.check_labels(slot)?;
         let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
         let Some(&program) = self.lowered.train.get(&batch) else {
             return Err(unknown_batch("a batch to train on", &self.lowered.train, batch));
         };
-        let scalars = StepScalars {
-            lr: self.lr * self.schedule.factor(self.updates),
-            t: self.updates + 1,
-            counter: self.updates,
-        };
+        let scalars =
+            StepScalars { lr: self.lr * self.schedule.factor(self.steps), counter: self.steps };
         let step = self.session.step(program, slot, scalars)?;
-        self.updates += 1;
+        self.steps += 1;
         self.last = Some(step);
         Ok(step)
     }
@@ -137,6 +154,7 @@ impl Trainer {
 
     /// Evaluates a filled slot; parameters stay as they are.
     pub fn eval(&mut self, slot: Slot) -> Result<StepId> {
+        let slot = self.check_labels(slot)?;
         let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
         let Some(&program) = self.lowered.eval.get(&batch) else {
             return Err(unknown_batch("a batch to evaluate", &self.lowered.eval, batch));
@@ -169,9 +187,17 @@ impl Trainer {
         self.session.snapshot(self.lowered.snapshot)
     }
 
-    /// How many updates were made.
-    pub fn updates(&self) -> u64 {
-        self.updates
+    /// How many training steps were taken: the schedule's step and the counter
+    /// of random masks. The persistent value `updates` counts those that changed
+    /// parameters, which is Adam's t.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Goes on as if this many training steps had been taken: what a run that
+    /// is resumed needs besides its persistent values.
+    pub fn set_steps(&mut self, steps: u64) {
+        self.steps = steps;
     }
 
     /// The programs and what they start from.
@@ -187,6 +213,19 @@ impl Trainer {
     /// The session that runs it.
     pub fn session(&mut self) -> &mut dyn Session {
         &mut *self.session
+    }
+
+    fn check_labels(&self, slot: Slot) -> Result<Slot> {
+        let mut slot = slot;
+        let Some(classes) = self.classes else { return Ok(slot) };
+        let mut target = slot.input("target")?;
+        let labels = target.as_mut_slice::<i64>();
+        let wrong = labels.iter().position(|&l| !(0..classes as i64).contains(&l));
+        if let Some(i) = wrong {
+            let found = format!("{} for sample {i}", labels[i]);
+            return Err(Error::config("target", format!("a class below {classes}"), found));
+        }
+        Ok(slot)
     }
 
     fn find(&self, name: &str) -> Result<PersistentId> {

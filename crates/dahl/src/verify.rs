@@ -13,8 +13,9 @@ use crate::exec::Engine;
 use crate::file::{StoredTensor, TensorFile};
 use crate::model::Fusion;
 use crate::planner::Grain;
-use dahl_kernels::DType;
+use dahl_kernels::{DType, Shape};
 use sha2::{Digest, Sha256};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 /// How cases are run.
@@ -117,10 +118,18 @@ pub fn cases(path: &Path) -> Result<Vec<PathBuf>> {
 pub fn run(path: &Path, settings: &Settings<'_>) -> Result<Report> {
     let file = TensorFile::read(path)?;
     let case = Case { path, file: &file };
-    let compared = match case.text("op")? {
-        "train" => train_case::run(&case, settings)?,
-        op => op_case::run(&case, op, settings)?,
-    };
+    let op = case.text("op")?;
+    // A case that dahl stumbles over is a failed case, not the end of the run.
+    let result = catch_unwind(AssertUnwindSafe(|| match op {
+        "train" => train_case::run(&case, settings),
+        op => op_case::run(&case, op, settings),
+    }));
+    let compared = result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let message = text.unwrap_or("no message").to_owned();
+        Err(Error::Task { task: format!("of case {op:?}"), message })
+    })?;
     Ok(Report { compared })
 }
 
@@ -160,15 +169,30 @@ impl Case<'_> {
         if dtype.is_float() { Ok(dtype) } else { Err(self.wrong("dtype", "f32 or f64", dtype)) }
     }
 
+    /// Refuses options of PyTorch that dahl does not have, unless they are off.
+    fn refuse(&self, options: &[(&str, &str)]) -> Result<()> {
+        for (key, off) in options {
+            if let Some(found) = self.file.metadata.get(*key).filter(|found| found != off) {
+                return Err(Error::Unsupported { what: format!("{key} = {found}") });
+            }
+        }
+        Ok(())
+    }
+
     fn tensor(&self, name: &str) -> Result<&StoredTensor> {
         self.file.tensors.get(name).ok_or_else(|| self.wrong(name, "a tensor", "none"))
     }
 
     /// Compares what was found with a tensor of the file.
-    fn compare(&self, name: &str, found: &[f64], tolerance: Tolerance) -> Result<Compared> {
+    fn compare(
+        &self,
+        name: &str,
+        (shape, found): (Shape, &[f64]),
+        tolerance: Tolerance,
+    ) -> Result<Compared> {
         let reference = self.tensor(name)?;
-        if reference.shape().elements() != found.len() {
-            return Err(self.wrong(name, reference.shape(), format!("{} elements", found.len())));
+        if reference.shape() != shape {
+            return Err(self.wrong(name, reference.shape(), shape));
         }
         let comparison = match reference.dtype() {
             DType::F32 => {

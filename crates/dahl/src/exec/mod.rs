@@ -8,7 +8,7 @@ use crate::graph::Programs;
 use crate::ops::Meta;
 use crate::plan::Plan;
 use crate::trace::{CodeletCount, Trace};
-use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
+use crate::units::{Bytes, PersistentId, ProgramId};
 use dahl_kernels::{Element, StepScalars};
 use std::sync::{Arc, Mutex};
 
@@ -54,7 +54,11 @@ pub trait Session {
     fn read(&mut self, value: PersistentId, read: &mut dyn FnMut(TensorRef<'_>)) -> Result<()>;
 
     /// Waits for all steps and writes a persistent value.
-    fn write(&mut self, value: PersistentId, write: &mut dyn FnMut(TensorMut<'_>)) -> Result<()>;
+    fn write(
+        &mut self,
+        value: PersistentId,
+        write: &mut dyn FnMut(TensorMut<'_>) -> Result<()>,
+    ) -> Result<()>;
 
     /// Runs a program without inputs and hands out its outputs, to be read on
     /// any thread while further steps run. One at a time a program.
@@ -69,12 +73,6 @@ pub trait Session {
 
     /// The memory that the session allocated for the plan.
     fn allocated(&self) -> Bytes;
-}
-
-/// The time, from a source that can be replaced.
-pub trait Clock: Send + Sync {
-    /// Nanoseconds since some fixed moment.
-    fn now(&self) -> Nanos;
 }
 
 /// A tensor to read.
@@ -128,14 +126,26 @@ impl TensorMut<'_> {
         bytemuck::cast_slice_mut(self.bytes)
     }
 
-    /// Writes elements that are given as `f64`, each rounded once.
-    #[track_caller]
-    pub fn write_f64(&mut self, from: impl IntoIterator<Item = f64>) {
+    /// Writes elements that are given as `f64`, each rounded once. Too few or
+    /// too many are an error, and so is a fraction where integers belong.
+    pub fn write_f64(&mut self, from: impl IntoIterator<Item = f64>) -> Result<()> {
         use dahl_kernels::DType;
-        fn write<T: Element>(to: &mut [T], from: impl IntoIterator<Item = f64>) {
+        fn write<T: Element>(to: &mut [T], from: impl IntoIterator<Item = f64>) -> Result<()> {
+            let expected = format!("{} elements of {}", to.len(), T::DTYPE);
+            let wrong = |found: String| Error::config("tensor", &expected, found);
             let mut from = from.into_iter();
-            for (i, x) in to.iter_mut().enumerate() {
-                *x = T::from_f64(from.next().unwrap_or_else(|| panic!("only {i} elements")));
+            for (i, to) in to.iter_mut().enumerate() {
+                let Some(x) = from.next() else {
+                    return Err(wrong(format!("only {i}")));
+                };
+                if !T::DTYPE.is_float() && T::from_f64(x).to_f64() != x {
+                    return Err(wrong(format!("{x} at index {i}")));
+                }
+                *to = T::from_f64(x);
+            }
+            match from.next() {
+                Some(_) => Err(wrong("more than that".to_owned())),
+                None => Ok(()),
             }
         }
         match self.meta.dtype {

@@ -1,7 +1,7 @@
 //! The backward pass: a rewrite that appends the gradients' nodes.
 
 use super::{Builder, Phase};
-use crate::ops::{Backprop, Mismatch, Var};
+use crate::ops::{Backprop, Mismatch, Recorder, Var};
 use std::collections::BTreeMap;
 
 impl Builder<'_> {
@@ -24,6 +24,11 @@ impl Builder<'_> {
         }
         let mut grads: BTreeMap<Var, Var> = BTreeMap::new();
         for &(value, grad) in seeds {
+            let (expected, found) = (self.meta(value), self.meta(grad));
+            if expected != found {
+                self.error("backward", Mismatch::new("gradient", expected, found));
+                return vec![None; wrt.len()];
+            }
             self.accumulate(&mut grads, value, grad);
         }
         for i in (0..self.graph.nodes.len()).rev() {
@@ -43,8 +48,8 @@ impl Builder<'_> {
             let path = node.path.clone();
             let rule = self.at_path(&path, |b| node.op.backward(b.ops(), &at));
             let Some(gradients) = rule else {
-                let found = "none";
-                self.error(node.op.name(), Mismatch::new("gradient", "a backward rule", found));
+                let missing = Mismatch::new("gradient", "a backward rule", "none");
+                self.at_path(&path, |b| b.error(node.op.name(), missing));
                 continue;
             };
             for (&input, grad) in node.inputs.iter().zip(gradients) {

@@ -19,7 +19,7 @@ pub use fuse::fuse;
 pub use store::{Class, Persistent, Program, Programs, Store};
 
 use crate::error::{Error, Result};
-use crate::ops::{Access, Mapped, Meta, Metas, Op, describe};
+use crate::ops::{Access, Mapped, Meta, Metas, Op, ViewMap, describe};
 use crate::units::{NodeId, PersistentId, ValueId};
 use dahl_kernels::{Piece, Region};
 use std::sync::Arc;
@@ -163,6 +163,15 @@ impl Graph {
         roots
     }
 
+    /// Whether a value's elements follow each other in the bytes they are in.
+    pub fn is_contiguous(&self, roots: &[Root], id: ValueId) -> bool {
+        let maker = |view: &ValueId| self.nodes.iter().find(|n| n.outputs[0] == *view);
+        roots[id.index()].views.iter().all(|view| {
+            let map = maker(view).and_then(|n| n.op.view());
+            !matches!(map, Some(ViewMap::Select { axis, .. }) if axis > 0)
+        })
+    }
+
     /// A region of a value as a region of the value whose bytes it looks at.
     pub fn map_to_root(&self, roots: &[Root], id: ValueId, region: &Region) -> Mapped {
         let root = &roots[id.index()];
@@ -189,6 +198,7 @@ impl Graph {
     /// Checks that the graph says only what can be: every operand exists and
     /// is made before it is used, once; shapes are what the ops infer.
     pub fn check(&self) -> Result<()> {
+        let roots = self.roots();
         let mut made: Vec<bool> = self.values.iter().map(|v| v.kind != Kind::Local).collect();
         for id in self.node_ids() {
             let node = self.node(id);
@@ -204,6 +214,21 @@ impl Graph {
                     return wrong(format!("outputs {inferred:?}"), format!("{outputs:?}"));
                 }
                 Err(e) => return wrong(e.expected, e.found),
+            }
+            let root = |v: &ValueId| roots[v.index()].value;
+            for (i, v) in node.outputs.iter().enumerate() {
+                let others = node.inputs.iter().chain(&node.outputs[..i]);
+                if node.op.view().is_none() && others.into_iter().any(|o| root(o) == root(v)) {
+                    return wrong(
+                        "outputs apart from all other operands".into(),
+                        format!("{v} twice"),
+                    );
+                }
+            }
+            if node.op.view() == Some(ViewMap::Reshape)
+                && !self.is_contiguous(&roots, node.inputs[0])
+            {
+                return wrong("a reshape of elements that follow each other".into(), "gaps".into());
             }
             for (i, &v) in node.outputs.iter().enumerate() {
                 match node.op.access(i) {

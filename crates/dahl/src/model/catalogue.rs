@@ -37,7 +37,7 @@ impl Model {
             _ => {
                 return Err(Error::config(
                     "model",
-                    format!("one of {} or a TOML file", NAMES.join(", ")),
+                    format!("one of {} or a file that ends in .toml", NAMES.join(", ")),
                     format!("{name:?}"),
                 ));
             }

@@ -117,7 +117,8 @@ impl LayerKind {
             LayerKind::Conv2d { out, kernel, conv, bias } => {
                 let channels = l.meta(x).shape.axes().get(1).copied().unwrap_or(1);
                 let per_group = channels / conv.groups.max(1);
-                let weight = [*out, per_group, kernel[0], kernel[1]];
+                // After the error, go on as if there were one.
+                let weight = [(*out).max(1), per_group, kernel[0], kernel[1]];
                 if *out == 0 {
                     l.error("conv2d", Mismatch::new("out", "at least 1 channel", 0));
                 }
@@ -129,7 +130,7 @@ impl LayerKind {
                     l.error("linear", Mismatch::new("out", "at least 1 feature", 0));
                 }
                 let features = l.meta(x).shape.axes().get(1).copied().unwrap_or(1);
-                let (w, b) = weight_and_bias(l, &[*out, features], *bias);
+                let (w, b) = weight_and_bias(l, &[(*out).max(1), features], *bias);
                 l.ops().linear(x, w, b)
             }
             LayerKind::Unary(f) => l.ops().unary(*f, x),
@@ -172,6 +173,11 @@ fn weight_and_bias(l: &mut Lowering<'_, '_>, shape: &[usize], bias: bool) -> (Va
 }
 
 fn batch_norm2d(eps: f64, momentum: f64, x: Var, l: &mut Lowering<'_, '_>) -> Var {
+    let shape = l.meta(x).shape;
+    if shape.rank() != 4 {
+        l.error("batch_norm2d", Mismatch::new("input", "4 axes [N, C, H, W]", shape));
+        return x;
+    }
     let channels = Shape::new(&[l.meta(x).shape.axes().get(1).copied().unwrap_or(1)]);
     let weight = l.parameter("weight", channels, Init::Constant(1.0));
     let bias = l.parameter("bias", channels, Init::Constant(0.0));

@@ -4,6 +4,7 @@ use super::layer::{BUFFER, lower_sequence};
 use super::{Init, Model, Optimizer};
 use crate::error::{Error, ModelError, Result};
 use crate::graph::{Builder, Class, Phase, Program, Programs, Store, fuse};
+use crate::ops::optim::CountUpdate;
 use crate::ops::{Meta, Mismatch, Op, Recorder, Var};
 use crate::units::{PersistentId, ProgramId};
 use dahl_kernels::{DType, Shape};
@@ -146,8 +147,8 @@ impl Model {
         inits: &mut BTreeMap<String, Init>,
     ) -> Result<crate::graph::Graph> {
         let mut builder = Builder::new(store);
-        if self.input.len() > 4 {
-            let expected = "a sample of at most 4 axes";
+        if self.input.len() > 4 || self.input.contains(&0) {
+            let expected = "a sample of at most 4 axes, none of length 0";
             return Err(Error::config("input", expected, format!("{:?}", self.input)));
         }
         let shape: Vec<usize> = std::iter::once(batch).chain(self.input.iter().copied()).collect();
@@ -233,9 +234,13 @@ fn learn(b: &mut Builder<'_>, spec: &TrainSpec, losses: Losses, after: Vec<After
     let wrt: Vec<Var> = params.iter().map(|(var, _)| *var).collect();
     let grads = b.backward(&[(losses.terms, seed)], &wrt);
     b.set_phase(Phase::Update);
-    let mut scalars = vec![ok];
-    if let Some(max_norm) = spec.clip_grad_norm {
-        let found: Vec<Var> = grads.iter().flatten().copied().collect();
+    // How many updates were made, not how many steps were taken: a step whose
+    // loss is not finite leaves no trace.
+    let t = b.persistent_named("updates", Meta::new([], DType::I64), Class::Optimizer);
+    b.update(Arc::new(CountUpdate), &[ok], &[t]);
+    let mut scalars = vec![ok, t];
+    let found: Vec<Var> = grads.iter().flatten().copied().collect();
+    if let Some(max_norm) = spec.clip_grad_norm.filter(|_| !found.is_empty()) {
         let factor = b.scope("clip", |b| {
             let norms: Vec<Var> = found.iter().map(|&g| b.ops().norm(g)).collect();
             b.ops().clip_factor(&norms, max_norm)

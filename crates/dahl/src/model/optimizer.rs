@@ -80,8 +80,8 @@ impl Optimizer {
         }
     }
 
-    /// Records the update of one parameter; `scalars` are ok and, where
-    /// gradients are clipped, the factor.
+    /// Records the update of one parameter; `scalars` are ok, the number of this
+    /// update and, where gradients are clipped, the factor.
     pub(super) fn record(
         &self,
         b: &mut Builder<'_>,

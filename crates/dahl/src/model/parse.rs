@@ -1,12 +1,13 @@
 //! Reading models and optimisers from tables: TOML files, and the JSON of
 //! golden cases. Everything that is wrong is reported at once.
 
-use super::{Layer, LayerKind, Model, Optimizer};
+use super::{Layer, LayerKind, Model, Optimizer, TrainSpec};
 use crate::error::{Error, ModelError, Result};
 use crate::ops::conv2d::Conv2d;
 use crate::ops::elementwise::Unary;
 use crate::ops::optim::Decay;
 use crate::ops::pool::Pool2d;
+use dahl_kernels::DType;
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 
@@ -41,13 +42,28 @@ impl Model {
         let layers = match table.get("layers") {
             Some(value) => layers(value, "", &errors),
             None => {
-                table.wrong("layers", "a list of layers", "none");
+                errors.push("model", "", "layers", "a list of layers", &Value::Null);
                 Vec::new()
             }
         };
         table.finish();
-        errors.into_result()?;
-        Ok(Self { name, input, layers })
+        Self { name, input, layers }.or_all_errors(errors)
+    }
+
+    /// The model, or everything that is wrong with it: what was read wrong, and
+    /// what does not fit together.
+    fn or_all_errors(self, errors: Errors) -> Result<Self> {
+        let mut errors = errors.0.into_inner();
+        if errors.is_empty() {
+            return Ok(self);
+        }
+        let spec = TrainSpec::new(2, DType::F32, Optimizer::sgd(0.0));
+        if !self.input.is_empty()
+            && let Err(Error::Model(more)) = self.lower(&spec)
+        {
+            errors.extend(more);
+        }
+        Err(Error::Model(errors))
     }
 
     /// Reads the layers of a golden case.
@@ -56,8 +72,7 @@ impl Model {
             .map_err(|e| Error::config("model", "a JSON list of layers", e))?;
         let errors = Errors::default();
         let layers = layers(&value, "", &errors);
-        errors.into_result()?;
-        Ok(Self { name: name.to_owned(), input: input.to_vec(), layers })
+        Self { name: name.to_owned(), input: input.to_vec(), layers }.or_all_errors(errors)
     }
 }
 
@@ -120,10 +135,10 @@ fn layers(value: &Value, path: &str, errors: &Errors) -> Vec<Layer> {
         let path = if path.is_empty() { own } else { format!("{path}.{own}") };
         layer(value, &path, errors)
     };
-    list.iter().enumerate().filter_map(layer).collect()
+    list.iter().enumerate().map(layer).collect()
 }
 
-fn layer(value: &Value, path: &str, errors: &Errors) -> Option<Layer> {
+fn layer(value: &Value, path: &str, errors: &Errors) -> Layer {
     let kind = value.get("type").and_then(Value::as_str).unwrap_or("");
     let t = Table::new(value, if kind.is_empty() { "layer" } else { kind }, path, errors);
     t.get("type");
@@ -176,11 +191,12 @@ fn layer(value: &Value, path: &str, errors: &Errors) -> Option<Layer> {
         other => {
             let expected = format!("one of {LAYERS}");
             errors.push("layer", path, "type", &expected, &Value::from(other));
-            return None;
+            // The rest of the model is checked as if the layer did nothing.
+            return Layer { name, kind: LayerKind::Sequential(Vec::new()) };
         }
     };
     t.finish();
-    Some(Layer { name, kind })
+    Layer { name, kind }
 }
 
 /// Everything that was found wrong.
@@ -194,7 +210,7 @@ impl Errors {
             path: path.to_owned(),
             what: what.to_owned(),
             expected: expected.to_owned(),
-            found: found.to_string(),
+            found: if found.is_null() { "nothing".to_owned() } else { found.to_string() },
         });
     }
 
@@ -249,7 +265,7 @@ impl<'a> Table<'a> {
             }
             None => {
                 if default.is_none() {
-                    self.wrong(key, expected, "nothing");
+                    self.errors.push(self.op, self.path, key, expected, &Value::Null);
                 }
                 default
             }

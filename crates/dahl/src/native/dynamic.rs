@@ -39,8 +39,18 @@ impl Dependencies {
 struct Active {
     record: Arc<StepRecord>,
     waits: Vec<u32>,
+    /// Given to a worker.
+    taken: Vec<bool>,
     ended: Vec<bool>,
     left: usize,
+}
+
+impl Active {
+    /// Takes a task that is ready and was not taken before.
+    fn take(&mut self, task: TaskId) -> bool {
+        let ready = self.waits.get(task.index()) == Some(&0);
+        ready && !std::mem::replace(&mut self.taken[task.index()], true)
+    }
 }
 
 struct State {
@@ -136,6 +146,7 @@ impl Queue {
         state.active.push_back(Active {
             record: record.clone(),
             waits,
+            taken: vec![false; left],
             ended: vec![false; left],
             left,
         });
@@ -183,9 +194,18 @@ impl Queue {
                 return Ok(Next::Ended);
             }
             if let Some(ready) = taken {
-                let active = state.active.iter().find(|a| a.record.number == ready.step);
-                let record = active.expect("a ready task's step").record.clone();
-                state.policy.started(ready, worker, now);
+                let State { policy, active, .. } = &mut *state;
+                let active = active.iter_mut().find(|a| a.record.number == ready.step);
+                let active = active.and_then(|a| a.take(ready.task).then_some(a));
+                let Some(active) = active else {
+                    let (name, step) = (policy.name(), ready.step);
+                    panic!(
+                        "policy {name:?} gave {} of step {step}, which is not ready",
+                        ready.task
+                    );
+                };
+                let record = active.record.clone();
+                policy.started(ready, worker, now);
                 return Ok(Next::Task(ready, record));
             }
             if spun {

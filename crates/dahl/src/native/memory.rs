@@ -16,6 +16,7 @@ use crate::plan::{ALIGN, Home, Layout, Memory, OperandSpec, ProgramMemory, Stora
 use crate::units::ValueId;
 use dahl_kernels::{MAX_AXES, Operand};
 use std::cell::UnsafeCell;
+use std::collections::TryReserveError;
 use std::sync::Arc;
 
 #[repr(C, align(64))]
@@ -31,11 +32,14 @@ pub(crate) struct Buffer {
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    pub(crate) fn new(len: usize) -> Arc<Self> {
+    /// Fails where there is not so much memory.
+    pub(crate) fn new(len: usize) -> Result<Arc<Self>, TryReserveError> {
         // At least one line, so that the address of nothing is aligned too.
-        let lines = len.div_ceil(ALIGN).max(1);
-        let lines = (0..lines).map(|_| Line(UnsafeCell::new([0; ALIGN]))).collect();
-        Arc::new(Self { lines, len })
+        let count = len.div_ceil(ALIGN).max(1);
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(count)?;
+        lines.extend((0..count).map(|_| Line(UnsafeCell::new([0; ALIGN]))));
+        Ok(Arc::new(Self { lines: lines.into(), len }))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -51,7 +55,7 @@ impl Buffer {
     /// # Safety
     /// No task writes to it while the slice lives.
     pub(crate) unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
-        assert!(offset + len <= self.len);
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         // SAFETY: within the allocation; the caller excludes writers.
         unsafe { std::slice::from_raw_parts(self.base().add(offset), len) }
     }
@@ -62,7 +66,7 @@ impl Buffer {
     /// Nothing else reads or writes it while the slice lives.
     #[expect(clippy::mut_from_ref, reason = "the caller promises exclusive access")]
     pub(crate) unsafe fn slice_mut(&self, offset: usize, len: usize) -> &mut [u8] {
-        assert!(offset + len <= self.len);
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         // SAFETY: within the allocation; the caller promises exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.base().add(offset), len) }
     }
@@ -141,15 +145,16 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn new(memory: &Memory) -> Self {
+    pub(crate) fn new(memory: &Memory) -> Result<Self, TryReserveError> {
         let many = |count: usize, bytes: usize| (0..count).map(|_| Buffer::new(bytes)).collect();
-        Self {
-            persistent: Buffer::new(memory.persistent_bytes),
-            work: Buffer::new(memory.work()),
-            inputs: many(memory.input_slots, memory.input_slot()),
-            outputs: memory.programs.iter().map(|p| many(p.output_slots, p.outputs)).collect(),
-            scratch: many(memory.workers, memory.scratch()),
-        }
+        let outputs = memory.programs.iter().map(|p| many(p.output_slots, p.outputs));
+        Ok(Self {
+            persistent: Buffer::new(memory.persistent_bytes)?,
+            work: Buffer::new(memory.work())?,
+            inputs: many(memory.input_slots, memory.input_slot())?,
+            outputs: outputs.collect::<Result<_, _>>()?,
+            scratch: many(memory.workers, memory.scratch())?,
+        })
     }
 
     /// The bytes of all buffers.
@@ -207,8 +212,9 @@ impl Buffers {
                 (0..meta.shape.rank()).map(|a| (spec.region.len(a) - 1) * strides[a]).sum();
             (reach + 1) * size
         };
-        assert!(at + last <= offset + storage.bytes, "{} lies in its storage", spec.value);
-        assert!(offset + storage.bytes <= buffer.len(), "a storage lies in its buffer");
+        let end = offset.checked_add(storage.bytes).expect("an offset within memory");
+        assert!(end <= buffer.len(), "a storage lies in its buffer");
+        assert!(at + last <= end, "{} lies in its storage", spec.value);
         // SAFETY: the region's last element was just shown to lie within the
         // buffer, which the session keeps alive; offsets are aligned.
         unsafe {

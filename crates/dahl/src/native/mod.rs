@@ -26,7 +26,7 @@ use crate::graph::Programs;
 use crate::plan::{Edges, Plan, TaskGraph};
 use crate::sched::{FirstCome, Policy, WorkStealing};
 use crate::trace::{Header, ProgramHeader, VERSION};
-use crate::units::TaskId;
+use crate::units::{Bytes, TaskId};
 use check::Checker;
 use memory::{Buffers, Lease};
 use runner::{PreparedProgram, Runner, WorkerState};
@@ -149,7 +149,11 @@ impl Native {
                 Mode::Dynamic { queue: dynamic::Queue::new(&graphs, &across, policy, spins) }
             }
         };
-        let buffers = Buffers::new(&plan.memory);
+        let buffers = Buffers::new(&plan.memory).map_err(|_| Error::Memory {
+            needed: plan.memory.peak(),
+            limit: Bytes(sys::available_bytes()),
+            largest: plan.memory.largest(&expanded, &graphs, 5),
+        })?;
         debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
         let mut codelets = Vec::new();
         let programs = graphs

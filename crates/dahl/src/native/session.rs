@@ -291,13 +291,16 @@ impl Session for NativeSession {
         Ok(())
     }
 
-    fn write(&mut self, value: PersistentId, write: &mut dyn FnMut(TensorMut<'_>)) -> Result<()> {
+    fn write(
+        &mut self,
+        value: PersistentId,
+        write: &mut dyn FnMut(TensorMut<'_>) -> Result<()>,
+    ) -> Result<()> {
         let (meta, offset) = self.persistent(value)?;
         self.wait_all()?;
         // SAFETY: no step is under way while `&mut self` is borrowed.
         let bytes = unsafe { self.buffers().persistent.slice_mut(offset, meta.bytes()) };
-        write(TensorMut { meta, bytes });
-        Ok(())
+        write(TensorMut { meta, bytes })
     }
 
     fn snapshot(&mut self, program: ProgramId) -> Result<Snapshot> {

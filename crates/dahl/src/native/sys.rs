@@ -55,17 +55,34 @@ pub fn resident_bytes() -> Option<u64> {
     None
 }
 
+/// The memory that could still be had, where the system tells; else 0.
+pub(crate) fn available_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
 /// A cheap monotonic clock: processor ticks, converted to nanoseconds by a
 /// rate that is measured against the system's clock over the session's life.
 #[derive(Debug)]
 pub(crate) struct Ticks {
     start: Instant,
     first: u64,
+    /// Nanoseconds a tick, as measured at the start.
+    early: f64,
 }
 
 impl Ticks {
     pub(crate) fn start() -> Self {
-        Self { start: Instant::now(), first: now() }
+        let mut ticks = Self { start: Instant::now(), first: now(), early: 1.0 };
+        ticks.early = ticks.rate();
+        ticks
+    }
+
+    /// Nanoseconds since the start, by the rate of the start.
+    pub(crate) fn nanos(&self) -> u64 {
+        (self.now() as f64 * self.early) as u64
     }
 
     /// Ticks since the start.

@@ -99,7 +99,7 @@ fn run(reuse: Reuse, checks: Checks, order: Order) -> [u64; 2] {
     let mut session =
         engine.session_of((&programs, expanded), &plan, graphs, Some(policy)).unwrap();
     let mut slot = session.slot(ProgramId(0)).unwrap();
-    slot.input("x").unwrap().write_f64((0..1024).map(|i| f64::from(i) / 1024.0));
+    slot.input("x").unwrap().write_f64((0..1024).map(|i| f64::from(i) / 1024.0)).unwrap();
     let step = session.step(ProgramId(0), slot, StepScalars::default()).unwrap();
     ["a", "b"].map(|name| output(&mut session, step, name).to_bits())
 }
@@ -135,7 +135,7 @@ fn checker() -> (Checker, usize) {
     let (programs, plan) = chains();
     let (expanded, graphs) = plan.task_graphs(&programs).unwrap();
     let last = graphs[0].tasks.len() - 1;
-    let buffers = Buffers::new(&plan.memory);
+    let buffers = Buffers::new(&plan.memory).unwrap();
     (Checker::new(&expanded, &plan, &graphs, &buffers), last)
 }
 
@@ -165,7 +165,7 @@ fn outputs_of_two_steps_have_slots_of_their_own() {
     b.fetch("sum", sum);
     let (programs, plan) = programs_of(b.finish().unwrap(), store);
     let (expanded, graphs) = plan.task_graphs(&programs).unwrap();
-    let buffers = Buffers::new(&plan.memory);
+    let buffers = Buffers::new(&plan.memory).unwrap();
     let checker = Checker::new(&expanded, &plan, &graphs, &buffers);
     let writer = TaskId::new(graphs[0].tasks.len() - 1);
     checker.begin(0, (0, 0), writer);

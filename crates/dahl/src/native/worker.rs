@@ -167,7 +167,7 @@ impl Shared {
     }
 
     fn now(&self) -> Nanos {
-        Nanos(self.runner.ticks.now())
+        Nanos(self.runner.ticks.nanos())
     }
 
     /// The life of a worker other than 0.

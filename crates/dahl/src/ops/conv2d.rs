@@ -21,6 +21,11 @@ pub(crate) fn slid(
     Some(padded.checked_sub(reach)? / stride + 1)
 }
 
+/// Rows and columns of an image with its padding.
+pub(super) fn padded(image: &Shape, padding: [usize; 2]) -> [usize; 2] {
+    [0, 1].map(|a| image[2 + a].saturating_add(padding[a].saturating_mul(2)))
+}
+
 fn attributes(conv: &Conv2d) -> Vec<(&'static str, String)> {
     let mut attributes = Vec::new();
     for (name, value, default) in [
@@ -112,9 +117,15 @@ impl Op for Conv2dForward {
             return Err(Mismatch::new("kernel", "at least 1", found).guess(out));
         }
         let mut axes = [x.shape[0], w.shape[0], 0, 0];
+        if padded(&x.shape, conv.padding).contains(&usize::MAX) {
+            let expected = "a padded input that can be addressed";
+            let found = format!("{:?}", conv.padding);
+            return Err(Mismatch::new("padding", expected, found).guess(out));
+        }
         for a in 0..2 {
             let Some(length) = slid(x.shape[2 + a], kernel[a], conv.axis(a)) else {
-                let expected = format!("at most the padded input {}", x.shape);
+                let expected =
+                    format!("at most the padded input {:?}", padded(&x.shape, conv.padding));
                 return Err(Mismatch::new("kernel", expected, format!("{kernel:?}")).guess(out));
             };
             axes[2 + a] = length;

@@ -24,7 +24,9 @@ impl Op for Linear {
         let samples = x.shape.axes().first().copied().unwrap_or(1);
         let out = Meta { shape: Shape::new(&[samples, w.shape[0]]), ..x };
         if x.shape.rank() != 2 {
-            return Err(Mismatch::new("input", "2 axes [N, I]", x.shape).guess(out));
+            return Err(
+                Mismatch::new("input", "2 axes [N, I], as after a flatten", x.shape).guess(out)
+            );
         }
         expect_floats(inputs)?;
         if x.shape[1] != w.shape[1] {

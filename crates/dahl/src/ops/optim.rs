@@ -4,9 +4,43 @@ use super::{Access, Cut, Meta, Metas, Mismatch, Op};
 use crate::units::Flops;
 use dahl_kernels::optim as kernels;
 pub use dahl_kernels::optim::{Adam, Decay, Sgd};
-use dahl_kernels::{Call, Piece, Region, Shape};
+use dahl_kernels::{Call, DType, Piece, Region, Shape};
 
-/// The gradient's box, the scalars ok and factor, and the outputs' boxes.
+/// t += 1 where ok is not 0: the number of updates that were made.
+#[derive(Clone, Copy, Debug)]
+pub struct CountUpdate;
+
+impl Op for CountUpdate {
+    fn name(&self) -> &'static str {
+        "count_update"
+    }
+
+    fn infer(&self, _: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        Ok(vec![Meta::new([], DType::I64)])
+    }
+
+    fn access(&self, _: usize) -> Access {
+        Access::Update
+    }
+
+    fn cuts(&self, _: Metas<'_>) -> Vec<Cut> {
+        Vec::new()
+    }
+
+    fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        vec![piece.out, piece.out]
+    }
+
+    fn flops(&self, _: Metas<'_>, _: &Piece) -> Flops {
+        Flops(1)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::count_update(call);
+    }
+}
+
+/// The gradient's box, the scalars ok, t and factor, and the outputs' boxes.
 fn regions(metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
     let mut regions = vec![piece.out];
     regions.resize(metas.inputs.len(), Region::full(&Shape::scalar()));
@@ -14,8 +48,8 @@ fn regions(metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
     regions
 }
 
-/// p −= η · direction. Inputs gradient, ok and, where gradients are clipped,
-/// the factor; outputs p and, with momentum, the direction.
+/// p −= η · direction. Inputs gradient, ok, the number of this update and,
+/// where gradients are clipped, the factor; outputs p and, with momentum, the direction.
 impl Op for Sgd {
     fn name(&self) -> &'static str {
         "sgd"

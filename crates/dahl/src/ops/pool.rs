@@ -1,6 +1,6 @@
 //! Pooling over windows.
 
-use super::conv2d::slid;
+use super::conv2d::{padded, slid};
 use super::cut::{window, window_back};
 use super::eager::{self, Accum, Arg};
 use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
@@ -45,7 +45,7 @@ fn infer(pool: &Pool2d, inputs: &[Meta]) -> Result<Meta, Mismatch> {
     let mut axes = [x.shape[0], x.shape[1], 0, 0];
     for a in 0..2 {
         let Some(length) = slid(x.shape[2 + a], pool.kernel[a], axis(pool, a)) else {
-            let expected = format!("at most the padded input {}", x.shape);
+            let expected = format!("at most the padded input {:?}", padded(&x.shape, pool.padding));
             return Err(Mismatch::new("kernel", expected, format!("{:?}", pool.kernel)).guess(x));
         };
         axes[2 + a] = length;

@@ -38,7 +38,7 @@ pub struct ProgramMemory {
 impl ProgramMemory {
     /// The bytes of a storage within its home.
     pub fn range(&self, id: StorageId, storage: &Storage) -> Range<usize> {
-        self.offsets[id]..self.offsets[id] + storage.bytes
+        self.offsets[id]..self.offsets[id].saturating_add(storage.bytes)
     }
 }
 
@@ -64,7 +64,7 @@ impl Memory {
         let mut persistent_bytes = 0;
         for value in &expanded.store.values {
             persistent.push(persistent_bytes);
-            persistent_bytes += aligned(value.meta.bytes());
+            persistent_bytes = aligned(value.meta.bytes()).saturating_add(persistent_bytes);
         }
         let programs = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
             let memory = plan_program(&graph.layout, graph, &persistent);
@@ -96,14 +96,16 @@ impl Memory {
 
     /// The bytes of all outputs.
     pub fn outputs(&self) -> usize {
-        self.programs.iter().map(|p| p.output_slots * p.outputs).sum()
+        let slots = self.programs.iter().map(|p| p.output_slots.saturating_mul(p.outputs));
+        slots.fold(0, usize::saturating_add)
     }
 
     /// All the memory that a session has, from before the first step on.
     pub fn peak(&self) -> Bytes {
-        let inputs = self.input_slots * self.input_slot();
-        let scratch = self.workers * self.scratch();
-        Bytes((self.persistent_bytes + inputs + self.outputs() + self.work() + scratch) as u64)
+        let inputs = self.input_slots.saturating_mul(self.input_slot());
+        let scratch = self.workers.saturating_mul(self.scratch());
+        let parts = [self.persistent_bytes, inputs, self.outputs(), self.work(), scratch];
+        Bytes(parts.into_iter().fold(0, usize::saturating_add) as u64)
     }
 
     /// The largest tensors that are stored, by name.
@@ -147,13 +149,18 @@ impl Memory {
             return Err(Error::plan("memory", "at least 2 slots of inputs", self.input_slots));
         }
         let sizes = expanded.store.values.iter().map(|v| v.meta.bytes());
-        let ranges: Vec<Range<usize>> =
-            self.persistent.iter().zip(sizes).map(|(&from, size)| from..from + size).collect();
+        let ranges: Vec<Range<usize>> = self
+            .persistent
+            .iter()
+            .zip(sizes)
+            .map(|(&from, size)| from..from.saturating_add(size))
+            .collect();
         if ranges.len() != expanded.store.values.len()
             || disjoint(&ranges).is_err()
-            || ranges.iter().any(|r| r.end > self.persistent_bytes)
+            || ranges.iter().any(|r| r.end > self.persistent_bytes || r.start % ALIGN != 0)
         {
-            return Err(Error::plan("memory", "disjoint persistent values", "an overlap"));
+            let expected = "disjoint, aligned persistent values within their memory";
+            return Err(Error::plan("memory", expected, format!("{ranges:?}")));
         }
         for ((memory, graph), program) in self.programs.iter().zip(graphs).zip(&expanded.programs) {
             let layout = &graph.layout;
@@ -220,7 +227,7 @@ pub(super) fn overlap(memory: &ProgramMemory, layout: &Layout, a: StorageId, b: 
 }
 
 fn aligned(bytes: usize) -> usize {
-    bytes.next_multiple_of(ALIGN)
+    bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX)
 }
 
 fn plan_program(layout: &Layout, graph: &TaskGraph, persistent: &[usize]) -> ProgramMemory {
@@ -237,7 +244,7 @@ fn plan_program(layout: &Layout, graph: &TaskGraph, persistent: &[usize]) -> Pro
             Home::Work => continue,
         };
         *offset = *size;
-        *size += aligned(storage.bytes);
+        *size = aligned(storage.bytes).saturating_add(*size);
     }
     let work = pack(&layout.storages, &mut offsets);
     let calls = graph.tasks.iter().flat_map(|t| &t.calls);
@@ -262,18 +269,18 @@ fn pack(storages: &[Storage], offsets: &mut [usize]) -> usize {
                 let small = storages[p].bytes.min(storages[s].bytes) < SHARED;
                 small || storages[p].coexists(&storages[s])
             })
-            .map(|&p| offsets[p]..offsets[p] + aligned(storages[p].bytes))
+            .map(|&p| offsets[p]..aligned(storages[p].bytes).saturating_add(offsets[p]))
             .collect();
         taken.sort_by_key(|r| r.start);
         let mut at = 0;
         for range in taken {
-            if at + size <= range.start {
+            if size.saturating_add(at) <= range.start {
                 break;
             }
             at = at.max(range.end);
         }
         offsets[s] = at;
-        peak = peak.max(at + size);
+        peak = peak.max(size.saturating_add(at));
         placed.push(s);
     }
     peak

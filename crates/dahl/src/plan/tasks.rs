@@ -111,6 +111,11 @@ impl TaskGraph {
                 })?;
                 for (calls, piece) in calls.iter_mut().zip(parts) {
                     let regions = node.op.regions(metas, &piece);
+                    let operands = node.inputs.len() + node.outputs.len();
+                    if regions.len() != operands {
+                        let place = format!("regions of {} {:?}", node.op.name(), node.path);
+                        return Err(Error::plan(place, format!("{operands} boxes"), regions.len()));
+                    }
                     let uses = node.inputs.iter().map(|_| Use::Read).chain(
                         (0..node.outputs.len()).map(|i| match node.op.access(i) {
                             Access::Write => Use::Write,

@@ -5,7 +5,7 @@
 
 mod gather;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::plan::{Numerics, Placement, Plan};
 
@@ -47,6 +47,13 @@ impl Grain {
 
     /// The plan of this grain with given numerics.
     pub fn plan_with(&self, programs: &Programs, numerics: Numerics) -> Result<Plan> {
+        for (key, n) in
+            [("workers", self.workers), ("pieces", self.pieces), ("channels", self.channels)]
+        {
+            if n == 0 {
+                return Err(Error::config(key, "at least 1", n));
+            }
+        }
         let expanded = numerics.expand(programs)?;
         let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
         let placement = Placement { workers: self.workers, programs: placed.collect() };

@@ -5,7 +5,7 @@ use crate::compare::Tolerance;
 use crate::error::Result;
 use crate::model::{Loss, Model, Optimizer, TrainSpec};
 use crate::train::Trainer;
-use dahl_kernels::DType;
+use dahl_kernels::{DType, Shape};
 
 /// Losses and final parameters may differ from PyTorch's by so much, relative
 /// to the largest magnitude of the tensor. PyTorch in another memory format
@@ -45,6 +45,9 @@ pub(super) fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Vec<Compar
     if samples == 0 || targets.shape().axes().first() != Some(&samples) {
         return Err(case.wrong("targets", format!("{samples} samples"), targets.shape()));
     }
+    if inputs.shape().axes()[1..] != input {
+        return Err(case.wrong("inputs", format!("samples of {input:?}"), inputs.shape()));
+    }
     let (inputs, targets) = (inputs.to_f64_vec(), targets.to_f64_vec());
     let batch_of = |all: &[f64], step: usize| -> Vec<f64> {
         let size = all.len() / samples;
@@ -56,8 +59,8 @@ pub(super) fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Vec<Compar
     let mut last = None;
     for step in 0..steps {
         let mut slot = trainer.slot(batch)?;
-        slot.input("input")?.write_f64(batch_of(&inputs, step));
-        slot.input("target")?.write_f64(batch_of(&targets, step));
+        slot.input("input")?.write_f64(batch_of(&inputs, step))?;
+        slot.input("target")?.write_f64(batch_of(&targets, step))?;
         // The loss is read one step late, so that steps overlap.
         let id = trainer.step(slot)?;
         if let Some(before) = last.replace(id) {
@@ -69,16 +72,23 @@ pub(super) fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Vec<Compar
     if let Some(last) = last {
         losses.push(trainer.loss(last)?);
         let logits = trainer.output(last, "output")?;
-        compared.push(case.compare("loss", &losses, for_losses)?);
+        let shape = Shape::new(&[steps]);
+        compared.push(case.compare("loss", (shape, &losses), for_losses)?);
         if case.file.tensors.contains_key("last_logits") {
-            compared.push(case.compare("last_logits", &logits, for_parameters)?);
+            let graph = &trainer.lowered().programs.programs[0].graph;
+            let output = graph.fetch("output").expect("every program gives its output");
+            let shape = graph.value(output).meta.shape;
+            compared.push(case.compare("last_logits", (shape, &logits), for_parameters)?);
         }
     }
     for (full, tensor) in &case.file.tensors {
         if let Some(name) = full.strip_prefix("final.") {
             let tolerance =
                 if tensor.dtype().is_float() { for_parameters } else { Tolerance::Exact };
-            compared.push(case.compare(full, &trainer.read(name)?, tolerance)?);
+            let values = trainer.read(name)?;
+            let store = &trainer.lowered().programs.store;
+            let shape = store.find(name).map_or(tensor.shape(), |id| store.get(id).meta.shape);
+            compared.push(case.compare(full, (shape, &values), tolerance)?);
         }
     }
     Ok(compared)

@@ -8,6 +8,7 @@ mod memory;
 mod models;
 mod ops;
 mod panics;
+mod refusals;
 mod schedules;
 mod session;
 mod support;

@@ -45,7 +45,8 @@ fn a_wrong_shape_names_the_layer_expected_and_found() {
     let expected = [r#"conv2d "1": input: expected 4 axes [N, C, H, W], found [2, 784]"#];
     check_toml(r#"{type = "flatten"}, {type = "conv2d", out = 4, kernel = 3}"#, &expected);
     check_built(|s| s.flatten().conv2d(4, 3), &expected);
-    let expected = [r#"linear "1": input: expected 2 axes [N, I], found [2, 4, 26, 26]"#];
+    let expected =
+        [r#"linear "1": input: expected 2 axes [N, I], as after a flatten, found [2, 4, 26, 26]"#];
     check_toml(r#"{type = "conv2d", out = 4, kernel = 3}, {type = "linear", out = 10}"#, &expected);
     check_built(|s| s.conv2d(4, 3).linear(10), &expected);
     let expected = [
@@ -72,16 +73,15 @@ fn an_unknown_layer_is_named() {
 #[test]
 fn a_kernel_larger_than_its_input_is_named() {
     let expected =
-        [r#"conv2d "0": kernel: expected at most the padded input [2, 1, 28, 28], found [31, 31]"#];
+        [r#"conv2d "0": kernel: expected at most the padded input [28, 28], found [31, 31]"#];
     check_toml(
         r#"{type = "conv2d", out = 4, kernel = 31}, {type = "flatten"},
            {type = "linear", out = 10}"#,
         &expected,
     );
     check_built(|s| s.conv2d(4, 31).flatten().linear(10), &expected);
-    let expected = [
-        r#"max_pool2d "1": kernel: expected at most the padded input [2, 4, 26, 26], found [30, 30]"#,
-    ];
+    let expected =
+        [r#"max_pool2d "1": kernel: expected at most the padded input [26, 26], found [30, 30]"#];
     check_toml(
         r#"{type = "conv2d", out = 4, kernel = 3, name = "stem"},
            {type = "max_pool2d", kernel = 30}, {type = "flatten"}, {type = "linear", out = 10}"#,
@@ -109,12 +109,14 @@ fn sizes_whose_product_overflows_are_named() {
     let far = Conv2d { padding: [usize::MAX; 2], ..Conv2d::default() };
     check_built(
         |s| s.conv2d_with(2, 3, far, true).flatten().linear(2),
-        &[r#"conv2d "0": kernel: expected at most the padded input [2, 1, 28, 28], found [3, 3]"#],
+        &[
+            r#"conv2d "0": padding: expected a padded input that can be addressed, found [18446744073709551615, 18446744073709551615]"#,
+        ],
     );
     let dilated = Conv2d { dilation: [usize::MAX; 2], ..Conv2d::default() };
     check_built(
         |s| s.conv2d_with(2, 3, dilated, true).flatten().linear(2),
-        &[r#"conv2d "0": kernel: expected at most the padded input [2, 1, 28, 28], found [3, 3]"#],
+        &[r#"conv2d "0": kernel: expected at most the padded input [28, 28], found [3, 3]"#],
     );
 }
 
@@ -164,12 +166,12 @@ fn wrong_keys_are_named() {
         |path: usize| format!("layer \"{path}\": type: expected one of {LAYERS}, found \"\"");
     let keys = "type, name, out, kernel, stride, padding, dilation, groups, bias";
     let expected = [
-        r#"model "": input: expected a list of whole numbers, found "nothing""#,
+        r#"model "": input: expected a list of whole numbers, found nothing"#,
         r#"conv2d "0": out: expected a whole number, found "four""#,
         r#"conv2d "0": kernel: expected a whole number or [rows, columns], found [3,3,3]"#,
         &format!("conv2d \"0\": strid: expected one of the keys {keys}, found 2"),
         r#"flatten "1": bias: expected one of the keys type, name, found true"#,
-        r#"linear "2.body.0": out: expected a whole number, found "nothing""#,
+        r#"linear "2.body.0": out: expected a whole number, found nothing"#,
         &unknown(3),
         r#"layer "4": value: expected a table, found 7"#,
         &unknown(4),
@@ -189,12 +191,31 @@ fn all_errors_of_a_model_are_reported_at_once() {
     check_built(
         build,
         &[
-            r#"conv2d "0": kernel: expected at most the padded input [2, 1, 28, 28], found [40, 40]"#,
-            r#"linear "2": input: expected 2 axes [N, I], found [2, 4, 28, 28]"#,
+            r#"conv2d "0": kernel: expected at most the padded input [28, 28], found [40, 40]"#,
+            r#"linear "2": input: expected 2 axes [N, I], as after a flatten, found [2, 4, 28, 28]"#,
             r#"conv2d "4.shortcut.0": input: expected 4 axes [N, C, H, W], found [2, 7]"#,
             r#"add "4": inputs: expected two tensors of one shape, the first is f32 [2, 4], found f32 [2, 7]"#,
         ],
     );
+}
+
+#[test]
+fn what_is_read_wrong_and_what_does_not_fit_are_reported_together() {
+    let layers = r#"{type = "convv"}, {type = "conv2d", out = 2, kernel = 30},
+        {type = "dropout", p = 2}, {type = "flatten", bias = 1}, {type = "linear", out = 0}"#;
+    let text = format!("name = \"wrong\"\ninput = [1, 28, 28]\nlayers = [{layers}]");
+    let found = errors(Model::parse(&text));
+    let starts = [
+        "layer \"0\": type",
+        "flatten \"3\": bias",
+        "conv2d \"1\": kernel",
+        "dropout \"2\": p",
+        "linear \"4\": out",
+    ];
+    assert_eq!(found.len(), starts.len(), "{found:?}");
+    for (line, start) in found.iter().zip(starts) {
+        assert!(line.starts_with(start), "{line}");
+    }
 }
 
 #[test]
@@ -260,8 +281,7 @@ fn named_models_have_pytorchs_numbers_of_parameters() {
 }
 
 fn names(model: &Model) -> Vec<String> {
-    let lowered = lower(model).unwrap();
-    lowered.programs.store.values.iter().map(|v| v.name.clone()).collect()
+    state_dict(&lower(model).unwrap()).map(|v| v.name.clone()).collect()
 }
 
 #[test]
@@ -313,12 +333,17 @@ fn layers_without_names_are_numbered() {
 }
 
 /// The initial values of a model's parameters under a seed.
+/// What outlives the training: parameters and buffers.
+fn state_dict(lowered: &Lowered) -> impl Iterator<Item = &dahl::graph::Persistent> {
+    let all = lowered.programs.store.values.iter();
+    all.filter(|v| v.class != dahl::graph::Class::Optimizer)
+}
+
 fn initial(model: &Model, seed: u64) -> Vec<(String, Vec<f64>)> {
     let spec = TrainSpec { seed, ..TrainSpec::new(2, DType::F64, Optimizer::sgd(0.1)) };
     let grain = dahl::planner::Grain::for_workers(1);
     let mut trainer = Trainer::new(model, &spec, grain, &dahl::native::Native::default()).unwrap();
-    let names: Vec<String> =
-        trainer.lowered().programs.store.values.iter().map(|v| v.name.clone()).collect();
+    let names: Vec<String> = state_dict(trainer.lowered()).map(|v| v.name.clone()).collect();
     names.into_iter().map(|name| (name.clone(), trainer.read(&name).unwrap())).collect()
 }
 

@@ -225,7 +225,7 @@ fn a_slot_that_is_held_outlives_a_failed_session() {
         Mutex::new(slot)
     });
     let mut slot = slot.into_inner().unwrap();
-    slot.input("input").unwrap().write_f64([1.0; 48]);
+    slot.input("input").unwrap().write_f64([1.0; 48]).unwrap();
 }
 
 #[test]

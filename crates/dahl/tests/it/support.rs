@@ -184,10 +184,13 @@ pub(crate) fn feed(trainer: &mut Trainer, batch: usize, seed: u64) -> Result<dah
 /// Fills a slot with numbers and labels that follow from a seed.
 pub(crate) fn fill(slot: &mut dahl::exec::Slot, seed: u64) -> Result<()> {
     let mut rng = Rng(seed);
-    slot.input("input")?.write_f64(std::iter::repeat_with(|| rng.number()));
+    let mut input = slot.input("input")?;
+    let elements = input.meta.shape.elements();
+    input.write_f64(std::iter::repeat_with(|| rng.number()).take(elements))?;
     let mut rng = Rng(seed ^ 0xff);
-    slot.input("target")?.write_f64(std::iter::repeat_with(|| rng.below(5) as f64));
-    Ok(())
+    let mut target = slot.input("target")?;
+    let elements = target.meta.shape.elements();
+    target.write_f64(std::iter::repeat_with(|| rng.below(5) as f64).take(elements))
 }
 
 /// Everything that outlives a step, to the last bit.

@@ -7,7 +7,7 @@ use dahl::ops::batch_norm2d::BatchNorm2dTrack;
 use dahl::ops::conv2d::{Conv2d, Conv2dForward, Rectify};
 use dahl::ops::elementwise::{Dropout, Unary};
 use dahl::ops::matmul::{Bmm, Matmul, Matvec, Side};
-use dahl::ops::optim::{Adam, Decay, Sgd};
+use dahl::ops::optim::{Adam, CountUpdate, Decay, Sgd};
 use dahl::ops::pool::Pool2d;
 use dahl::ops::{Meta, Recorder, Var};
 use dahl_kernels::math::uniform;
@@ -416,10 +416,12 @@ fn updates() -> Vec<Case> {
             for nesterov in [false, true] {
                 let sgd =
                     Sgd { momentum, dampening: 0.1, weight_decay: 0.01, nesterov, maximize: false };
-                let inputs = vec![signed(shape), ok(), signed(&[]), signed(shape), signed(shape)];
+                let count = Input { fill: Fill::Count, shape: vec![] };
+                let mut inputs = vec![signed(shape), ok(), count, signed(&[])];
+                inputs.extend([signed(shape), signed(shape)]);
                 cases.push(without_gradient(format!("{sgd:?} {shape:?}"), inputs, move |g, v| {
-                    let outputs = if momentum == 0.0 { &v[3..4] } else { &v[3..5] };
-                    g.update(Arc::new(sgd), &v[..3], outputs);
+                    let outputs = if momentum == 0.0 { &v[4..5] } else { &v[4..6] };
+                    g.update(Arc::new(sgd), &v[..4], outputs);
                 }));
             }
         }
@@ -432,14 +434,19 @@ fn updates() -> Vec<Case> {
                 amsgrad,
                 maximize: true,
             };
-            let mut inputs = vec![signed(shape), ok(), signed(shape), signed(shape)];
+            let count = Input { fill: Fill::Count, shape: vec![] };
+            let mut inputs = vec![signed(shape), ok(), count, signed(shape), signed(shape)];
             inputs.extend([positive(shape), positive(shape)]);
             cases.push(without_gradient(format!("{adam:?} {shape:?}"), inputs, move |g, v| {
-                let outputs = if amsgrad { &v[2..6] } else { &v[2..5] };
-                g.update(Arc::new(adam), &v[..2], outputs);
+                let outputs = if amsgrad { &v[3..7] } else { &v[3..6] };
+                g.update(Arc::new(adam), &v[..3], outputs);
             }));
         }
     }
+    let inputs = vec![ok(), Input { fill: Fill::Count, shape: vec![] }];
+    cases.push(without_gradient("count_update", inputs, |g, v| {
+        g.update(Arc::new(CountUpdate), &v[..1], &v[1..2]);
+    }));
     let inputs = vec![
         positive(&[2, 3]),
         ok(),

@@ -108,7 +108,7 @@ pub(crate) fn run(
         .zip(&regions)
         .map(|(buffer, region)| buffer.operand().narrow(*region))
         .collect();
-    let step = StepScalars { lr: 0.1, t: 3, counter: 5 };
+    let step = StepScalars { lr: 0.1, counter: 5 };
     let mut scratch = vec![0; op.scratch(metas, piece)];
     // SAFETY: nothing else uses the buffers meanwhile.
     let mut call = unsafe { Call::new(&operands, count, piece, &step, &mut scratch) };
