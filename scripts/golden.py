@@ -358,6 +358,78 @@ OPS = {
 }
 
 
+def positive(*shape):
+    return lambda draw: draw.normal(*shape).abs() + 0.2
+
+
+def binary(function, input, other):
+    def case(draw):
+        inputs = {"input": input(draw), "other": other(draw)}
+        return {}, inputs, differentiate(
+            lambda input, other: function(input, other), inputs, draw, ["input", "other"]
+        )
+
+    return case
+
+
+def without_gradient(function, input, **attributes):
+    def case(draw):
+        inputs = {"input": input(draw)}
+        return attributes, inputs, {"output": function(inputs["input"])}
+
+    return case
+
+
+def axes(function, *over):
+    return unary(lambda x: function(x, dim=over), plain(3, 4, 5), axes=list(over))
+
+
+def elementary():
+    """The elementary ops: functions of elements, reductions, products."""
+    image = plain(2, 3, 4)
+    cases = {
+        "neg": unary(torch.neg, image),
+        "exp": unary(torch.exp, image),
+        "log": unary(torch.log, positive(2, 3, 4)),
+        "sqrt": unary(torch.sqrt, positive(2, 3, 4)),
+        "copy": unary(torch.clone, image),
+        "round": without_gradient(torch.round, lambda draw: draw.normal(3, 7, scale=4.0)),
+        "power": unary(lambda x: x.pow(2.5), positive(2, 3, 4), exponent=2.5),
+        "power_2": unary(lambda x: x.pow(2), image, exponent=2),
+        "clip": unary(lambda x: x.clamp(-0.5, 0.8), image, low=-0.5, high=0.8),
+        "add_scalar": unary(lambda x: x + 0.3, image, value=0.3),
+        "sub_scalar": unary(lambda x: x - 0.3, image, value=0.3),
+        "scale": unary(lambda x: x * 0.3, image, value=0.3),
+        "div_scalar": unary(lambda x: x / 0.3, image, value=0.3),
+        "add": binary(torch.add, image, image),
+        "sub": binary(torch.sub, image, image),
+        "mul": binary(torch.mul, image, image),
+        "div": binary(torch.div, image, positive(2, 3, 4)),
+        "sum": axes(torch.sum, 0, 2),
+        "sum_all": axes(torch.sum, 0, 1, 2),
+        "mean": axes(torch.mean, 1),
+        "min": axes(torch.amin, 0, 2),
+        "max": axes(torch.amax, 1, 2),
+        "argmax": without_gradient(lambda x: x.argmax(1), plain(3, 4, 5), axes=[1]),
+        "dot": binary(torch.dot, plain(37), plain(37)),
+        "matvec": binary(torch.mv, plain(5, 7), plain(7)),
+        "outer": binary(torch.outer, plain(5), plain(7)),
+        "matmul": binary(torch.matmul, plain(5, 7), plain(7, 3)),
+        "matmul_long": binary(torch.matmul, plain(2, 300), plain(300, 3)),
+        "bmm": binary(torch.bmm, plain(3, 4, 5), plain(3, 5, 2)),
+        "transpose": unary(lambda x: x.t(), plain(4, 7)),
+        "permute": unary(lambda x: x.permute(2, 0, 1), image, axes=[2, 0, 1]),
+        "norm": unary(torch.linalg.vector_norm, image),
+        "global_avg_pool2d": unary(lambda x: F.adaptive_avg_pool2d(x, 1), plain(2, 3, 5, 4)),
+    }
+    # `sum_all` is the op `sum` in another case.
+    ops = {"sum_all": "sum", "power_2": "power", "matmul_long": "matmul"}
+    return {name: (ops.get(name, name), case) for name, case in cases.items()}
+
+
+OPS |= elementary()
+
+
 # -- training ---------------------------------------------------------------
 
 

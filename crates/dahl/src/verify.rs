@@ -4,6 +4,7 @@
 //! its gradients, or a whole training run. Every case goes the same way as
 //! training does: a graph, a plan, an engine.
 
+mod elementary;
 mod op_case;
 mod train_case;
 

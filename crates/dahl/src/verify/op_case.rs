@@ -1,8 +1,8 @@
 //! One op with its gradients.
 
-use super::{Case, Compared, Settings};
+use super::{Case, Compared, Settings, elementary};
 use crate::compare::Tolerance;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{Builder, Class, Program, Programs, Store};
 use crate::ops::batch_norm2d::BatchNorm2dTrack;
 use crate::ops::conv2d::Conv2d;
@@ -20,7 +20,7 @@ fn tolerance(dtype: DType) -> Tolerance {
 }
 
 /// The tensors that are inputs, in the order that ops take them.
-const INPUTS: [&str; 4] = ["input", "weight", "bias", "target"];
+const INPUTS: [&str; 5] = ["input", "weight", "bias", "target", "other"];
 
 /// The running statistics that batch norm updates.
 const TRACKED: [&str; 2] = ["running_mean", "running_var"];
@@ -157,7 +157,7 @@ fn record(
             reduce(case, b, losses)?
         }
         "batch_norm2d" => batch_norm2d(case, b, x, [var("weight")?, var("bias")?])?,
-        other => return Err(Error::Unsupported { what: format!("golden cases of op {other:?}") }),
+        other => return elementary::record(case, other, b, x, var),
     })
 }
 

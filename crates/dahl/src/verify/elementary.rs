@@ -1,0 +1,57 @@
+//! The elementary ops: functions of elements, reductions, products.
+
+use super::Case;
+use crate::error::{Error, Result};
+use crate::graph::Builder;
+use crate::ops::Var;
+use crate::ops::elementwise::Unary;
+
+/// Records an elementary op of a case; `other` is its second input.
+pub(super) fn record(
+    case: &Case<'_>,
+    op: &str,
+    b: &mut Builder<'_>,
+    x: Var,
+    var: &dyn Fn(&str) -> Result<Var>,
+) -> Result<Var> {
+    let value = || case.json::<f64>("value");
+    let axes = || case.json::<Vec<usize>>("axes");
+    let function = match op {
+        "neg" => Some(Unary::Neg),
+        "exp" => Some(Unary::Exp),
+        "log" => Some(Unary::Log),
+        "sqrt" => Some(Unary::Sqrt),
+        "copy" => Some(Unary::Copy),
+        "round" => Some(Unary::Round),
+        "power" => Some(Unary::Power(case.json("exponent")?)),
+        "clip" => Some(Unary::Clip(case.json("low")?, case.json("high")?)),
+        "add_scalar" => Some(Unary::AddScalar(value()?)),
+        "sub_scalar" => Some(Unary::SubScalar(value()?)),
+        "scale" => Some(Unary::Scale(value()?)),
+        "div_scalar" => Some(Unary::DivScalar(value()?)),
+        _ => None,
+    };
+    if let Some(f) = function {
+        return Ok(b.ops().unary(f, x));
+    }
+    Ok(match op {
+        "add" => b.ops().add(x, var("other")?),
+        "sub" => b.ops().sub(x, var("other")?),
+        "mul" => b.ops().mul(x, var("other")?),
+        "div" => b.ops().div(x, var("other")?),
+        "sum" => b.ops().sum(x, &axes()?),
+        "mean" => b.ops().mean(x, &axes()?),
+        "min" => b.ops().min(x, &axes()?),
+        "max" => b.ops().max(x, &axes()?),
+        "argmax" => b.ops().argmax(x, &axes()?),
+        "dot" => b.ops().dot(x, var("other")?),
+        "matvec" => b.ops().matvec(x, var("other")?),
+        "outer" => b.ops().outer(x, var("other")?),
+        "matmul" => b.ops().matmul(x, var("other")?),
+        "bmm" => b.ops().bmm(x, var("other")?),
+        "transpose" => b.ops().transpose(x),
+        "permute" => b.ops().permute(x, &axes()?),
+        "norm" => b.ops().norm(x),
+        other => return Err(Error::Unsupported { what: format!("golden cases of op {other:?}") }),
+    })
+}
