@@ -149,6 +149,10 @@ impl<'a, E: Element, const R: usize> Tensor<'a, E, R> {
     /// The element at a coordinate, if it is inside.
     #[inline]
     pub fn get(&self, at: [usize; R]) -> Option<&E> {
+        // A vector is its slice.
+        if let [i] = at[..] {
+            return self.data.get(i);
+        }
         let i = offset(&self.shape, &strides(&self.shape), at)?;
         if cfg!(any(feature = "checked", debug_assertions)) {
             return Some(&self.data[i]);
@@ -161,6 +165,9 @@ impl<'a, E: Element, const R: usize> Tensor<'a, E, R> {
     /// The element at a coordinate, if it is inside, to be changed.
     #[inline]
     pub fn get_mut(&mut self, at: [usize; R]) -> Option<&mut E> {
+        if let [i] = at[..] {
+            return self.data.get_mut(i);
+        }
         let i = offset(&self.shape, &strides(&self.shape), at)?;
         if cfg!(any(feature = "checked", debug_assertions)) {
             return Some(&mut self.data[i]);
