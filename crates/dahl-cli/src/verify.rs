@@ -71,8 +71,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let width = names.iter().map(String::len).max().unwrap_or(0).max(4);
     if !args.json {
         let head = format!(
-            "{:width$} {:>8} {:>8} {:>7}      {:8} {}\n",
-            "case", "ULP", "relative", "allowed", "bits", "worst tensor"
+            "{:width$} {:>6} {:>7} {:>5}      {:8} {}\n",
+            "case", "ULP", "error", "limit", "bits", "worst tensor"
         );
         if print(&colour.paint("1", &head)).is_err() {
             return ExitCode::from(DIFFERENT);
@@ -116,9 +116,9 @@ fn text_line(name: &str, width: usize, result: &dahl::Result<Report>, colour: Co
                 return format!("{name:width$} {} nothing to compare\n", verdict(false));
             };
             let c = &worst.comparison;
-            let ulps = if c.ulps > 99_999_999 { "many".to_owned() } else { c.ulps.to_string() };
+            let ulps = if c.ulps > 999_999 { "many".to_owned() } else { c.ulps.to_string() };
             format!(
-                "{name:width$} {ulps:>8} {:>8.1e} {:>7} {} {} {}\n",
+                "{name:width$} {ulps:>6} {:>7.1e} {:>5} {} {} {}\n",
                 c.relative(),
                 worst.tolerance.to_string(),
                 verdict(report.passes()),
