@@ -72,7 +72,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if !args.json {
         let head = format!(
             "{:width$} {:>6} {:>7} {:>5}      {:8} {}\n",
-            "case", "ULP", "error", "limit", "bits", "worst tensor"
+            "case", "ULP", "error", "limit", "bits", "worst"
         );
         if print(&colour.paint("1", &head)).is_err() {
             return ExitCode::from(DIFFERENT);
