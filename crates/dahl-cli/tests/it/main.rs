@@ -1,3 +1,4 @@
 //! The commands as a user runs them.
 
+mod commands;
 mod diff;

@@ -1,0 +1,120 @@
+//! `dahl verify`, `dahl models` and `dahl plan`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dahl/tests/golden");
+
+/// Runs `dahl`: code, standard output, standard error.
+fn dahl(args: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_dahl")).args(args).output().expect("dahl runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code().expect("a code"), text(output.stdout), text(output.stderr))
+}
+
+#[track_caller]
+fn check(args: &[&str], code: i32, out: &str, err: &str) {
+    let (found, stdout, stderr) = dahl(args);
+    assert_eq!(found, code, "{stdout}{stderr}");
+    assert!(stdout.contains(out), "{stdout}");
+    assert!(stderr.contains(err), "{stderr}");
+    assert!(err.is_empty() == stderr.is_empty(), "{stderr}");
+}
+
+/// A file of one test, removed at its end.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("dahl-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).expect("a temporary file");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a path of text")
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn verify_passes_and_no_grain_changes_a_bit() {
+    let case = format!("{GOLDEN}/train_resnet_both_f32.safetensors");
+    let (code, expected, _) = dahl(&["verify", &case]);
+    assert_eq!(code, 0, "{expected}");
+    assert!(expected.ends_with("1 passed, 0 failed\n"), "{expected}");
+    for options in [
+        &["--workers", "2"][..],
+        &["--workers", "3", "--pieces", "4", "--channels", "2"],
+        &["--workers", "8", "--no-gather", "--scheduling", "first-come"],
+        &["--workers", "2", "--scheduling", "stealing", "--checked"],
+    ] {
+        let args = [&["verify", &case][..], options].concat();
+        assert_eq!(dahl(&args), (0, expected.clone(), String::new()), "{options:?}");
+    }
+}
+
+#[test]
+fn a_case_that_cannot_be_run_fails() {
+    let wrong = File::new("wrong.safetensors", "no tensors");
+    let (code, stdout, _) = dahl(&["verify", wrong.path()]);
+    assert_eq!(code, 1, "{stdout}");
+    assert!(stdout.contains("FAIL") && stdout.ends_with("0 passed, 1 failed\n"), "{stdout}");
+    let (code, stdout, _) = dahl(&["verify", wrong.path(), "--json"]);
+    let line: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &line["pass"]), (1, &serde_json::Value::Bool(false)));
+    check(&["verify", "/nowhere"], 4, "", "error: /nowhere: ");
+    check(&["verify", GOLDEN, "--workers", "0"], 2, "", "expected at least 1");
+}
+
+#[test]
+fn models_are_listed_shown_and_printed_as_files() {
+    check(&["models"], 0, "resnet18     [3, 32, 32]      11,173,962\n", "");
+    check(&["models", "lenet"], 0, "7     linear                      [120]       48,120\n", "");
+    check(&["models", "lanet"], 2, "", "expected one of seed-cnn, digits-cnn, lenet");
+    let (_, toml, _) = dahl(&["models", "resnet18", "--toml"]);
+    let file = File::new("resnet.toml", &toml);
+    let plan = |model: &str| dahl(&["plan", model, "--batch", "2"]).1;
+    assert_eq!(plan(file.path()), plan("resnet18"));
+}
+
+#[test]
+fn everything_wrong_with_a_model_is_said_at_once() {
+    let file = File::new(
+        "wrong.toml",
+        r#"input = [1, 8, 8]
+           layers = [{ type = "convv" }, { type = "conv2d", out = 2, kernel = 9 }, { type = "linear" }]"#,
+    );
+    let (code, _, stderr) = dahl(&["plan", file.path()]);
+    assert_eq!(code, 4, "{stderr}");
+    for expected in ["layer \"0\": type", "linear \"2\": out", "conv2d \"1\": kernel"] {
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+    let broken = File::new("broken.toml", "layers = [");
+    check(&["plan", broken.path()], 4, "", "expected a TOML file");
+}
+
+#[test]
+fn plans_are_shown_checked_and_limited() {
+    let plan = &["plan", "seed-cnn", "--batch", "10", "--workers", "2"][..];
+    check(plan, 0, "tasks a step       14 with", "");
+    let with = |more: &[&'static str]| dahl(&[plan, more].concat());
+    assert!(with(&["--show", "graph", "--dot"]).1.starts_with("digraph program {"));
+    assert!(with(&["--show", "tasks", "--dot"]).1.starts_with("digraph tasks {"));
+    assert!(with(&["--show", "memory"]).1.contains("peak"));
+    let (code, text, _) = with(&["--show", "plan"]);
+    assert_eq!(code, 0);
+    let file = File::new("seed.plan", &text);
+    assert_eq!(dahl(&[plan, &["--check", file.path()]].concat()), with(&[]));
+    let edited =
+        File::new("edited.plan", &text.replacen("workers = [0, 1]", "workers = [1, 0]", 1));
+    let args = [plan, &["--check", edited.path()]].concat();
+    check(&args, 3, "", "it was edited; drop the line to use it");
+    let args = [plan, &["--memory-limit", "100KiB"]].concat();
+    check(&args, 3, "", "100 KiB are allowed; the largest tensors are");
+}
