@@ -22,13 +22,14 @@ const BATCHES: usize = 5;
 /// CIFAR-10 (Krizhevsky 2009), 50,000 and 10,000 images of 3x32x32, from the
 /// first of the directories that has its files.
 ///
-/// A part of the five training files is enough; [`notes`](super::Dataset::notes)
+/// What is not for the test is for training. A part of the five training files is enough; [`notes`](super::Dataset::notes)
 /// then says which are missing.
 ///
 /// # Errors
 /// [`Error::Missing`] where there is no file of the part, [`Error::Data`] where
 /// a file is damaged.
 pub fn cifar10(directories: &[PathBuf], part: Part) -> Result<Pixels> {
+    let part = if part == Part::Test { part } else { Part::Train };
     let files: Vec<String> = if part == Part::Test {
         vec!["test_batch.bin".to_owned()]
     } else {

@@ -33,15 +33,25 @@ pub enum IdxSet {
 }
 
 impl IdxSet {
-    /// Reads a part from the first directory that has its files.
+    /// Reads a part from the first directory that has its files; what is not
+    /// for the test is for training.
     ///
     /// # Errors
     /// [`Error::Missing`] where no directory has them, [`Error::Data`] where a
     /// file is damaged.
     pub fn read(self, directories: &[PathBuf], part: Part) -> Result<Pixels> {
-        let prefix = if part == Part::Test { "t10k" } else { "train" };
+        let (prefix, part) = match part {
+            Part::Test => ("t10k", part),
+            Part::Train | Part::Validation => ("train", Part::Train),
+        };
         let files = ["images-idx3-ubyte", "labels-idx1-ubyte"].map(|f| format!("{prefix}-{f}"));
-        let [Some(images), Some(labels)] = [0, 1].map(|i| find(directories, &files[i])) else {
+        let pair = directories.iter().find_map(|directory| {
+            let here = std::slice::from_ref(directory);
+            // Some archives write a dot before the type.
+            let either = |file: &str| find(here, file).or_else(|| find(here, &dotted(file)));
+            either(&files[0]).zip(either(&files[1]))
+        });
+        let Some((images, labels)) = pair else {
             return Err(Error::Missing {
                 set: self.name().to_owned(),
                 looked_in: directories.to_vec(),
@@ -79,6 +89,11 @@ impl IdxSet {
             IdxSet::FashionMnist => FASHION.map(str::to_owned).to_vec(),
         }
     }
+}
+
+/// `train-images.idx3-ubyte` for `train-images-idx3-ubyte`.
+pub(super) fn dotted(file: &str) -> String {
+    file.replace("-idx", ".idx")
 }
 
 /// Reads a file of images and a file of labels.

@@ -1,6 +1,7 @@
 //! Datasets by name or path.
 
 use super::folder::subfolders;
+use super::idx::dotted;
 use super::input::find;
 use super::{
     Dataset, Folder, Fractions, IdxSet, ImageOptions, Npy, Part, Subset, Synthetic, TableOptions,
@@ -240,7 +241,7 @@ fn resolve(source: &str, options: &Options) -> Result<Kind> {
 
 fn in_directory(path: &Path) -> Kind {
     let here = vec![path.to_owned()];
-    let has = |file: &str| find(&here, file).is_some();
+    let has = |file: &str| find(&here, file).or_else(|| find(&here, &dotted(file))).is_some();
     if has("train-images-idx3-ubyte") || has("t10k-images-idx3-ubyte") {
         let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase());
         let fashion = name.is_some_and(|name| name.contains("fashion"));

@@ -30,11 +30,10 @@ impl Synthetic {
     /// So many samples of a shape.
     ///
     /// # Errors
-    /// [`Error::Config`] where the shape has no elements or there are no
-    /// classes, or too many.
+    /// [`Error::Config`] where there are no elements or classes, or too many.
     pub fn new(shape: Shape, classes: usize, samples: usize, seed: u64) -> Result<Self> {
-        if shape.rank() == 0 || !shape.checked_elements().is_some_and(|n| n > 0 && n < 1 << 40) {
-            return Err(Error::config("shape", "at least one axis and one element", shape));
+        if shape.rank() == 0 || !shape.checked_elements().is_some_and(|n| n > 0 && n < 1 << 31) {
+            return Err(Error::config("shape", "an axis and from 1 to 2³¹ elements", shape));
         }
         if classes == 0 || classes > MAX_CLASSES {
             return Err(Error::config("classes", format_args!("1 to {MAX_CLASSES}"), classes));
@@ -175,7 +174,7 @@ mod tests {
         check("1x28x28", &format!("{form} 1x28x28"));
         check("1xa:10", &format!("{form} 1xa:10"));
         check("1x2x3x4x5:10", &format!("{form} 1x2x3x4x5:10"));
-        check("1x0:10", "shape: expected at least one axis and one element, found [1, 0]");
+        check("1x0:10", "shape: expected an axis and from 1 to 2³¹ elements, found [1, 0]");
         check("8:0", "classes: expected 1 to 65536, found 0");
     }
 }

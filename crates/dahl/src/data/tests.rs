@@ -130,6 +130,22 @@ fn damaged_images_are_refused() {
     }
 }
 
+#[test]
+fn damaged_tables_are_refused() {
+    let scratch = Scratch::new("damaged-table");
+    let text = b"id,masterCategory,season\n1,Apparel,\"all, or none\"\n2,Shoes,Fall\n";
+    for image in ["images/1.jpg", "images/2.jpg"] {
+        scratch.write(image, &encoded(&gradient(9, 7), ImageFormat::Jpeg));
+    }
+    let options = ImageOptions { height: 8, width: 8, ..Default::default() };
+    let read = |bytes: &[u8]| {
+        scratch.write("styles.csv", bytes);
+        let table = scratch.path("styles.csv");
+        read_all(&Folder::from_table(&table, &TableOptions::default(), options)?)
+    };
+    assert!(check_damaged("styles.csv", text, read) > 100);
+}
+
 /// The directory of the real sets, beside the repository.
 fn real(set: &str) -> Option<PathBuf> {
     let all = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/datasets");

@@ -146,11 +146,13 @@ impl Augment {
             let index = (visit.index as u64) << 2 | purpose;
             uniform(self.seed, stream::AUGMENT, visit.epoch, index)
         };
+        // Nothing is left of an image that moves further than its size.
+        let padding = self.padding.min(rows.max(columns));
         let step = |purpose| {
-            let choices = 2 * self.padding + 1;
-            ((random(purpose) * choices as f64) as usize) as isize - self.padding as isize
+            let choices = 2 * padding + 1;
+            (random(purpose) * choices as f64) as isize - padding as isize
         };
-        if self.padding > 0 {
+        if padding > 0 {
             let (down, right) = (step(0), step(1));
             for plane in sample.chunks_exact_mut(rows * columns) {
                 shift(plane, columns, down, right);
