@@ -81,6 +81,19 @@ pub enum Error {
         found: String,
     },
 
+    /// A dataset that is not there.
+    #[error("{}", missing(.set, .looked_in, .files, .origin))]
+    Missing {
+        /// The dataset.
+        set: String,
+        /// The directories where it was looked for.
+        looked_in: Vec<PathBuf>,
+        /// The files that are expected in one of them.
+        files: Vec<String>,
+        /// Where people get it.
+        origin: String,
+    },
+
     /// A file that cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
@@ -110,6 +123,21 @@ impl Error {
     pub fn config(key: &str, expected: impl fmt::Display, found: impl fmt::Display) -> Self {
         Error::Config {
             key: key.to_owned(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// A file that is not what it should be.
+    pub fn data(
+        path: impl Into<PathBuf>,
+        what: impl fmt::Display,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Self {
+        Error::Data {
+            path: path.into(),
+            what: what.to_string(),
             expected: expected.to_string(),
             found: found.to_string(),
         }
@@ -162,5 +190,14 @@ fn memory(needed: Bytes, limit: Bytes, largest: &[(String, Bytes)]) -> String {
         "the plan needs {needed} of memory, {limit} are allowed; the largest tensors are {}; \
          try a smaller batch",
         largest.join(", ")
+    )
+}
+
+fn missing(set: &str, looked_in: &[PathBuf], files: &[String], origin: &str) -> String {
+    let places: Vec<String> = looked_in.iter().map(|p| p.display().to_string()).collect();
+    format!(
+        "{set} is not on the disk: expected {} in {}; {origin}",
+        files.join(", "),
+        places.join(" or ")
     )
 }

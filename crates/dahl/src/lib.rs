@@ -15,6 +15,7 @@ pub mod compare;
 pub mod file;
 pub mod tensor;
 
+pub mod data;
 pub mod ops;
 
 pub mod graph;

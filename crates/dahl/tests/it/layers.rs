@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const ROWS: [(usize, &[&str]); 11] = [
     (0, &["error", "units"]),
     (1, &["tensor", "compare", "file"]),
-    (2, &["ops"]),
+    (2, &["data", "ops"]),
     (3, &["graph"]),
     (4, &["trace"]),
     (6, &["model", "plan"]),

@@ -1,0 +1,150 @@
+//! Walks a dataset and says what is wrong with which sample.
+
+use super::Dataset;
+use std::fmt;
+use std::ops::Range;
+
+/// So many problems are told one by one; the others are counted.
+const TOLD: usize = 100;
+
+/// What is wrong with a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The sample.
+    pub index: usize,
+    /// Where it is.
+    pub place: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What a walk found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// How many samples were read.
+    pub samples: usize,
+    /// How many of them are wrong.
+    pub wrong: usize,
+    /// The first of them.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads the samples of a range: whether they decode, are finite and have a
+/// class. A long walk goes range by range, on several threads, and
+/// [joins](Check::join) what it found.
+///
+/// ```
+/// use dahl::data::{Part, check, digits};
+/// let set = digits(Part::Test)?;
+/// assert_eq!(check(&set, 0..359).to_string(), "359 samples, none wrong");
+/// # Ok::<(), dahl::Error>(())
+/// ```
+///
+/// # Panics
+/// Where the range ends beyond the samples.
+#[track_caller]
+pub fn check(dataset: &dyn Dataset, range: Range<usize>) -> Check {
+    assert!(range.end <= dataset.len(), "expected samples below {}", dataset.len());
+    let mut found = Check::default();
+    let mut sample = vec![0.0; dataset.shape().elements()];
+    for index in range {
+        found.samples += 1;
+        if let Some(what) = problem(dataset, index, &mut sample) {
+            found.wrong += 1;
+            if found.problems.len() < TOLD {
+                found.problems.push(Problem { index, place: dataset.place(index), what });
+            }
+        }
+    }
+    found
+}
+
+fn problem(dataset: &dyn Dataset, index: usize, sample: &mut [f32]) -> Option<String> {
+    // What a dataset forgets to write is seen as not finite.
+    sample.fill(f32::NAN);
+    let label = match dataset.read(index, sample) {
+        Ok(label) => label,
+        Err(e) => return Some(e.to_string()),
+    };
+    let classes = dataset.classes().len();
+    if label >= classes {
+        return Some(format!("label: expected a class below {classes}, found {label}"));
+    }
+    let at = sample.iter().position(|x| !x.is_finite())?;
+    Some(format!("element {at}: expected a finite number, found {}", sample[at]))
+}
+
+impl Check {
+    /// Adds what was found in a later range.
+    pub fn join(&mut self, later: Check) {
+        self.samples += later.samples;
+        self.wrong += later.wrong;
+        self.problems.extend(later.problems);
+        self.problems.truncate(TOLD);
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.wrong == 0 {
+            return write!(f, "{} samples, none wrong", self.samples);
+        }
+        write!(f, "{} samples, {} wrong", self.samples, self.wrong)?;
+        for Problem { place, what, .. } in &self.problems {
+            // An error of a file names it itself.
+            if what.starts_with(place.as_str()) {
+                write!(f, "\n  {what}")?;
+            } else {
+                write!(f, "\n  {place}: {what}")?;
+            }
+        }
+        match self.wrong - self.problems.len() {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+    use dahl_kernels::Shape;
+
+    /// Sample 1 has no class, sample 2 is not finite, sample 3 is not written.
+    struct Wrong(Vec<String>);
+
+    impl Dataset for Wrong {
+        fn len(&self) -> usize {
+            304
+        }
+        fn shape(&self) -> Shape {
+            Shape::new(&[2])
+        }
+        fn classes(&self) -> &[String] {
+            &self.0
+        }
+        fn read(&self, index: usize, out: &mut [f32]) -> Result<usize> {
+            match index {
+                2 => out.copy_from_slice(&[0.0, f32::INFINITY]),
+                3 => {}
+                _ => out.fill(0.5),
+            }
+            Ok(usize::from(index == 1 || index > 100))
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let set = Wrong(vec!["only".to_owned()]);
+        let mut found = check(&set, 0..4);
+        let text = "4 samples, 3 wrong\n  \
+                    dataset, sample 1: label: expected a class below 1, found 1\n  \
+                    dataset, sample 2: element 1: expected a finite number, found inf\n  \
+                    dataset, sample 3: element 0: expected a finite number, found NaN";
+        assert_eq!(found.to_string(), text);
+        found.join(check(&set, 4..304));
+        assert_eq!((found.samples, found.wrong, found.problems.len()), (304, 206, TOLD));
+        assert!(found.to_string().ends_with("and 106 more"));
+    }
+}

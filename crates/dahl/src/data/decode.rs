@@ -1,0 +1,228 @@
+//! JPEG and PNG files to floats of a given shape.
+
+use super::input::MAX_EXPANSION;
+use crate::error::{Error, Result};
+use dahl_kernels::Shape;
+use image::imageops::FilterType;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+/// Larger files are taken for no images.
+const MAX_FILE: u64 = 256 << 20;
+
+/// Larger images are refused.
+const MAX_DECODED: u64 = 1 << 30;
+
+/// A byte of deflate gives up to eight pixels a byte, of one bit each.
+const MAX_RATIO: u64 = 8 * MAX_EXPANSION;
+
+/// To what images of many sizes are brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageOptions {
+    /// The height in pixels.
+    pub height: usize,
+    /// The width in pixels.
+    pub width: usize,
+    /// 1 for grey, 3 for red, green and blue.
+    pub channels: usize,
+    /// What happens to other proportions.
+    pub fit: Fit,
+}
+
+/// What happens to an image of other proportions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It is stretched.
+    Stretch,
+    /// What does not fit is cut off on both sides.
+    Crop,
+}
+
+impl Default for ImageOptions {
+    /// 64x64 in colour, stretched.
+    fn default() -> Self {
+        Self { height: 64, width: 64, channels: 3, fit: Fit::Stretch }
+    }
+}
+
+impl ImageOptions {
+    /// The shape of a sample.
+    pub fn shape(&self) -> Shape {
+        Shape::new(&[self.channels, self.height, self.width])
+    }
+
+    /// Checks sizes and channels.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming what cannot be.
+    pub fn check(&self) -> Result<()> {
+        for (key, size) in [("height", self.height), ("width", self.width)] {
+            if !(1..=1 << 14).contains(&size) {
+                return Err(Error::config(key, "1 to 16384 pixels", size));
+            }
+        }
+        if ![1, 3].contains(&self.channels) {
+            return Err(Error::config("channels", "1 or 3", self.channels));
+        }
+        Ok(())
+    }
+}
+
+/// Reads an image file into `out`.
+pub(super) fn decode_file(path: &Path, options: &ImageOptions, out: &mut [f32]) -> Result<()> {
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    if length > MAX_FILE {
+        let expected = format!("at most {MAX_FILE} bytes");
+        return Err(Error::data(path, "image", expected, length));
+    }
+    let mut bytes = Vec::with_capacity(length as usize);
+    file.take(length).read_to_end(&mut bytes).map_err(io)?;
+    decode(path, &bytes, options, out)
+}
+
+/// Decodes an image into `out`; `path` is for messages.
+pub(super) fn decode(
+    path: &Path,
+    bytes: &[u8],
+    options: &ImageOptions,
+    out: &mut [f32],
+) -> Result<()> {
+    let image = decoded(path, bytes)?;
+    let (width, height) = (options.width as u32, options.height as u32);
+    let image = match options.fit {
+        _ if (image.width(), image.height()) == (width, height) => image,
+        Fit::Stretch => image.resize_exact(width, height, FilterType::Triangle),
+        Fit::Crop => image.resize_to_fill(width, height, FilterType::Triangle),
+    };
+    if options.channels == 1 {
+        let grey = image.into_luma8();
+        out.iter_mut().zip(grey.as_raw()).for_each(|(x, &byte)| *x = f32::from(byte) / 255.0);
+        return Ok(());
+    }
+    let colour = image.into_rgb8();
+    let plane = options.width * options.height;
+    for (i, pixel) in colour.as_raw().chunks_exact(3).enumerate() {
+        for (channel, &byte) in pixel.iter().enumerate() {
+            out[channel * plane + i] = f32::from(byte) / 255.0;
+        }
+    }
+    Ok(())
+}
+
+fn decoded(path: &Path, bytes: &[u8]) -> Result<DynamicImage> {
+    let bad =
+        |expected: &str, found: &dyn std::fmt::Display| Error::data(path, "image", expected, found);
+    let format = image::guess_format(bytes).ok();
+    let (format, name) = match format {
+        Some(format @ ImageFormat::Png) => (format, "a whole and undamaged PNG"),
+        Some(format @ ImageFormat::Jpeg) => (format, "a whole and undamaged JPEG"),
+        _ => return Err(bad("a JPEG or PNG file", &"neither")),
+    };
+    // The decoder fills what is missing of a JPEG with grey.
+    if format == ImageFormat::Jpeg && !bytes.windows(2).rev().any(|w| w == [0xff, 0xd9]) {
+        return Err(bad(name, &"no end of the image"));
+    }
+    // What a file of this length can hold at most, before memory is taken.
+    let most = (bytes.len() as u64).saturating_mul(MAX_RATIO).min(MAX_DECODED);
+    let mut limits = Limits::no_limits();
+    // The decoder's own buffers come on top of the image.
+    limits.max_alloc = Some(most.saturating_mul(2).saturating_add(1 << 20));
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    reader.limits(limits);
+    let mut decoder = reader.into_decoder().map_err(|e| bad(name, &e))?;
+    let (width, height) = decoder.dimensions();
+    if width == 0 || height == 0 || decoder.total_bytes() > most {
+        let expected = format!("an image of 1 to {most} bytes, as its file can hold");
+        return Err(bad(&expected, &format_args!("{width}x{height}")));
+    }
+    let orientation = decoder.orientation();
+    let mut image = DynamicImage::from_decoder(decoder).map_err(|e| bad(name, &e))?;
+    // A camera that was held upright says so beside the pixels.
+    if let Ok(orientation) = orientation {
+        image.apply_orientation(orientation);
+    }
+    Ok(image)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use image::{GrayImage, Luma, Rgb, RgbImage};
+
+    pub(in crate::data) fn encoded(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
+        let mut bytes = Cursor::new(Vec::new());
+        image.write_to(&mut bytes, format).unwrap();
+        bytes.into_inner()
+    }
+
+    pub(in crate::data) fn gradient(width: u32, height: u32) -> DynamicImage {
+        let pixel = |x: u32, y: u32| Rgb([(x * 8) as u8, (y * 8) as u8, 77]);
+        DynamicImage::ImageRgb8(RgbImage::from_fn(width, height, pixel))
+    }
+
+    fn read(bytes: &[u8], options: ImageOptions) -> Result<Vec<f32>> {
+        let mut out = vec![f32::NAN; options.shape().elements()];
+        decode(Path::new("a.png"), bytes, &options, &mut out)?;
+        Ok(out)
+    }
+
+    fn options(height: usize, width: usize, channels: usize) -> ImageOptions {
+        ImageOptions { height, width, channels, fit: Fit::Stretch }
+    }
+
+    #[test]
+    fn colours_become_planes() {
+        let png = encoded(&gradient(3, 2), ImageFormat::Png);
+        let out = read(&png, options(2, 3, 3)).unwrap();
+        let red: Vec<f32> = [0, 8, 16, 0, 8, 16].map(|x| x as f32 / 255.0).to_vec();
+        let green: Vec<f32> = [0, 0, 0, 8, 8, 8].map(|x| x as f32 / 255.0).to_vec();
+        assert_eq!(out[..6], red);
+        assert_eq!(out[6..12], green);
+        assert_eq!(out[12..], [77.0 / 255.0; 6]);
+    }
+
+    #[test]
+    fn images_are_brought_to_size_and_channels() {
+        let grey = DynamicImage::ImageLuma8(GrayImage::from_pixel(50, 20, Luma([51])));
+        for format in [ImageFormat::Png, ImageFormat::Jpeg] {
+            let bytes = encoded(&grey, format);
+            for options in [options(4, 6, 1), options(30, 60, 3)] {
+                for fit in [Fit::Stretch, Fit::Crop] {
+                    let out = read(&bytes, ImageOptions { fit, ..options }).unwrap();
+                    assert!(out.iter().all(|x| (x - 0.2).abs() < 0.005), "{format:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_claim_beyond_the_file_is_refused() {
+        let mut png = encoded(&gradient(3, 2), ImageFormat::Png);
+        // The width, after signature, length and name of the first chunk; its
+        // checksum follows after 9 more bytes.
+        png[16..20].copy_from_slice(&0x3fff_ffffu32.to_be_bytes());
+        let mut checksum = flate2::Crc::new();
+        checksum.update(&png[12..29]);
+        png[29..33].copy_from_slice(&checksum.sum().to_be_bytes());
+        let error = read(&png, options(2, 3, 3)).unwrap_err().to_string();
+        assert!(error.starts_with("a.png: image: expected "), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_image_is_named() {
+        let check = |bytes: &[u8], expected: &str| {
+            assert_eq!(read(bytes, options(2, 3, 3)).unwrap_err().to_string(), expected);
+        };
+        check(b"hello", "a.png: image: expected a JPEG or PNG file, found neither");
+        check(b"GIF89a......", "a.png: image: expected a JPEG or PNG file, found neither");
+        let jpeg = encoded(&gradient(32, 32), ImageFormat::Jpeg);
+        check(
+            &jpeg[..jpeg.len() - 2],
+            "a.png: image: expected a whole and undamaged JPEG, found no end of the image",
+        );
+    }
+}

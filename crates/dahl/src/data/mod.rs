@@ -1,0 +1,219 @@
+//! Datasets: from files to samples.
+//!
+//! A [`Dataset`] knows how many samples there are and reads any of them into a
+//! buffer of the caller, on any thread. [`open`] makes one from a name or a
+//! path; [`Subset`] is a part of one; [`Transform`] normalises and augments;
+//! [`Order`] says in which order an epoch visits the samples. Everything random
+//! is a function of seed, epoch and sample, so it does not matter which thread
+//! decodes what, nor whether a run was stopped in between.
+//!
+//! ```
+//! use dahl::data::{Order, Part, open};
+//! let train = open("digits", Part::Train, &Default::default())?;
+//! let mut images = vec![0.0; 100 * train.shape().elements()];
+//! let order = Order::shuffled(train.len(), 7, 0);
+//! let batch = order.batches(100).next().expect("a batch");
+//! for (&index, image) in batch.iter().zip(images.chunks_exact_mut(64)) {
+//!     let label = train.read(index, image)?;
+//!     assert!(label < train.classes().len());
+//! }
+//! # Ok::<(), dahl::Error>(())
+//! ```
+
+mod check;
+mod cifar10;
+mod decode;
+mod describe;
+mod digits;
+mod folder;
+mod idx;
+mod input;
+mod npy;
+mod open;
+mod order;
+mod pixels;
+mod split;
+mod synthetic;
+mod table;
+mod transform;
+
+use crate::error::Result;
+use dahl_kernels::Shape;
+use std::sync::Arc;
+
+pub use check::{Check, Problem, check};
+pub use cifar10::cifar10;
+pub use decode::{Fit, ImageOptions};
+pub use describe::{Description, describe};
+pub use digits::digits;
+pub use folder::Folder;
+pub use idx::{IdxSet, idx_pair};
+pub use npy::Npy;
+pub use open::{NAMES, Options, open, open_parts};
+pub use order::{Batches, Order};
+pub use pixels::{PixelParts, Pixels};
+pub use split::{Fractions, Split, Subset, limit, split};
+pub use synthetic::Synthetic;
+pub use table::TableOptions;
+pub use transform::{Augment, Normalise, Transform, Visit, channels};
+
+/// Samples with a class each.
+///
+/// Loader threads share a dataset, so reading takes `&self`; a sample goes into
+/// a buffer of the caller, so that the input slots of an engine are filled in
+/// place and a set that does not fit into memory needs none. Images are in
+/// `0..=1`, with the channel first.
+///
+/// One's own set has to say four things:
+///
+/// ```
+/// use dahl::data::{Dataset, Normalise};
+/// use dahl::{Result, Shape};
+///
+/// /// Is a number odd? Its bits are the sample.
+/// struct Parity(Vec<String>);
+///
+/// impl Dataset for Parity {
+///     fn len(&self) -> usize {
+///         256
+///     }
+///     fn shape(&self) -> Shape {
+///         Shape::new(&[8])
+///     }
+///     fn classes(&self) -> &[String] {
+///         &self.0
+///     }
+///     fn read(&self, index: usize, out: &mut [f32]) -> Result<usize> {
+///         for (bit, x) in out.iter_mut().enumerate() {
+///             *x = (index >> bit & 1) as f32;
+///         }
+///         Ok(index % 2)
+///     }
+/// }
+///
+/// let set = Parity(vec!["even".to_owned(), "odd".to_owned()]);
+/// assert_eq!(set.label(5)?, 1);
+/// assert_eq!(Normalise::measure(&set, 256)?.mean, [0.5]);
+/// # Ok::<(), dahl::Error>(())
+/// ```
+pub trait Dataset: Send + Sync {
+    /// How many samples there are.
+    fn len(&self) -> usize;
+
+    /// The shape of a sample: `[channels, height, width]` for images.
+    fn shape(&self) -> Shape;
+
+    /// The names of the classes; a label is an index of it.
+    fn classes(&self) -> &[String];
+
+    /// Writes sample `index` to `out` and returns its label.
+    ///
+    /// # Errors
+    /// What is wrong with the sample, naming its file and place.
+    ///
+    /// # Panics
+    /// Where `index` is not below [`len`](Dataset::len) or `out` has another
+    /// number of elements than [`shape`](Dataset::shape): a mistake of the
+    /// caller, not of the data.
+    fn read(&self, index: usize, out: &mut [f32]) -> Result<usize>;
+
+    /// The label of sample `index`; override it where that needs no decoding.
+    ///
+    /// # Errors
+    /// What is wrong with the sample.
+    fn label(&self, index: usize) -> Result<usize> {
+        self.read(index, &mut vec![0.0; self.shape().elements()])
+    }
+
+    /// True where there are no samples.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What people call the set.
+    fn name(&self) -> String {
+        "dataset".to_owned()
+    }
+
+    /// Where sample `index` is found: its file, or its number.
+    fn place(&self, index: usize) -> String {
+        format!("{}, sample {index}", self.name())
+    }
+
+    /// What a person should know before training on it: files that were left
+    /// out, parts that are missing.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
+}
+
+impl<D: Dataset + ?Sized> Dataset for Arc<D> {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+    fn shape(&self) -> Shape {
+        (**self).shape()
+    }
+    fn classes(&self) -> &[String] {
+        (**self).classes()
+    }
+    fn read(&self, index: usize, out: &mut [f32]) -> Result<usize> {
+        (**self).read(index, out)
+    }
+    fn label(&self, index: usize) -> Result<usize> {
+        (**self).label(index)
+    }
+    fn name(&self) -> String {
+        (**self).name()
+    }
+    fn place(&self, index: usize) -> String {
+        (**self).place(index)
+    }
+    fn notes(&self) -> &[String] {
+        (**self).notes()
+    }
+}
+
+/// What samples are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// To learn from.
+    Train,
+    /// To choose settings by.
+    Validation,
+    /// To judge by at the end.
+    Test,
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Part::Train => "train",
+            Part::Validation => "validation",
+            Part::Test => "test",
+        })
+    }
+}
+
+/// More classes than this are taken for a mistake of the labels.
+const MAX_CLASSES: usize = 1 << 16;
+
+/// Streams of random numbers, one a purpose.
+mod stream {
+    pub(super) const SHUFFLE: u32 = 0xda7a_0001;
+    pub(super) const SPLIT: u32 = 0xda7a_0002;
+    pub(super) const AUGMENT: u32 = 0xda7a_0003;
+    pub(super) const LABEL: u32 = 0xda7a_0004;
+    pub(super) const PATTERN: u32 = 0xda7a_0005;
+    pub(super) const NOISE: u32 = 0xda7a_0006;
+}
+
+#[track_caller]
+fn check_read(set: &dyn Dataset, index: usize, out: &[f32]) {
+    assert!(index < set.len(), "expected a sample below {}, found {index}", set.len());
+    let elements = set.shape().elements();
+    assert_eq!(out.len(), elements, "expected a buffer of {elements}, found {}", out.len());
+}
+
+#[cfg(test)]
+mod tests;
