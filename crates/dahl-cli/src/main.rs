@@ -8,6 +8,7 @@ mod grain;
 mod models;
 mod output;
 mod plan;
+mod train;
 mod verify;
 
 /// Trains neural networks on unequal machines, for the least energy.
@@ -23,6 +24,7 @@ enum Command {
     Diff(diff::Args),
     Models(models::Args),
     Plan(plan::Args),
+    Train(train::Args),
     Verify(verify::Args),
 }
 
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Command::Diff(args) => diff::run(args),
         Command::Models(args) => models::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Train(args) => train::run(&args),
         Command::Verify(args) => verify::run(args),
     }
 }

@@ -14,6 +14,9 @@ pub(crate) const NO_PLAN: u8 = 3;
 /// A file cannot be read or is not what it should be.
 pub(crate) const BAD_FILE: u8 = 4;
 
+/// The loss is not finite.
+pub(crate) const NOT_FINITE: u8 = 5;
+
 /// Whether text on a terminal is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
@@ -61,7 +64,8 @@ pub(crate) fn code(error: &Error) -> u8 {
     match error {
         Error::Config { .. } | Error::Unsupported { .. } => USAGE,
         Error::Memory { .. } | Error::Plan { .. } => NO_PLAN,
-        Error::Model(_) | Error::Data { .. } | Error::Io { .. } => BAD_FILE,
+        Error::Model(_) | Error::Data { .. } | Error::Io { .. } | Error::Missing { .. } => BAD_FILE,
+        Error::NotFinite { .. } => NOT_FINITE,
         _ => DIFFERENT,
     }
 }

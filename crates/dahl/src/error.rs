@@ -68,6 +68,17 @@ pub enum Error {
         message: String,
     },
 
+    /// The loss of a step is not finite; no update was made with it.
+    #[error(
+        "the loss of step {step} is {loss}: no update was made with it; try a lower learning rate"
+    )]
+    NotFinite {
+        /// The step, from 1.
+        step: u64,
+        /// The loss.
+        loss: f64,
+    },
+
     /// A file that is not what it should be.
     #[error("{}: {what}: expected {expected}, found {found}", path.display())]
     Data {

@@ -1,5 +1,9 @@
 //! Training: a model, its programs, a plan and a session, step by step.
 
+mod pass;
+
+pub use pass::{Pass, Samples};
+
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Session, Slot, StepId};
 use crate::model::{Loss, Lowered, Model, Schedule, TrainSpec};

@@ -118,3 +118,49 @@ fn plans_are_shown_checked_and_limited() {
     let args = [plan, &["--memory-limit", "100KiB"]].concat();
     check(&args, 3, "", "100 KiB are allowed; the largest tensors are");
 }
+
+/// Standard output without what varies from run to run: speeds and times.
+fn steady(stdout: &str) -> String {
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.first() {
+            Some(epoch) if epoch.parse::<u64>().is_ok() => words[..5].join(" "),
+            _ => words.iter().take_while(|w| **w != "after").copied().collect::<Vec<_>>().join(" "),
+        }
+    };
+    stdout.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn train_learns_digits_with_the_same_numbers_on_any_workers() {
+    let args = &["train", "--epochs", "1", "--limit", "300", "--batch", "32"][..];
+    let run = |workers: &'static str| {
+        let (code, stdout, stderr) = dahl(&[args, &["--workers", workers]].concat());
+        assert_eq!(code, 0, "{stderr}");
+        steady(&stdout)
+    };
+    let one = run("1");
+    assert!(one.contains("% of 300 test samples right"), "{one}");
+    assert_eq!(run("2"), one);
+    assert_eq!(run("5"), one);
+}
+
+#[test]
+fn train_saves_weights_under_their_names() {
+    let file = File::new("weights.safetensors", "");
+    let args = ["train", "--epochs", "1", "--limit", "64", "--quiet", "--save", file.path()];
+    assert_eq!(dahl(&args).0, 0);
+    let weights = dahl::file::TensorFile::read(file.path()).expect("a file");
+    let names: Vec<&str> = weights.tensors.keys().map(String::as_str).collect();
+    assert_eq!(names, ["0.bias", "0.weight", "3.bias", "3.weight", "7.bias", "7.weight"]);
+}
+
+#[test]
+fn train_says_what_is_wrong() {
+    check(&["train", "--data", "/nowhere"], 2, "", "expected digits, mnist");
+    check(&["train", "--model", "lenet"], 2, "", "expected samples of [1, 28, 28] for lenet");
+    let (code, _, stderr) =
+        dahl(&["train", "--limit", "64", "--optimizer", "sgd", "--lr", "1e30", "--epochs", "3"]);
+    assert_eq!(code, 5, "{stderr}");
+    assert!(stderr.contains("no update was made with it"), "{stderr}");
+}

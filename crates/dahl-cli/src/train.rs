@@ -1,0 +1,273 @@
+//! `dahl train`: trains a model on a dataset.
+
+use crate::grain::at_least_one;
+use crate::models;
+use crate::output::{code, fail, print};
+use clap::{Args as ClapArgs, ValueEnum};
+use dahl::data::{self, Dataset, Normalise, Order, Part, Transform};
+use dahl::file::{StoredTensor, TensorFile};
+use dahl::graph::Class;
+use dahl::model::{Model, Optimizer, TrainSpec};
+use dahl::native::{Native, resident_bytes};
+use dahl::planner::Grain;
+use dahl::train::{Pass, Samples, Trainer};
+use dahl::units::Bytes;
+use dahl::{DType, Error};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Train a model on a dataset and say how well it does
+///
+/// Without arguments it trains `digits-cnn` on handwritten digits that come with
+/// dahl. A line an epoch says the loss and the accuracy on the training and the
+/// test samples. The same command gives the same numbers again, on any number of
+/// workers.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl train
+  dahl train --model lenet --data path/to/fashion-mnist --limit 6000 --epochs 3
+  dahl train --model my.toml --data synthetic:1x28x28:10 --save weights.safetensors
+
+Exit codes: 0 ok, 1 the run failed, 2 usage, 3 no feasible plan, 4 bad data or
+model, 5 the loss is not finite.")]
+pub(crate) struct Args {
+    /// A model's name or TOML file
+    #[arg(long, default_value = "digits-cnn")]
+    model: String,
+    /// A dataset's name, directory or file
+    #[arg(long, default_value = "digits")]
+    data: String,
+    /// Use at most this many training and test samples
+    #[arg(long, value_parser = at_least_one)]
+    limit: Option<usize>,
+    /// Passes over the training samples
+    #[arg(long, default_value_t = 10, value_parser = at_least_one)]
+    epochs: usize,
+    /// Samples a step
+    #[arg(long, default_value_t = 32, value_parser = at_least_one)]
+    batch: usize,
+    /// Learning rate
+    #[arg(long, default_value_t = 0.003)]
+    lr: f64,
+    /// How parameters follow their gradients
+    #[arg(long, value_enum, default_value_t = OptimizerName::Adam)]
+    optimizer: OptimizerName,
+    /// Worker threads [default: one a processor]
+    #[arg(long, value_parser = at_least_one)]
+    workers: Option<usize>,
+    /// Element type of parameters and activations: f32 or f64
+    #[arg(long, default_value = "f32")]
+    dtype: DType,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Write the weights to a safetensors file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Print one JSON object an epoch
+    #[arg(long)]
+    json: bool,
+    /// Say nothing but the result
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum OptimizerName {
+    /// Stochastic gradient descent
+    Sgd,
+    Adam,
+    Adamw,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match train(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, code(&error)),
+    }
+}
+
+fn train(args: &Args) -> dahl::Result<()> {
+    let options = data::Options { seed: args.seed, limit: args.limit, ..data::Options::default() };
+    let parts = data::open_parts(&args.data, &[Part::Train, Part::Test], &options)?;
+    let (train, test) = (&*parts[0], &*parts[1]);
+    let model = models::find(&args.model)?;
+    check_fit(&model, train)?;
+    let transform =
+        Transform { normalise: Some(Normalise::measure(train, 10_000)?), augment: None };
+
+    let optimizer = match args.optimizer {
+        OptimizerName::Sgd => Optimizer::sgd(args.lr),
+        OptimizerName::Adam => Optimizer::adam(args.lr),
+        OptimizerName::Adamw => Optimizer::adamw(args.lr),
+    };
+    let sizes = |samples: usize| -> Vec<usize> {
+        [args.batch.min(samples), samples % args.batch].into_iter().filter(|&n| n > 0).collect()
+    };
+    let spec = TrainSpec {
+        train: sizes(train.len()),
+        eval: sizes(test.len()),
+        seed: args.seed,
+        ..TrainSpec::new(args.batch, args.dtype, optimizer)
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = args.workers.unwrap_or(processors);
+    let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(workers), &Native::default())?;
+    if !args.quiet && !args.json {
+        eprintln!(
+            "{} on {}: {} to learn from, {} to judge by; batch {}, {} workers, {}",
+            model.name,
+            train.name(),
+            train.len(),
+            test.len(),
+            args.batch,
+            workers,
+            args.dtype
+        );
+    }
+
+    let begin = Instant::now();
+    let mut last = Pass::default();
+    for epoch in 0..args.epochs as u64 {
+        let from = Instant::now();
+        let order = Order::shuffled(train.len(), args.seed, epoch);
+        let samples =
+            Samples { data: train, transform: &transform, order: &order, epoch, batch: args.batch };
+        let mut bar = Bar::new(args, epoch, train.len());
+        let learned = trainer.train_pass(&samples, &mut |pass| bar.show(pass))?;
+        bar.clear();
+        let speed = train.len() as f64 / from.elapsed().as_secs_f64();
+        let order = Order::sequential(test.len());
+        let samples = Samples {
+            data: test,
+            transform: &transform,
+            order: &order,
+            epoch: 0,
+            batch: args.batch,
+        };
+        last = trainer.eval_pass(&samples, &mut |_| ())?;
+        report(args, epoch, &learned, &last, speed)?;
+    }
+    if let Some(path) = &args.save {
+        save(&mut trainer, path)?;
+    }
+    conclude(args, &trainer, &last, begin)
+}
+
+/// Refuses samples that the model does not take.
+fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
+    let fits = model.input == data.shape().axes();
+    if fits || model.input.iter().product::<usize>() == data.shape().elements() {
+        return Ok(());
+    }
+    Err(Error::Config {
+        key: "data".to_owned(),
+        expected: format!("samples of {:?} for {}", model.input, model.name),
+        found: format!("{} in {}", data.shape(), data.name()),
+    })
+}
+
+fn report(args: &Args, epoch: u64, train: &Pass, test: &Pass, speed: f64) -> dahl::Result<()> {
+    if args.quiet {
+        return Ok(());
+    }
+    let text = if args.json {
+        let value = serde_json::json!({
+            "epoch": epoch + 1, "loss": train.loss(), "accuracy": train.accuracy(),
+            "test_loss": test.loss(), "test_accuracy": test.accuracy(), "samples_per_second": speed,
+        });
+        format!("{value}\n")
+    } else {
+        let head = "epoch     loss  accuracy  test loss  test accuracy  samples/s\n";
+        format!(
+            "{}{:>5}  {:>7.4}  {:>7.2}%  {:>9.4}  {:>12.2}%  {speed:>9.0}\n",
+            if epoch == 0 { head } else { "" },
+            epoch + 1,
+            train.loss(),
+            100.0 * train.accuracy(),
+            test.loss(),
+            100.0 * test.accuracy(),
+        )
+    };
+    print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
+}
+
+fn conclude(args: &Args, trainer: &Trainer, test: &Pass, begin: Instant) -> dahl::Result<()> {
+    if args.json {
+        return Ok(());
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let planned = trainer.plan().memory.peak();
+    let resident =
+        resident_bytes().map_or_else(|| "unknown".to_owned(), |bytes| Bytes(bytes).to_string());
+    let mut text = format!(
+        "{:.2} % of {} test samples right after {seconds:.1} s; memory {planned} planned, {resident} resident\n",
+        100.0 * test.accuracy(),
+        test.samples,
+    );
+    match &args.save {
+        Some(path) => text += &format!("weights: {}\n", path.display()),
+        None if !args.quiet => text += "try: --save FILE, --model lenet --data DIR, --help\n",
+        None => {}
+    }
+    print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
+}
+
+/// Writes parameters and buffers under their names in PyTorch's state dict.
+fn save(trainer: &mut Trainer, path: &Path) -> dahl::Result<()> {
+    let store = trainer.lowered().programs.store.clone();
+    let snapshot = trainer.snapshot()?;
+    let mut file = TensorFile::default();
+    for (name, tensor) in snapshot.tensors() {
+        let class = store.find(name).map(|id| store.get(id).class);
+        if class != Some(Class::Optimizer) {
+            let (shape, dtype) = (tensor.meta.shape, tensor.meta.dtype);
+            let stored = StoredTensor::from_bytes(shape, dtype, tensor.bytes.to_vec());
+            file.tensors.insert(name.to_owned(), stored);
+        }
+    }
+    file.write(path)
+}
+
+/// A line on the terminal that says how far an epoch is.
+struct Bar {
+    on: bool,
+    epoch: u64,
+    samples: usize,
+    begin: Instant,
+    shown: Instant,
+}
+
+impl Bar {
+    fn new(args: &Args, epoch: u64, samples: usize) -> Self {
+        let on = !args.quiet && std::io::stderr().is_terminal();
+        Self { on, epoch, samples, begin: Instant::now(), shown: Instant::now() }
+    }
+
+    fn show(&mut self, pass: &Pass) {
+        if !self.on || self.shown.elapsed().as_millis() < 100 {
+            return;
+        }
+        self.shown = Instant::now();
+        let part = pass.samples as f64 / self.samples.max(1) as f64;
+        let left = self.begin.elapsed().as_secs_f64() * (1.0 - part) / part.max(1e-9);
+        let filled = (part * 20.0) as usize;
+        let _ = write!(
+            std::io::stderr(),
+            "\repoch {} [{:20}] {:>3.0} %  loss {:.4}  {:.2} %  {left:.0} s left ",
+            self.epoch + 1,
+            "=".repeat(filled),
+            100.0 * part,
+            pass.loss(),
+            100.0 * pass.accuracy(),
+        );
+    }
+
+    fn clear(&self) {
+        if self.on {
+            let _ = write!(std::io::stderr(), "\r{:79}\r", "");
+        }
+    }
+}
