@@ -98,6 +98,6 @@ fn wrong_files_are_named_with_what_was_expected() {
     check(
         &good,
         &file("<i4", "(2,)", &[0, 0, 0, 0, 255, 255, 255, 255]),
-        "labels.npy: label 1: expected 0 to 65535, found -1",
+        "labels.npy: label 1: expected 0 to 999, found -1",
     );
 }
