@@ -128,6 +128,9 @@ fn train(args: &Args) -> dahl::Result<()> {
         );
     }
 
+    for note in train.notes().iter().chain(test.notes()) {
+        eprintln!("note: {note}");
+    }
     let begin = Instant::now();
     let mut last = Pass::default();
     for epoch in 0..args.epochs as u64 {
