@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod data;
 mod diff;
 mod grain;
 mod models;
@@ -21,6 +22,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Data(data::Args),
     Diff(diff::Args),
     Models(models::Args),
     Plan(plan::Args),
@@ -30,6 +32,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),
         Command::Models(args) => models::run(&args),
         Command::Plan(args) => plan::run(&args),

@@ -156,6 +156,14 @@ fn train_saves_weights_under_their_names() {
 }
 
 #[test]
+fn datasets_are_listed_described_and_checked() {
+    check(&["data"], 0, "digits", "");
+    check(&["data", "digits"], 0, "digits, test: 359 samples of [1, 8, 8]", "");
+    check(&["data", "digits", "--check"], 0, "1438 samples, none wrong", "");
+    check(&["data", "mnist"], 4, "", "MNIST is not on the disk: expected train-images-idx3-ubyte");
+}
+
+#[test]
 fn train_says_what_is_wrong() {
     check(&["train", "--data", "/nowhere"], 2, "", "expected digits, mnist");
     check(&["train", "--model", "lenet"], 2, "", "expected samples of [1, 28, 28] for lenet");
