@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 mod data;
 mod diff;
+mod eval;
 mod grain;
 mod models;
 mod output;
@@ -24,6 +25,7 @@ struct Cli {
 enum Command {
     Data(data::Args),
     Diff(diff::Args),
+    Eval(eval::Args),
     Models(models::Args),
     Plan(plan::Args),
     Train(train::Args),
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),
+        Command::Eval(args) => eval::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Train(args) => train::run(&args),

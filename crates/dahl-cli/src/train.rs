@@ -5,8 +5,6 @@ use crate::models;
 use crate::output::{code, fail, print};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::data::{self, Dataset, Normalise, Order, Part, Transform};
-use dahl::file::{StoredTensor, TensorFile};
-use dahl::graph::Class;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::{Native, resident_bytes};
 use dahl::planner::Grain;
@@ -14,7 +12,7 @@ use dahl::train::{Pass, Samples, Trainer};
 use dahl::units::Bytes;
 use dahl::{DType, Error};
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -63,6 +61,9 @@ pub(crate) struct Args {
     /// Seed of everything random
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Start from the weights of a safetensors file instead of random ones
+    #[arg(long, value_name = "FILE")]
+    init: Option<PathBuf>,
     /// Write the weights to a safetensors file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -103,18 +104,18 @@ fn train(args: &Args) -> dahl::Result<()> {
         OptimizerName::Adam => Optimizer::adam(args.lr),
         OptimizerName::Adamw => Optimizer::adamw(args.lr),
     };
-    let sizes = |samples: usize| -> Vec<usize> {
-        [args.batch.min(samples), samples % args.batch].into_iter().filter(|&n| n > 0).collect()
-    };
     let spec = TrainSpec {
-        train: sizes(train.len()),
-        eval: sizes(test.len()),
+        train: batch_sizes(args.batch, train.len()),
+        eval: batch_sizes(args.batch, test.len()),
         seed: args.seed,
         ..TrainSpec::new(args.batch, args.dtype, optimizer)
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = args.workers.unwrap_or(processors);
     let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(workers), &Native::default())?;
+    if let Some(path) = &args.init {
+        trainer.load_weights(path)?;
+    }
     if !args.quiet && !args.json {
         eprintln!(
             "{} on {}: {} to learn from, {} to judge by; batch {}, {} workers, {}",
@@ -154,13 +155,18 @@ fn train(args: &Args) -> dahl::Result<()> {
         report(args, epoch, &learned, &last, speed)?;
     }
     if let Some(path) = &args.save {
-        save(&mut trainer, path)?;
+        trainer.save_weights(path)?;
     }
     conclude(args, &trainer, &last, begin)
 }
 
+/// The sizes of the steps over so many samples: the batch and the short last one.
+pub(crate) fn batch_sizes(batch: usize, samples: usize) -> Vec<usize> {
+    [batch.min(samples), samples % batch].into_iter().filter(|&n| n > 0).collect()
+}
+
 /// Refuses samples that the model does not take.
-fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
+pub(crate) fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
     let fits = model.input == data.shape().axes();
     if fits || model.input.iter().product::<usize>() == data.shape().elements() {
         return Ok(());
@@ -216,22 +222,6 @@ fn conclude(args: &Args, trainer: &Trainer, test: &Pass, begin: Instant) -> dahl
         None => {}
     }
     print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
-}
-
-/// Writes parameters and buffers under their names in PyTorch's state dict.
-fn save(trainer: &mut Trainer, path: &Path) -> dahl::Result<()> {
-    let store = trainer.lowered().programs.store.clone();
-    let snapshot = trainer.snapshot()?;
-    let mut file = TensorFile::default();
-    for (name, tensor) in snapshot.tensors() {
-        let class = store.find(name).map(|id| store.get(id).class);
-        if class != Some(Class::Optimizer) {
-            let (shape, dtype) = (tensor.meta.shape, tensor.meta.dtype);
-            let stored = StoredTensor::from_bytes(shape, dtype, tensor.bytes.to_vec());
-            file.tensors.insert(name.to_owned(), stored);
-        }
-    }
-    file.write(path)
 }
 
 /// A line on the terminal that says how far an epoch is.

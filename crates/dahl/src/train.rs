@@ -1,6 +1,7 @@
 //! Training: a model, its programs, a plan and a session, step by step.
 
 mod pass;
+mod weights;
 
 pub use pass::{Pass, Samples};
 

@@ -153,6 +153,12 @@ fn train_saves_weights_under_their_names() {
     let weights = dahl::file::TensorFile::read(file.path()).expect("a file");
     let names: Vec<&str> = weights.tensors.keys().map(String::as_str).collect();
     assert_eq!(names, ["0.bias", "0.weight", "3.bias", "3.weight", "7.bias", "7.weight"]);
+    let eval = ["eval", "--weights", file.path(), "--limit", "64"];
+    check(&eval, 0, "% of 64 samples right, loss", "");
+    let other = [&eval[..], &["--model", "seed-cnn", "--data", "synthetic:1x28x28:10"]].concat();
+    check(&other, 4, "", "expected one of 0.weight, 0.bias, 4.weight, 4.bias, found 3.bias");
+    let on = ["train", "--epochs", "1", "--limit", "64", "--quiet", "--init", file.path()];
+    check(&on, 0, "% of 64 test samples right", "");
 }
 
 #[test]
