@@ -10,6 +10,7 @@ mod grain;
 mod models;
 mod output;
 mod plan;
+mod samples;
 mod train;
 mod verify;
 

@@ -1,16 +1,16 @@
 //! `dahl train`: trains a model on a dataset.
 
 use crate::grain::at_least_one;
-use crate::models;
 use crate::output::{code, fail, print};
+use crate::samples::{Opened, SampleArgs};
 use clap::{Args as ClapArgs, ValueEnum};
-use dahl::data::{self, Dataset, Normalise, Order, Part, Transform};
-use dahl::model::{Model, Optimizer, TrainSpec};
+use dahl::Error;
+use dahl::data::Order;
+use dahl::model::{Optimizer, TrainSpec};
 use dahl::native::{Native, resident_bytes};
 use dahl::planner::Grain;
 use dahl::train::{Pass, Samples, Trainer};
 use dahl::units::Bytes;
-use dahl::{DType, Error};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,21 +31,11 @@ use std::time::Instant;
 Exit codes: 0 ok, 1 the run failed, 2 usage, 3 no feasible plan, 4 bad data or
 model, 5 the loss is not finite.")]
 pub(crate) struct Args {
-    /// A model's name or TOML file
-    #[arg(long, default_value = "digits-cnn")]
-    model: String,
-    /// A dataset's name, directory or file
-    #[arg(long, default_value = "digits")]
-    data: String,
-    /// Use at most this many training and test samples
-    #[arg(long, value_parser = at_least_one)]
-    limit: Option<usize>,
+    #[command(flatten)]
+    samples: SampleArgs,
     /// Passes over the training samples
     #[arg(long, default_value_t = 10, value_parser = at_least_one)]
     epochs: usize,
-    /// Samples a step
-    #[arg(long, default_value_t = 32, value_parser = at_least_one)]
-    batch: usize,
     /// Learning rate
     #[arg(long, default_value_t = 0.003)]
     lr: f64,
@@ -55,12 +45,6 @@ pub(crate) struct Args {
     /// Worker threads [default: one a processor]
     #[arg(long, value_parser = at_least_one)]
     workers: Option<usize>,
-    /// Element type of parameters and activations: f32 or f64
-    #[arg(long, default_value = "f32")]
-    dtype: DType,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
     /// Start from the weights of a safetensors file instead of random ones
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
@@ -91,24 +75,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn train(args: &Args) -> dahl::Result<()> {
-    let options = data::Options { seed: args.seed, limit: args.limit, ..data::Options::default() };
-    let parts = data::open_parts(&args.data, &[Part::Train, Part::Test], &options)?;
-    let (train, test) = (&*parts[0], &*parts[1]);
-    let model = models::find(&args.model)?;
-    check_fit(&model, train)?;
-    let transform =
-        Transform { normalise: Some(Normalise::measure(train, 10_000)?), augment: None };
-
+    let Opened { model, train, test, transform } = args.samples.open()?;
+    let (train, test, batch) = (&*train, &*test, args.samples.batch);
     let optimizer = match args.optimizer {
         OptimizerName::Sgd => Optimizer::sgd(args.lr),
         OptimizerName::Adam => Optimizer::adam(args.lr),
         OptimizerName::Adamw => Optimizer::adamw(args.lr),
     };
     let spec = TrainSpec {
-        train: batch_sizes(args.batch, train.len()),
-        eval: batch_sizes(args.batch, test.len()),
-        seed: args.seed,
-        ..TrainSpec::new(args.batch, args.dtype, optimizer)
+        train: args.samples.batch_sizes(train.len()),
+        eval: args.samples.batch_sizes(test.len()),
+        seed: args.samples.seed,
+        ..TrainSpec::new(batch, args.samples.dtype, optimizer)
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = args.workers.unwrap_or(processors);
@@ -123,9 +101,9 @@ fn train(args: &Args) -> dahl::Result<()> {
             train.name(),
             train.len(),
             test.len(),
-            args.batch,
+            batch,
             workers,
-            args.dtype
+            args.samples.dtype
         );
     }
 
@@ -136,21 +114,14 @@ fn train(args: &Args) -> dahl::Result<()> {
     let mut last = Pass::default();
     for epoch in 0..args.epochs as u64 {
         let from = Instant::now();
-        let order = Order::shuffled(train.len(), args.seed, epoch);
-        let samples =
-            Samples { data: train, transform: &transform, order: &order, epoch, batch: args.batch };
+        let order = Order::shuffled(train.len(), args.samples.seed, epoch);
+        let samples = Samples { data: train, transform: &transform, order: &order, epoch, batch };
         let mut bar = Bar::new(args, epoch, train.len());
         let learned = trainer.train_pass(&samples, &mut |pass| bar.show(pass))?;
         bar.clear();
         let speed = train.len() as f64 / from.elapsed().as_secs_f64();
         let order = Order::sequential(test.len());
-        let samples = Samples {
-            data: test,
-            transform: &transform,
-            order: &order,
-            epoch: 0,
-            batch: args.batch,
-        };
+        let samples = Samples { data: test, transform: &transform, order: &order, epoch: 0, batch };
         last = trainer.eval_pass(&samples, &mut |_| ())?;
         report(args, epoch, &learned, &last, speed)?;
     }
@@ -158,24 +129,6 @@ fn train(args: &Args) -> dahl::Result<()> {
         trainer.save_weights(path)?;
     }
     conclude(args, &trainer, &last, begin)
-}
-
-/// The sizes of the steps over so many samples: the batch and the short last one.
-pub(crate) fn batch_sizes(batch: usize, samples: usize) -> Vec<usize> {
-    [batch.min(samples), samples % batch].into_iter().filter(|&n| n > 0).collect()
-}
-
-/// Refuses samples that the model does not take.
-pub(crate) fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
-    let fits = model.input == data.shape().axes();
-    if fits || model.input.iter().product::<usize>() == data.shape().elements() {
-        return Ok(());
-    }
-    Err(Error::Config {
-        key: "data".to_owned(),
-        expected: format!("samples of {:?} for {}", model.input, model.name),
-        found: format!("{} in {}", data.shape(), data.name()),
-    })
 }
 
 fn report(args: &Args, epoch: u64, train: &Pass, test: &Pass, speed: f64) -> dahl::Result<()> {

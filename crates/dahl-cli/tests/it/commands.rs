@@ -161,6 +161,24 @@ fn train_saves_weights_under_their_names() {
     check(&on, 0, "% of 64 test samples right", "");
 }
 
+/// Weights are judged on the numbers that they were trained on, however many
+/// samples either looked at.
+#[test]
+fn eval_gives_what_training_said() {
+    let file = File::new("judged.safetensors", "");
+    let save = ["train", "--epochs", "1", "--limit", "64", "--json", "--save", file.path()];
+    let json =
+        |args: &[&str]| -> serde_json::Value { serde_json::from_str(&dahl(args).1).expect("JSON") };
+    let trained = json(&save);
+    let judged = json(&["eval", "--weights", file.path(), "--limit", "64", "--json"]);
+    assert_eq!(trained["test_loss"], judged["loss"]);
+    // The first 64 of all samples are the same numbers as 64 alone.
+    let (all, batch) = (["--limit", "359"], ["--batch", "64"]);
+    let more = [&["eval", "--weights", file.path(), "--json"][..], &all, &batch].concat();
+    let whole = [&["eval", "--weights", file.path(), "--json"][..], &batch].concat();
+    assert_eq!(json(&more), json(&whole));
+}
+
 #[test]
 fn datasets_are_listed_described_and_checked() {
     check(&["data"], 0, "digits", "");

@@ -1,0 +1,84 @@
+//! A model and the samples it is trained or judged on, shared by commands.
+
+use crate::grain::at_least_one;
+use crate::models;
+use clap::Args;
+use dahl::data::{self, Dataset, Normalise, Part, Transform};
+use dahl::model::Model;
+use dahl::{DType, Error};
+use std::sync::Arc;
+
+/// How many training samples mean and deviation are measured on.
+const MEASURED: usize = 10_000;
+
+/// The model and its samples
+#[derive(Args)]
+pub(crate) struct SampleArgs {
+    /// A model's name or TOML file
+    #[arg(long, default_value = "digits-cnn")]
+    model: String,
+    /// A dataset's name, directory or file
+    #[arg(long, default_value = "digits")]
+    data: String,
+    /// Use at most this many training and test samples
+    #[arg(long, value_parser = at_least_one)]
+    limit: Option<usize>,
+    /// Samples a step
+    #[arg(long, default_value_t = 32, value_parser = at_least_one)]
+    pub(crate) batch: usize,
+    /// Element type of parameters and activations: f32 or f64
+    #[arg(long, default_value = "f32")]
+    pub(crate) dtype: DType,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+/// What the arguments name.
+pub(crate) struct Opened {
+    pub(crate) model: Model,
+    pub(crate) train: Arc<dyn Dataset>,
+    pub(crate) test: Arc<dyn Dataset>,
+    pub(crate) transform: Transform,
+}
+
+impl SampleArgs {
+    /// Opens the dataset and finds the model.
+    ///
+    /// Samples are normalised by the whole training part, limited or not, so
+    /// that weights see the same numbers whenever they are judged.
+    pub(crate) fn open(&self) -> dahl::Result<Opened> {
+        let options = data::Options { seed: self.seed, ..data::Options::default() };
+        let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)?;
+        let model = models::find(&self.model)?;
+        check_fit(&model, &*parts[0])?;
+        let normalise = Some(Normalise::measure(&*parts[0], MEASURED)?);
+        let limited = |set: &Arc<dyn Dataset>| match self.limit {
+            Some(samples) => data::limit(set.clone(), samples),
+            None => set.clone(),
+        };
+        let (train, test) = (limited(&parts[0]), limited(&parts[1]));
+        Ok(Opened { model, train, test, transform: Transform { normalise, augment: None } })
+    }
+
+    /// The sizes of the steps over so many samples: the batch and the short
+    /// last one.
+    pub(crate) fn batch_sizes(&self, samples: usize) -> Vec<usize> {
+        let sizes = [self.batch.min(samples), samples % self.batch];
+        sizes.into_iter().filter(|&n| n > 0).collect()
+    }
+}
+
+/// Refuses samples that the model does not take.
+fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
+    // Equal numbers of elements fit too: an MLP takes images as rows.
+    let elements = model.input.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    if model.input == data.shape().axes() || elements == Some(data.shape().elements()) {
+        return Ok(());
+    }
+    Err(Error::Config {
+        key: "data".to_owned(),
+        expected: format!("samples of {:?} for {}", model.input, model.name),
+        found: format!("{} in {}", data.shape(), data.name()),
+    })
+}
