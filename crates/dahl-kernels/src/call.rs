@@ -2,6 +2,7 @@
 
 use crate::element::{DType, Element};
 use crate::region::Region;
+use crate::simd::Isa;
 use crate::view::{Operand, View, ViewMut};
 use std::ops::Range;
 
@@ -34,6 +35,8 @@ pub struct Call<'a> {
     pub piece: &'a Piece,
     /// The step's scalars.
     pub step: &'a StepScalars,
+    /// The instruction set that tuned kernels use.
+    pub isa: Isa,
 }
 
 impl<'a> Call<'a> {
@@ -51,7 +54,13 @@ impl<'a> Call<'a> {
         step: &'a StepScalars,
         scratch: &'a mut [u8],
     ) -> Self {
-        Self { operands, inputs, scratch, piece, step }
+        Self { operands, inputs, scratch, piece, step, isa: Isa::Portable }
+    }
+
+    /// The same call for kernels of an instruction set.
+    #[must_use]
+    pub fn on(self, isa: Isa) -> Self {
+        Self { isa, ..self }
     }
 
     /// The element type of operand `i`, inputs first.
@@ -91,6 +100,7 @@ impl<'a> Call<'a> {
             scratch: self.scratch,
             piece,
             step: self.step,
+            isa: self.isa,
         });
     }
 }

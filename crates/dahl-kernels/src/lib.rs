@@ -17,8 +17,10 @@
 
 mod call;
 mod element;
+mod gemm;
 mod region;
 mod shape;
+mod simd;
 mod view;
 
 pub mod batch_norm2d;
@@ -42,4 +44,5 @@ pub use call::{Call, Inputs, Outputs, Piece, StepScalars};
 pub use element::{DType, Element, Float};
 pub use region::Region;
 pub use shape::{MAX_AXES, Shape};
+pub use simd::Isa;
 pub use view::{BlockRuns, Line, Operand, View, ViewMut};

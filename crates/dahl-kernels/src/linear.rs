@@ -1,7 +1,10 @@
-//! The fully connected layer, plain.
+//! The fully connected layer: plain, and in tiles.
+#![expect(unsafe_code, reason = "tiles are read and written through pointers")]
 
 use crate::element::float_dispatch;
-use crate::{Call, Float, View, math};
+use crate::gemm::{self, Bias, Finish, Lengths, Matrix};
+use crate::simd::Lane;
+use crate::{Call, DType, Float, Piece, Region, View, ViewMut, math};
 
 /// y\[n,o\] = b\[o\] + Σ_i w\[o,i\] x\[n,i\]. Inputs x, w and, where there are
 /// three, b.
@@ -75,4 +78,101 @@ fn backward_weight<T: Float>(call: &mut Call<'_>) {
             }
         }
     }
+}
+
+/// The bytes of scratch that the tiled kernels need for a piece that sums over so
+/// many terms.
+pub fn linear_gemm_scratch(piece: &Piece, terms: usize, dtype: DType) -> usize {
+    gemm::scratch_bytes(lengths(&piece.out, terms), dtype)
+}
+
+fn lengths(out: &Region, terms: usize) -> Lengths {
+    Lengths { rows: out.len(0), columns: out.len(1), terms }
+}
+
+/// [`linear`] in tiles.
+pub fn linear_gemm(call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), forward_tiled(call));
+}
+
+fn forward_tiled<T: Lane>(call: &mut Call<'_>) {
+    let (region, isa) = (call.piece.out, call.isa);
+    if region.is_empty() {
+        return;
+    }
+    let (ins, mut outs, scratch) = call.split();
+    let (x, w) = (ins.get::<T>(0), ins.get::<T>(1));
+    let bias: Option<View<'_, T>> = (ins.len() > 2).then(|| ins.get(2));
+    let features = 0..x.shape()[1];
+    let left = operand(&x, [region.range(0), features.clone()], [0, 1]);
+    let right = operand(&w, [region.range(1), features.clone()], [0, 1]);
+    let outputs = region.range(1);
+    let bias = bias
+        .as_ref()
+        .map_or(Bias::None, |b| Bias::Columns(&b.row([outputs.start])[..outputs.len()]));
+    let finish = Finish { bias, rectify: crate::conv2d::Rectify::No };
+    let to = result(&mut outs.take::<T>(), &region);
+    // SAFETY: the result has the rows and columns of the piece.
+    unsafe {
+        gemm::run(isa, lengths(&region, features.len()), &left, &right, &to, finish, scratch);
+    }
+}
+
+/// [`linear_backward_input`] in tiles.
+pub fn linear_backward_input_gemm(call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), backward_input_tiled(call));
+}
+
+fn backward_input_tiled<T: Lane>(call: &mut Call<'_>) {
+    let (region, isa) = (call.piece.out, call.isa);
+    if region.is_empty() {
+        return;
+    }
+    let (ins, mut outs, scratch) = call.split();
+    let (gy, w) = (ins.get::<T>(0), ins.get::<T>(1));
+    let outputs = 0..w.shape()[0];
+    let left = operand(&gy, [region.range(0), outputs.clone()], [0, 1]);
+    let right = operand(&w, [outputs.clone(), region.range(1)], [1, 0]);
+    let to = result(&mut outs.take::<T>(), &region);
+    let lengths = lengths(&region, outputs.len());
+    // SAFETY: the result has the rows and columns of the piece.
+    unsafe { gemm::run(isa, lengths, &left, &right, &to, Finish::NOTHING, scratch) };
+}
+
+/// [`linear_backward_weight`] in tiles.
+pub fn linear_backward_weight_gemm(call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), backward_weight_tiled(call));
+}
+
+fn backward_weight_tiled<T: Lane>(call: &mut Call<'_>) {
+    let (region, samples, isa) = (call.piece.out, call.piece.sum.clone(), call.isa);
+    if region.is_empty() {
+        return;
+    }
+    let (ins, mut outs, scratch) = call.split();
+    let (x, gy) = (ins.get::<T>(0), ins.get::<T>(1));
+    let left = operand(&gy, [samples.clone(), region.range(0)], [1, 0]);
+    let right = operand(&x, [samples.clone(), region.range(1)], [1, 0]);
+    let to = result(&mut outs.take::<T>(), &region);
+    let lengths = lengths(&region, samples.len());
+    // SAFETY: the result has the rows and columns of the piece.
+    unsafe { gemm::run(isa, lengths, &left, &right, &to, Finish::NOTHING, scratch) };
+}
+
+/// A box of a matrix as an operand; `axes` says which axis is the lanes' and
+/// which the terms'.
+fn operand<'a, T: Lane>(
+    view: &View<'a, T>,
+    ranges: [std::ops::Range<usize>; 2],
+    axes: [usize; 2],
+) -> Matrix<'a, T> {
+    let (first, strides) = view.raw(&Region::new(&ranges));
+    // SAFETY: the box is in the operand's region.
+    unsafe { Matrix::new(first.cast_mut(), strides[axes[0]], strides[axes[1]]) }
+}
+
+fn result<'a, T: Lane>(view: &mut ViewMut<'a, T>, region: &Region) -> Matrix<'a, T> {
+    let (first, strides) = view.raw_mut(region);
+    // SAFETY: as above; the call gives exclusive access.
+    unsafe { Matrix::new(first, strides[0], strides[1]) }
 }

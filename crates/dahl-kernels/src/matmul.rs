@@ -1,7 +1,11 @@
-//! Products of vectors and matrices, plain: one pairwise sum an element.
+//! Products of vectors and matrices: plain, with one pairwise sum an element, and
+//! in tiles.
+#![expect(unsafe_code, reason = "tiles are read and written through pointers")]
 
 use crate::element::float_dispatch;
-use crate::{Call, Float, Line, math};
+use crate::gemm::{self, Finish, Lengths, Matrix};
+use crate::simd::Lane;
+use crate::{Call, DType, Float, Line, Region, math};
 
 /// How a matrix enters a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +73,54 @@ fn matmul_typed<T: Float>(sides: [Side; 2], call: &mut Call<'_>) {
         let y = b.line(&coordinate(1, n)[..batch + 2], axes[1]);
         c.set_axes(&at[..batch + 2], product(&x, &y));
     });
+}
+
+/// [`matmul`] in panels and tiles.
+pub fn matmul_gemm(sides: [Side; 2], call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), matmul_tiled(sides, call));
+}
+
+/// The bytes of scratch that [`matmul_gemm`] needs for a piece.
+pub fn matmul_gemm_scratch(piece: &Region, terms: usize, dtype: DType) -> usize {
+    let batch = piece.rank() - 2;
+    let lengths = Lengths { rows: piece.len(batch), columns: piece.len(batch + 1), terms };
+    gemm::scratch_bytes(lengths, dtype)
+}
+
+fn matmul_tiled<T: Lane>(sides: [Side; 2], call: &mut Call<'_>) {
+    let (region, isa) = (call.piece.out, call.isa);
+    let batch = region.rank() - 2;
+    if region.is_empty() {
+        return;
+    }
+    let (ins, mut outs, scratch) = call.split();
+    let (a, b) = (ins.get::<T>(0), ins.get::<T>(1));
+    let mut c = outs.take::<T>();
+    let terms = sides[0].order([0, 1]).map(|axis| a.shape()[batch + axis])[1];
+    let all = 0..terms;
+    let lengths = Lengths { rows: region.len(batch), columns: region.len(batch + 1), terms };
+    // Batches one after the other; a matrix alone is a batch of one.
+    for n in if batch == 1 { region.range(0) } else { 0..1 } {
+        let matrix = |ranges: [std::ops::Range<usize>; 2]| match batch {
+            1 => Region::new(&[n..n + 1, ranges[0].clone(), ranges[1].clone()]),
+            _ => Region::new(&ranges),
+        };
+        let rows = region.range(batch);
+        let columns = region.range(batch + 1);
+        let (from, strides) = a.raw(&matrix(sides[0].order([rows.clone(), all.clone()])));
+        let [lane, term] = sides[0].order([strides[batch], strides[batch + 1]]);
+        // SAFETY: the box is in the operand's region.
+        let left = unsafe { Matrix::new(from.cast_mut(), lane, term) };
+        let (from, strides) = b.raw(&matrix(sides[1].order([all.clone(), columns.clone()])));
+        let [term, lane] = sides[1].order([strides[batch], strides[batch + 1]]);
+        // SAFETY: as above.
+        let right = unsafe { Matrix::new(from.cast_mut(), lane, term) };
+        let (to, strides) = c.raw_mut(&matrix([rows, columns]));
+        // SAFETY: as above; the call gives exclusive access.
+        let result = unsafe { Matrix::new(to, strides[batch], strides[batch + 1]) };
+        // SAFETY: the result has the rows and columns of the piece.
+        unsafe { gemm::run(isa, lengths, &left, &right, &result, Finish::NOTHING, scratch) };
+    }
 }
 
 /// y\[m\] = Σ_k a\[m,k\] x\[k\]. Inputs a and x.

@@ -259,6 +259,17 @@ impl<'a, T: Element> View<'a, T> {
         unsafe { std::slice::from_raw_parts(self.operand.ptr.cast::<T>().add(offset), length) }
     }
 
+    /// The address of the first element of `region`, and the strides, for
+    /// kernels that walk the box by pointers.
+    ///
+    /// # Panics
+    /// If the region is not within the operand's.
+    #[track_caller]
+    pub(crate) fn raw(&self, region: &Region) -> (*const T, [usize; MAX_AXES]) {
+        let narrow = self.operand.narrow(*region);
+        (narrow.ptr.cast_const().cast(), narrow.strides)
+    }
+
     /// The element at a logical coordinate, for kernels of any rank.
     #[inline]
     pub fn at_axes(&self, at: &[usize]) -> T {
@@ -361,6 +372,17 @@ impl<'a, T: Element> ViewMut<'a, T> {
         let offset = self.operand.offset_at(at);
         // SAFETY: `offset_at` has checked that the coordinate is in the region.
         unsafe { *self.operand.ptr.cast::<T>().add(offset) = x };
+    }
+
+    /// The address of the first element of `region`, and the strides, for
+    /// kernels that walk the box by pointers.
+    ///
+    /// # Panics
+    /// If the region is not within the operand's.
+    #[track_caller]
+    pub(crate) fn raw_mut(&mut self, region: &Region) -> (*mut T, [usize; MAX_AXES]) {
+        let narrow = self.operand.narrow(*region);
+        (narrow.ptr.cast(), narrow.strides)
     }
 
     /// The elements from a coordinate to the region's end along the last axis.

@@ -200,7 +200,8 @@ fn prepare(engine: &Native, workers: usize, shape: Shape) -> dahl::Result<Native
     let program = Program { name: "empty".to_owned(), graph, output_slots: 2 };
     let programs = Programs { store, programs: vec![program] };
     let placement = Placement { workers, programs: vec![placed] };
-    let plan = Plan::new(&programs, Numerics::default_for(&programs), placement)?;
+    let plan =
+        Plan::new(&programs, Numerics::default_for(&programs, dahl::Isa::detect()), placement)?;
     engine.prepare_native(&programs, &plan)
 }
 

@@ -36,7 +36,7 @@ pub fn block_sums(
         let partial = ValueId::new(result.values.len() - 1);
         let op = Arc::new(Blocked { inner: node.op.clone(), blocks: parts });
         result.nodes.push(Node { op, outputs: vec![partial], ..node.clone() });
-        result.nodes.push(Node { op: merge, inputs: vec![partial], ..node.clone() });
+        result.nodes.push(Node { op: merge, inputs: vec![partial], variant: 0, ..node.clone() });
     }
     result
 }

@@ -157,7 +157,7 @@ impl<'a> Builder<'a> {
     fn push(&mut self, op: Arc<dyn Op>, inputs: &[Var], outputs: Vec<Var>) {
         let path = self.path();
         let inputs = inputs.to_vec();
-        self.graph.nodes.push(Node { op, inputs, outputs, path, phase: self.phase });
+        self.graph.nodes.push(Node { op, inputs, outputs, path, phase: self.phase, variant: 0 });
     }
 }
 

@@ -70,6 +70,9 @@ pub struct Node {
     pub path: String,
     /// The part of the program.
     pub phase: Phase,
+    /// Which of the op's variants computes it: the plain one, 0, until a plan's
+    /// numerics have chosen.
+    pub variant: usize,
 }
 
 /// The values and nodes of one program.

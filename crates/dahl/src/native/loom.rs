@@ -377,7 +377,7 @@ fn session(scheduling: Scheduling, programs: &[&[Spec]]) -> (NativeSession, Vec<
     }
     let programs = Programs { store, programs: all };
     let placement = Placement { workers: 2, programs: placed };
-    let numerics = Numerics::default_for(&programs);
+    let numerics = Numerics::default_for(&programs, crate::Isa::detect());
     let plan = Plan::new(&programs, numerics, placement).expect("a plan");
     let native = Native { scheduling, pin: false, spins: 0, ..Native::default() };
     (native.prepare_native(&programs, &plan).expect("a session"), cells)

@@ -28,6 +28,7 @@ use crate::sched::{FirstCome, Policy, WorkStealing};
 use crate::trace::{Header, ProgramHeader, VERSION};
 use crate::units::{Bytes, TaskId};
 use check::Checker;
+use dahl_kernels::Isa;
 use memory::{Buffers, Lease};
 use runner::{PreparedProgram, Runner, WorkerState};
 use session::ProgramInfo;
@@ -114,14 +115,22 @@ impl Native {
         policy: Option<Box<dyn Policy>>,
     ) -> Result<NativeSession> {
         plan.check(lowered)?;
+        let isa = plan.numerics.isa;
+        if !isa.is_available() {
+            return Err(Error::plan(
+                "numerics",
+                format!("instructions of this machine, such as {}", Isa::detect()),
+                isa,
+            ));
+        }
         let (expanded, graphs) = plan.task_graphs(lowered)?;
-        self.session_of((lowered, expanded), plan, graphs, policy)
+        self.session_of(expanded, plan, graphs, policy)
     }
 
     /// A session whose tasks wait for what `graphs` say.
     fn session_of(
         &self,
-        (lowered, expanded): (&Programs, Programs),
+        expanded: Programs,
         plan: &Plan,
         graphs: Vec<TaskGraph>,
         policy: Option<Box<dyn Policy>>,
@@ -160,7 +169,7 @@ impl Native {
             .iter()
             .enumerate()
             .map(|(p, graph)| {
-                PreparedProgram::new(p, (&expanded, lowered), plan, graph, &buffers, &mut codelets)
+                PreparedProgram::new(p, &expanded, plan, graph, &buffers, &mut codelets)
             })
             .collect();
         let labels = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
@@ -196,7 +205,13 @@ impl Native {
             .collect();
         let shared = Arc::new(Shared {
             mode,
-            runner: Runner { programs, ticks: sys::Ticks::start(), counters, checker },
+            runner: Runner {
+                programs,
+                isa: plan.numerics.isa,
+                ticks: sys::Ticks::start(),
+                counters,
+                checker,
+            },
             buffers,
             workers,
             recording: self.record,

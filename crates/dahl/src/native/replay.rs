@@ -128,13 +128,15 @@ fn mark_published(lists: &mut [Lists]) {
     }
 }
 
-/// Runs a worker's list of one step.
+/// Runs a worker's list of one step. `last` is done before the end of the step
+/// is known to anyone.
 pub(crate) fn replay(
     lists: &[Lists],
     gate: &Gate,
     runner: &Runner,
     worker: &mut WorkerState,
     step: &StepRecord,
+    last: impl FnOnce(&mut WorkerState),
 ) -> Result<(), Stopped> {
     let own = worker.index;
     let list = &lists[step.program].by_worker[own];
@@ -156,6 +158,7 @@ pub(crate) fn replay(
             gate.publish(own, step.base[own] + i as u64 + 1);
         }
     }
+    last(worker);
     // The end of the step, also where there was nothing to do: whoever submits
     // steps must not get ahead of a worker that has not looked at them yet.
     gate.publish(own, step.base[own] + list.len() as u64 + 1);

@@ -9,7 +9,7 @@ use crate::ops::Op;
 use crate::plan::{Home, Plan, TaskGraph, Use};
 use crate::trace::Event;
 use crate::units::TaskId;
-use dahl_kernels::{Call, Operand, Piece, StepScalars};
+use dahl_kernels::{Call, Isa, Operand, Piece, StepScalars};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,7 +42,7 @@ impl PreparedProgram {
     /// and variants.
     pub(crate) fn new(
         index: usize,
-        (expanded, lowered): (&Programs, &Programs),
+        expanded: &Programs,
         plan: &Plan,
         graph: &TaskGraph,
         buffers: &Buffers,
@@ -50,12 +50,11 @@ impl PreparedProgram {
     ) -> Self {
         let program: &Graph = &expanded.programs[index].graph;
         let memory = &plan.memory.programs[index];
-        let variants = plan.numerics.expanded_variants(lowered, index);
         let output_slots = memory.output_slots;
         let tasks = graph.tasks.iter().map(|task| {
             let calls = task.calls.iter().map(|spec| {
                 let node = program.node(spec.node);
-                let variant = variants[spec.node.index()];
+                let variant = node.variant;
                 let name = format!("{}.{}", node.op.name(), node.op.variants()[variant]);
                 let codelet = codelets.iter().position(|c| *c == name).unwrap_or_else(|| {
                     codelets.push(name);
@@ -156,6 +155,8 @@ impl WorkerState {
 /// What all workers share to run tasks.
 pub(crate) struct Runner {
     pub(crate) programs: Vec<PreparedProgram>,
+    /// What tuned kernels use.
+    pub(crate) isa: Isa,
     pub(crate) ticks: Ticks,
     /// By worker and codelet; a worker writes only its own.
     pub(crate) counters: Vec<Vec<Counter>>,
@@ -187,7 +188,8 @@ impl Runner {
             // SAFETY: the plan orders this task with all others that touch its
             // operands, and the engine has met its edges.
             let mut args =
-                unsafe { Call::new(operands, call.inputs, &call.piece, &step.scalars, scratch) };
+                unsafe { Call::new(operands, call.inputs, &call.piece, &step.scalars, scratch) }
+                    .on(self.isa);
             call.op.run(call.variant, &mut args);
             let now = self.ticks.now();
             let counter = &self.counters[worker.index][call.codelet as usize];

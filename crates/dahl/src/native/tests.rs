@@ -70,7 +70,7 @@ fn chains() -> (Programs, Plan) {
 fn programs_of(graph: Graph, store: Store) -> (Programs, Plan) {
     let program = Program { name: "chains".into(), graph, output_slots: 2 };
     let programs = Programs { store, programs: vec![program] };
-    let numerics = Numerics::default_for(&programs);
+    let numerics = Numerics::default_for(&programs, crate::Isa::detect());
     let expanded = numerics.expand(&programs).unwrap();
     let group = |id| Group { nodes: vec![id], cuts: vec![Vec::new()], workers: vec![WorkerId(0)] };
     let groups = expanded.programs[0].graph.node_ids().map(group).collect();
@@ -96,8 +96,7 @@ fn run(reuse: Reuse, checks: Checks, order: Order) -> [u64; 2] {
     };
     let engine = Native { checks, pin: false, ..Native::default() };
     let policy = Box::new(ByNumber { ready: Vec::new(), order, given: 0 });
-    let mut session =
-        engine.session_of((&programs, expanded), &plan, graphs, Some(policy)).unwrap();
+    let mut session = engine.session_of(expanded, &plan, graphs, Some(policy)).unwrap();
     let mut slot = session.slot(ProgramId(0)).unwrap();
     slot.input("x").unwrap().write_f64((0..1024).map(|i| f64::from(i) / 1024.0)).unwrap();
     let step = session.step(ProgramId(0), slot, StepScalars::default()).unwrap();

@@ -80,7 +80,9 @@ impl Shared {
         record: &StepRecord,
     ) -> Result<(), Stopped> {
         match &self.mode {
-            Mode::Static { lists, gate } => replay(lists, gate, &self.runner, worker, record),
+            Mode::Static { lists, gate } => {
+                replay(lists, gate, &self.runner, worker, record, |_| ())
+            }
             Mode::Dynamic { queue } => self.work(queue, worker, Some(record.number)),
         }
     }
@@ -179,8 +181,8 @@ impl Shared {
                     gate.wait(self.submissions(), number + 1)?;
                     let step = lock(&self.steps[number as usize % RING]).clone();
                     let step = step.expect("a submitted step");
-                    replay(lists, gate, &self.runner, worker, &step)?;
-                    self.flush(worker);
+                    // Whoever waits for the end of the step finds its events.
+                    replay(lists, gate, &self.runner, worker, &step, |w| self.flush(w))?;
                 }
                 Ok(())
             }

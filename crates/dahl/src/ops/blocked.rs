@@ -74,9 +74,14 @@ impl Op for Blocked {
         self.inner.flops(Metas { outputs: &outputs, ..metas }, &self.inner_piece(piece))
     }
 
-    fn scratch(&self, metas: Metas<'_>, piece: &Piece) -> usize {
+    fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
         let outputs = inner_outputs(metas);
-        self.inner.scratch(Metas { outputs: &outputs, ..metas }, &self.inner_piece(piece))
+        let metas = Metas { outputs: &outputs, ..metas };
+        // Blocks are run one after the other.
+        let out = piece.out.without(0);
+        let blocks = self.blocks[piece.out.range(0)].iter();
+        let pieces = blocks.map(|block| Piece { out, sum: block.clone() });
+        pieces.map(|piece| self.inner.scratch(variant, metas, &piece)).max().unwrap_or(0)
     }
 
     fn variants(&self) -> &'static [&'static str] {

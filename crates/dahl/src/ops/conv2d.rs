@@ -7,7 +7,7 @@ use crate::tensor::{Arena, AsView, Tensor, TensorView};
 use crate::units::Flops;
 use dahl_kernels::conv2d as kernels;
 pub use dahl_kernels::conv2d::{Conv2d, Rectify};
-use dahl_kernels::{Call, Float, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Isa, Piece, Region, Shape};
 use std::sync::Arc;
 
 /// The length of an axis after a window has slid along it.
@@ -24,6 +24,16 @@ pub(crate) fn slid(
 /// Rows and columns of an image with its padding.
 pub(super) fn padded(image: &Shape, padding: [usize; 2]) -> [usize; 2] {
     [0, 1].map(|a| image[2 + a].saturating_add(padding[a].saturating_mul(2)))
+}
+
+const VARIANTS: [&str; 2] = ["plain", "gemm"];
+const PLAIN: usize = 0;
+const GEMM: usize = 1;
+
+/// A product of matrices unless a group has a single filter or channel.
+fn choose(conv: &Conv2d, weight: &Shape) -> usize {
+    let filters = weight[0] / conv.groups;
+    if conv.groups > 1 && (filters == 1 || weight[1] == 1) { PLAIN } else { GEMM }
 }
 
 fn attributes(conv: &Conv2d) -> Vec<(&'static str, String)> {
@@ -187,8 +197,27 @@ impl Op for Conv2dForward {
         (self.rectify == Rectify::No && next.name() == "relu").then(|| Arc::new(fused) as _)
     }
 
-    fn run(&self, _: usize, call: &mut Call<'_>) {
-        kernels::conv2d(&self.conv, self.rectify, call);
+    fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
+        let (x, w) = (metas.inputs[0], metas.inputs[1].shape);
+        match variant {
+            PLAIN => 0,
+            _ => kernels::conv2d_gemm_scratch(&w, piece, x.dtype),
+        }
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        &VARIANTS
+    }
+
+    fn choose(&self, metas: Metas<'_>, _: Isa) -> usize {
+        choose(&self.conv, &metas.inputs[1].shape)
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        match variant {
+            PLAIN => kernels::conv2d(&self.conv, self.rectify, call),
+            _ => kernels::conv2d_gemm(&self.conv, self.rectify, call),
+        }
     }
 }
 
@@ -237,8 +266,27 @@ impl Op for Conv2dBackwardInput {
         Flops((whole * piece.out.elements() as f64 / self.input.elements().max(1) as f64) as u64)
     }
 
-    fn run(&self, _: usize, call: &mut Call<'_>) {
-        kernels::conv2d_backward_input(&self.conv, call);
+    fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
+        let (gy, w) = (metas.inputs[0], metas.inputs[1].shape);
+        match variant {
+            PLAIN => 0,
+            _ => kernels::conv2d_backward_input_gemm_scratch(&self.conv, &w, piece, gy.dtype),
+        }
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        &VARIANTS
+    }
+
+    fn choose(&self, metas: Metas<'_>, _: Isa) -> usize {
+        choose(&self.conv, &metas.inputs[1].shape)
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        match variant {
+            PLAIN => kernels::conv2d_backward_input(&self.conv, call),
+            _ => kernels::conv2d_backward_input_gemm(&self.conv, call),
+        }
     }
 }
 
@@ -296,8 +344,27 @@ impl Op for Conv2dBackwardWeight {
         Flops(2 * (piece.out.elements() * piece.sum.len() * gy[2] * gy[3]) as u64)
     }
 
-    fn run(&self, _: usize, call: &mut Call<'_>) {
-        kernels::conv2d_backward_weight(&self.conv, call);
+    fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
+        let gy = metas.inputs[1];
+        match variant {
+            PLAIN => 0,
+            _ => kernels::conv2d_backward_weight_gemm_scratch(&gy.shape, piece, gy.dtype),
+        }
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        &VARIANTS
+    }
+
+    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+        choose(&self.conv, &self.weight)
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        match variant {
+            PLAIN => kernels::conv2d_backward_weight(&self.conv, call),
+            _ => kernels::conv2d_backward_weight_gemm(&self.conv, call),
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 
 use super::{Access, Meta, Metas, Op};
 use crate::tensor::{Arena, AsView, Tensor, TensorView};
-use dahl_kernels::{Call, Element, Float, Operand, Piece, Region, Shape, StepScalars};
+use dahl_kernels::{Call, Element, Float, Isa, Operand, Piece, Region, Shape, StepScalars};
 use std::any::Any;
 use std::marker::PhantomData;
 
@@ -196,7 +196,7 @@ pub(crate) fn output<'t, E: Element, const R: usize>(out: &'t mut Tensor<'_, E, 
     Out { operand, borrow: PhantomData }
 }
 
-/// Runs the plain variant over the whole result.
+/// Runs the variant that is fastest here over the whole result.
 pub(crate) fn call(op: &dyn Op, inputs: &[Arg<'_>], outputs: &mut [Out<'_>], step: &StepScalars) {
     let operands: Vec<Operand> =
         inputs.iter().map(|i| i.operand).chain(outputs.iter().map(|o| o.operand)).collect();
@@ -205,8 +205,10 @@ pub(crate) fn call(op: &dyn Op, inputs: &[Arg<'_>], outputs: &mut [Out<'_>], ste
     let (ins, outs) = metas.split_at(inputs.len());
     let metas = Metas { inputs: ins, outputs: outs };
     let piece = Piece { out: Region::full(&metas.out()), sum: 0..op.summed(metas).unwrap_or(0) };
-    let mut scratch = vec![0; op.scratch(metas, &piece)];
+    let isa = Isa::detect();
+    let variant = op.choose(metas, isa);
+    let mut scratch = vec![0; op.scratch(variant, metas, &piece)];
     // SAFETY: inputs are borrowed, outputs exclusively, for as long as the call.
-    let mut call = unsafe { Call::new(&operands, inputs.len(), &piece, step, &mut scratch) };
-    op.run(0, &mut call);
+    let call = unsafe { Call::new(&operands, inputs.len(), &piece, step, &mut scratch) };
+    op.run(variant, &mut call.on(isa));
 }

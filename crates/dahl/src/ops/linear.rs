@@ -5,7 +5,11 @@ use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floa
 use crate::tensor::{Arena, AsView, Matrix, TensorView};
 use crate::units::Flops;
 use dahl_kernels::linear as kernels;
-use dahl_kernels::{Call, Float, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Isa, Piece, Region, Shape};
+
+const VARIANTS: [&str; 2] = ["plain", "gemm"];
+const PLAIN: usize = 0;
+const GEMM: usize = 1;
 
 /// y\[n,o\] = b\[o\] + Σ_i w\[o,i\] x\[n,i\]: x is \[N, I\], w \[O, I\], b \[O\].
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +75,27 @@ impl Op for Linear {
         Some([input, weight, bias].into_iter().take(at.inputs.len()).collect())
     }
 
-    fn run(&self, _: usize, call: &mut Call<'_>) {
-        kernels::linear(call);
+    fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
+        let terms = metas.inputs[0].shape[1];
+        match variant {
+            PLAIN => 0,
+            _ => kernels::linear_gemm_scratch(piece, terms, metas.inputs[0].dtype),
+        }
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        &VARIANTS
+    }
+
+    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+        GEMM
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        match variant {
+            PLAIN => kernels::linear(call),
+            _ => kernels::linear_gemm(call),
+        }
     }
 }
 
@@ -107,8 +130,27 @@ impl Op for LinearBackwardInput {
         Flops(2 * (piece.out.elements() * metas.inputs[1].shape[0]) as u64)
     }
 
-    fn run(&self, _: usize, call: &mut Call<'_>) {
-        kernels::linear_backward_input(call);
+    fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
+        let terms = metas.inputs[1].shape[0];
+        match variant {
+            PLAIN => 0,
+            _ => kernels::linear_gemm_scratch(piece, terms, metas.inputs[0].dtype),
+        }
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        &VARIANTS
+    }
+
+    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+        GEMM
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        match variant {
+            PLAIN => kernels::linear_backward_input(call),
+            _ => kernels::linear_backward_input_gemm(call),
+        }
     }
 }
 
@@ -146,8 +188,27 @@ impl Op for LinearBackwardWeight {
         Flops(2 * (piece.out.elements() * piece.sum.len()) as u64)
     }
 
-    fn run(&self, _: usize, call: &mut Call<'_>) {
-        kernels::linear_backward_weight(call);
+    fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
+        let terms = piece.sum.len();
+        match variant {
+            PLAIN => 0,
+            _ => kernels::linear_gemm_scratch(piece, terms, metas.inputs[0].dtype),
+        }
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        &VARIANTS
+    }
+
+    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+        GEMM
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        match variant {
+            PLAIN => kernels::linear_backward_weight(call),
+            _ => kernels::linear_backward_weight_gemm(call),
+        }
     }
 }
 

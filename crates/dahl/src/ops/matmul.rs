@@ -6,7 +6,7 @@ use crate::tensor::{Arena, AsView, Block, Matrix, Scalar, Tensor, Vector};
 use crate::units::Flops;
 use dahl_kernels::matmul as kernels;
 pub use dahl_kernels::matmul::Side;
-use dahl_kernels::{Call, Float, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Isa, Piece, Region, Shape};
 use std::ops::Range;
 
 fn expect_rank(what: &'static str, meta: &Meta, rank: usize, axes: &str) -> Result<(), Mismatch> {
@@ -91,6 +91,9 @@ fn backward([left, right]: [Side; 2], at: &Backprop<'_>) -> [([Side; 2], [Var; 2
     [of_left, of_right]
 }
 
+const PLAIN: usize = 0;
+const GEMM: usize = 1;
+
 macro_rules! product {
     ($op:ident, $name:literal, $batch:literal) => {
         impl Op for $op {
@@ -130,8 +133,27 @@ macro_rules! product {
                 ])
             }
 
-            fn run(&self, _: usize, call: &mut Call<'_>) {
-                kernels::matmul(self.0, call);
+            fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
+                let [_, terms] = matrix(self.0[0], &metas.inputs[0].shape);
+                match variant {
+                    PLAIN => 0,
+                    _ => kernels::matmul_gemm_scratch(&piece.out, terms, metas.inputs[0].dtype),
+                }
+            }
+
+            fn variants(&self) -> &'static [&'static str] {
+                &["plain", "gemm"]
+            }
+
+            fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+                GEMM
+            }
+
+            fn run(&self, variant: usize, call: &mut Call<'_>) {
+                match variant {
+                    PLAIN => kernels::matmul(self.0, call),
+                    _ => kernels::matmul_gemm(self.0, call),
+                }
             }
         }
     };

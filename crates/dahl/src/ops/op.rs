@@ -2,7 +2,7 @@
 
 use super::{Backprop, Cut, Recorder, SumBlocks, Var, ViewMap};
 use crate::units::Flops;
-use dahl_kernels::{Call, DType, Piece, Region, Shape};
+use dahl_kernels::{Call, DType, Isa, Piece, Region, Shape};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -144,8 +144,8 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     /// The floating-point operations of a piece.
     fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops;
 
-    /// The bytes of scratch that a piece needs.
-    fn scratch(&self, _metas: Metas<'_>, _piece: &Piece) -> usize {
+    /// The bytes of scratch that a variant needs for a piece.
+    fn scratch(&self, _variant: usize, _metas: Metas<'_>, _piece: &Piece) -> usize {
         0
     }
 
@@ -164,6 +164,12 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     /// The names of the CPU variants; the first is the plain one, the oracle.
     fn variants(&self) -> &'static [&'static str] {
         &["plain"]
+    }
+
+    /// The variant that is fastest on an instruction set, as shipped: the same
+    /// for everyone, so that the same command gives the same bits.
+    fn choose(&self, _metas: Metas<'_>, _isa: Isa) -> usize {
+        0
     }
 
     /// Computes a piece with a variant.

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::graph::{Program, Programs, block_sums};
 use crate::ops::{Metas, split};
+use dahl_kernels::Isa;
 use std::ops::Range;
 
 /// The bytes of partial sums that an op may have.
@@ -33,27 +34,32 @@ pub struct ProgramNumerics {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numerics {
     /// The instruction set that variants may use.
-    pub isa: String,
+    pub isa: Isa,
     /// One entry a program.
     pub programs: Vec<ProgramNumerics>,
 }
 
 impl Numerics {
-    /// The default: a function of the programs alone, the same on every machine.
-    pub fn default_for(programs: &Programs) -> Self {
+    /// The default: a function of the programs and the instruction set alone,
+    /// the same on every machine that has it.
+    pub fn default_for(programs: &Programs, isa: Isa) -> Self {
         let of = |program: &Program| {
             let graph = &program.graph;
-            let blocks = graph.nodes.iter().map(|node| {
+            let (mut variants, mut blocks) = (Vec::new(), Vec::new());
+            for node in &graph.nodes {
                 let (inputs, outputs) = graph.metas(node);
-                let length = node.op.summed(Metas { inputs: &inputs, outputs: &outputs });
-                length.map_or(1, |samples| default_blocks(samples, outputs[0].bytes()))
-            });
-            ProgramNumerics { variants: vec![0; graph.nodes.len()], blocks: blocks.collect() }
+                let metas = Metas { inputs: &inputs, outputs: &outputs };
+                let length = node.op.summed(metas);
+                blocks.push(length.map_or(1, |n| default_blocks(n, outputs[0].bytes())));
+                variants.push(node.op.choose(metas, isa));
+            }
+            ProgramNumerics { variants, blocks }
         };
-        Self { isa: "portable".into(), programs: programs.programs.iter().map(of).collect() }
+        Self { isa, programs: programs.programs.iter().map(of).collect() }
     }
 
-    /// The programs with their partial sums made explicit.
+    /// The programs with their partial sums made explicit and the variant of
+    /// every node set.
     pub fn expand(&self, programs: &Programs) -> Result<Programs> {
         if self.programs.len() != programs.programs.len() {
             let expected = format!("{} programs", programs.programs.len());
@@ -72,28 +78,15 @@ impl Numerics {
                     return Err(Error::plan(place, expected, format!("variant {variant}")));
                 }
             }
-            let graph = block_sums(&program.graph, |id, _, length, _| {
-                blocks(length, numerics.blocks[id.index()])
-            });
+            let mut graph = program.graph.clone();
+            for (node, &variant) in graph.nodes.iter_mut().zip(&numerics.variants) {
+                node.variant = variant;
+            }
+            let graph =
+                block_sums(&graph, |id, _, length, _| blocks(length, numerics.blocks[id.index()]));
             Ok(Program { graph, ..program.clone() })
         });
         Ok(Programs { store: programs.store.clone(), programs: expanded.collect::<Result<_>>()? })
-    }
-
-    /// The variant of each node of the expanded graph of a program.
-    pub fn expanded_variants(&self, programs: &Programs, program: usize) -> Vec<usize> {
-        let numerics = &self.programs[program];
-        let graph = &programs.programs[program].graph;
-        let mut variants = Vec::new();
-        for (i, node) in graph.nodes.iter().enumerate() {
-            variants.push(numerics.variants[i]);
-            let (inputs, outputs) = graph.metas(node);
-            let summed = node.op.summed(Metas { inputs: &inputs, outputs: &outputs });
-            if summed.is_some_and(|length| blocks(length, numerics.blocks[i]).len() > 1) {
-                variants.push(0);
-            }
-        }
-        variants
     }
 }
 

@@ -100,7 +100,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn numerics_text(numerics: &Numerics, programs: &Programs) -> String {
-    let mut text = format!("\n[numerics]\nisa = {}\n", quoted(&numerics.isa));
+    let mut text = format!("\n[numerics]\nisa = {}\n", quoted(numerics.isa.name()));
     for (part, program) in numerics.programs.iter().zip(&programs.programs) {
         let _ = writeln!(text, "\n[numerics.{}]\nnodes = [", quoted(&program.name));
         for (i, node) in program.graph.nodes.iter().enumerate() {
@@ -337,7 +337,9 @@ impl Text {
             Ok(result)
         });
         let numerics = Numerics {
-            isa: self.numerics.head.isa.clone(),
+            isa: self.numerics.head.isa.parse().map_err(|expected: String| {
+                Error::plan("numerics", expected, &self.numerics.head.isa)
+            })?,
             programs: numerics.collect::<Result<_>>()?,
         };
         let placed = programs.programs.iter().map(|program| {
@@ -438,7 +440,8 @@ mod tests {
         };
         let groups = vec![group(&[0, 1], &[(0, 2)], &[0, 1]), group(&[2], &[], &[0])];
         let placement = Placement { workers: 2, programs: vec![ProgramPlacement { groups }] };
-        Plan::new(programs, Numerics::default_for(programs), placement).unwrap()
+        Plan::new(programs, Numerics::default_for(programs, crate::Isa::detect()), placement)
+            .unwrap()
     }
 
     #[test]

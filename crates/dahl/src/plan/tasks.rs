@@ -140,7 +140,7 @@ impl TaskGraph {
                             })
                         });
                     let operands = operands.collect::<Result<Vec<_>>>()?;
-                    let scratch = node.op.scratch(metas, &piece);
+                    let scratch = node.op.scratch(node.variant, metas, &piece);
                     calls.push(CallSpec { node: id, piece, operands, scratch });
                 }
             }

@@ -8,6 +8,7 @@ mod gather;
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::plan::{Numerics, Placement, Plan};
+use dahl_kernels::Isa;
 
 pub use gather::place;
 
@@ -40,9 +41,10 @@ impl Grain {
         Self { workers, pieces: workers, channels: 1, gather: Gather::On }
     }
 
-    /// The plan of this grain with the default numerics.
+    /// The plan of this grain with the default numerics of this machine's
+    /// instruction set.
     pub fn plan(&self, programs: &Programs) -> Result<Plan> {
-        self.plan_with(programs, Numerics::default_for(programs))
+        self.plan_with(programs, Numerics::default_for(programs, Isa::detect()))
     }
 
     /// The plan of this grain with given numerics.

@@ -216,7 +216,7 @@ fn a_limit_below_the_peak_is_refused_with_the_largest_tensors_named() {
     let programs = setup("lenet", DType::F32).lower().programs;
     let plan = Plan::new(
         &programs,
-        Numerics::default_for(&programs),
+        Numerics::default_for(&programs, dahl::Isa::detect()),
         Grain::for_workers(1).plan(&programs).unwrap().placement,
     )
     .unwrap();

@@ -53,7 +53,7 @@ impl Op for Square {
         Flops(piece.out.elements() as u64)
     }
 
-    fn scratch(&self, _: Metas<'_>, _: &Piece) -> usize {
+    fn scratch(&self, _: usize, _: Metas<'_>, _: &Piece) -> usize {
         SCRATCH
     }
 
@@ -135,10 +135,11 @@ fn an_op_from_outside_trains_as_the_crates_own() {
 fn a_plan_with_too_little_scratch_is_refused() {
     let trainer = trainer(SquareLayer(Trip::Never), Scheduling::Static, (2, Gather::On));
     let mut plan = trainer.plan().clone();
-    assert_eq!(plan.memory.scratch(), 64, "a line of its own a worker");
+    let needed = plan.memory.scratch();
+    assert!(needed >= SCRATCH && needed.is_multiple_of(64), "whole lines a worker");
     plan.memory.programs[0].scratch = SCRATCH - 1;
     let error = plan.check(&trainer.lowered().programs).unwrap_err().to_string();
-    assert!(error.contains("at least 13 bytes of scratch, found 12"), "{error}");
+    assert!(error.contains("bytes of scratch, found 12"), "{error}");
 }
 
 /// Runs `body` on a thread of its own; fails if it takes too long.

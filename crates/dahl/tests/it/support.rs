@@ -251,7 +251,7 @@ fn random_program(graph: &Graph, workers: usize, rng: &mut Rng) -> ProgramPlacem
 
 /// A random legal plan with the default numerics.
 pub(crate) fn random_plan(programs: &Programs, workers: usize, rng: &mut Rng) -> Result<Plan> {
-    let numerics = Numerics::default_for(programs);
+    let numerics = Numerics::default_for(programs, dahl::Isa::detect());
     let placement = random_placement(&numerics.expand(programs)?, workers, rng);
     Plan::new(programs, numerics, placement)
 }

@@ -62,7 +62,9 @@ fn session() -> NativeSession {
         ProgramPlacement { groups: vec![group] }
     });
     let placement = Placement { workers: 2, programs: placed.collect() };
-    let plan = Plan::new(&programs, Numerics::default_for(&programs), placement).expect("a plan");
+    let plan =
+        Plan::new(&programs, Numerics::default_for(&programs, crate::Isa::detect()), placement)
+            .expect("a plan");
     let native = Native { spins: 0, ..Native::default() };
     native.prepare_native(&programs, &plan).expect("a session")
 }

@@ -109,9 +109,10 @@ pub(crate) fn run(
         .map(|(buffer, region)| buffer.operand().narrow(*region))
         .collect();
     let step = StepScalars { lr: 0.1, counter: 5 };
-    let mut scratch = vec![0; op.scratch(metas, piece)];
+    let mut scratch = vec![0; op.scratch(variant, metas, piece)];
     // SAFETY: nothing else uses the buffers meanwhile.
-    let mut call = unsafe { Call::new(&operands, count, piece, &step, &mut scratch) };
+    let mut call =
+        unsafe { Call::new(&operands, count, piece, &step, &mut scratch) }.on(dahl::Isa::detect());
     op.run(variant, &mut call);
 }
 

@@ -1,4 +1,12 @@
-//! Two-dimensional convolution, plain: direct loops over rows.
+//! Two-dimensional convolution: plain, with direct loops over rows, and in tiles.
+
+mod patches;
+mod tiled;
+
+pub use tiled::{
+    conv2d_backward_input_gemm, conv2d_backward_input_gemm_scratch, conv2d_backward_weight_gemm,
+    conv2d_backward_weight_gemm_scratch, conv2d_gemm, conv2d_gemm_scratch,
+};
 
 use crate::element::float_dispatch;
 use crate::math;

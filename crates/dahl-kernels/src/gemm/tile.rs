@@ -1,0 +1,108 @@
+//! A tile of C in registers.
+
+use super::{Bias, Finish, ROWS, VECTORS};
+use crate::conv2d::Rectify;
+use crate::simd::{Lane, Simd, Vector, Work};
+
+/// A tile of C: = or += the product of a panel of A and one of B.
+#[derive(Clone, Copy)]
+pub(super) struct Tile<'a, T> {
+    /// How many terms the panels have.
+    pub(super) depth: usize,
+    /// `depth` × [`ROWS`].
+    pub(super) a: &'a [T],
+    /// `depth` × two vectors.
+    pub(super) b: &'a [T],
+    /// How many rows there are.
+    pub(super) rows: usize,
+    /// The first element of C, and the distance of its rows. Each row has two
+    /// vectors that can be written, and read unless it is the first block.
+    pub(super) to: *mut T,
+    pub(super) stride: usize,
+    /// Whether C has nothing yet to be added to.
+    pub(super) first: bool,
+    /// What is done at the last block; a bias of this tile alone.
+    pub(super) finish: Option<Finish<'a, T>>,
+}
+
+impl<T: Lane> Work for Tile<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        debug_assert!(self.a.len() >= self.depth * ROWS);
+        debug_assert!(self.b.len() >= self.depth * VECTORS * T::Vector::<S>::LANES);
+        match self.rows {
+            6 => self.sized::<S, 6>(),
+            5 => self.sized::<S, 5>(),
+            4 => self.sized::<S, 4>(),
+            3 => self.sized::<S, 3>(),
+            2 => self.sized::<S, 2>(),
+            _ => self.sized::<S, 1>(),
+        }
+    }
+}
+
+impl<T: Lane> Tile<'_, T> {
+    #[inline(always)]
+    fn sized<S: Simd, const R: usize>(self) {
+        let lanes = T::Vector::<S>::LANES;
+        let sums = self.product::<S, R>();
+        for (i, row) in sums.into_iter().enumerate() {
+            for (v, sum) in row.into_iter().enumerate() {
+                // SAFETY: row i of the tile has two vectors.
+                unsafe {
+                    let at = self.to.add(i * self.stride + v * lanes);
+                    let sum = if self.first { sum } else { T::Vector::<S>::load(at).add(sum) };
+                    let sum = self.finish.map_or(sum, |finish| finish.apply::<S>(i, v, sum));
+                    sum.store(at);
+                }
+            }
+        }
+    }
+
+    /// Σ_t a\[t\]\[i\] b\[t\]\[j\], in order.
+    #[inline(always)]
+    fn product<S: Simd, const R: usize>(self) -> [[T::Vector<S>; VECTORS]; R] {
+        let lanes = T::Vector::<S>::LANES;
+        let mut sums = [[T::Vector::<S>::zero(); VECTORS]; R];
+        let (mut a, mut b) = (self.a.as_ptr(), self.b.as_ptr());
+        for _ in 0..self.depth {
+            // SAFETY: the pointers go through `depth` terms.
+            unsafe {
+                let columns: [T::Vector<S>; VECTORS] =
+                    std::array::from_fn(|v| T::Vector::<S>::load(b.add(v * lanes)));
+                for (i, row) in sums.iter_mut().enumerate() {
+                    let x = T::Vector::<S>::splat(*a.add(i));
+                    for (sum, &column) in row.iter_mut().zip(&columns) {
+                        *sum = x.mul_add(column, *sum);
+                    }
+                }
+                a = a.add(ROWS);
+                b = b.add(VECTORS * lanes);
+            }
+        }
+        sums
+    }
+}
+
+impl<T: Lane> Finish<'_, T> {
+    /// Finishes vector `v` of row `i` of a tile.
+    #[inline(always)]
+    fn apply<S: Simd>(self, i: usize, v: usize, sum: T::Vector<S>) -> T::Vector<S> {
+        let lanes = T::Vector::<S>::LANES;
+        let sum = match self.bias {
+            Bias::None => sum,
+            Bias::Rows(bias) => sum.add(T::Vector::<S>::splat(bias[i])),
+            Bias::Columns(bias) => {
+                let bias = &bias[v * lanes..(v + 1) * lanes];
+                // SAFETY: a slice of that length.
+                sum.add(unsafe { T::Vector::<S>::load(bias.as_ptr()) })
+            }
+        };
+        match self.rectify {
+            Rectify::No => sum,
+            Rectify::Relu => sum.relu(),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Vectors of the machine, behind one small trait.
+//!
+//! A tuned kernel is written once, generic over [`Simd`], and compiled for every
+//! instruction set that this architecture has. [`Isa::run`] enters the one that
+//! is asked for. What [`Vector`] offers is what kernels need, no more.
+//!
+//! Kernels spread the elements of a result over lanes and never a sum, so
+//! instruction sets that multiply and add in one rounding give equal bits.
+#![expect(unsafe_code, reason = "the module that calls vector instructions")]
+
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use std::fmt;
+
+/// An instruction set that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Isa {
+    /// Whatever the compiler makes of plain code.
+    Portable,
+    /// x86-64 with AVX2 and FMA.
+    Avx2,
+    /// x86-64 with AVX-512 (F).
+    Avx512,
+    /// AArch64.
+    Neon,
+}
+
+impl Isa {
+    /// All of them, the widest last.
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512];
+
+    /// The widest one that this machine has.
+    pub fn detect() -> Self {
+        let mut found = Self::ALL.into_iter().rev().filter(|isa| isa.is_available());
+        found.next().unwrap_or(Isa::Portable)
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => is_x86_feature_detected!("avx512f") && Isa::Avx2.is_available(),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => true,
+            #[allow(unreachable_patterns, reason = "which are left depends on the architecture")]
+            _ => false,
+        }
+    }
+
+    /// The name as it is written in files and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
+        }
+    }
+
+    /// Runs `work` compiled for this instruction set.
+    ///
+    /// # Panics
+    /// If the machine does not have it.
+    #[inline]
+    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+        assert!(self.is_available(), "this machine has no {self}");
+        match self {
+            // SAFETY: the machine has it, as was asserted.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { x86::Avx2::enter(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => unsafe { x86::Avx512::enter(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => unsafe { neon::Neon::enter(work) },
+            // SAFETY: every machine has it.
+            _ => unsafe { portable::Portable::enter(work) },
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Isa {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Isa::name).join(", ");
+        let found = Self::ALL.into_iter().find(|isa| isa.name() == s);
+        found.ok_or_else(|| format!("unknown instruction set {s:?}: expected one of {names}"))
+    }
+}
+
+/// Code that is compiled once an instruction set.
+pub(crate) trait Work {
+    type Output;
+    /// Must be `#[inline(always)]`, and so must be what it calls with vectors:
+    /// only what is inlined into [`Simd::enter`] uses the instructions.
+    fn run<S: Simd>(self) -> Self::Output;
+}
+
+/// The vectors of an instruction set.
+pub(crate) trait Simd: Copy {
+    type F32: Vector<Elem = f32>;
+    type F64: Vector<Elem = f64>;
+    /// Runs `work`, compiled for this set, in a function of its own.
+    ///
+    /// # Safety
+    /// The machine has the instructions.
+    unsafe fn enter<W: Work>(work: W) -> W::Output;
+}
+
+/// A vector of floats.
+pub(crate) trait Vector: Copy {
+    type Elem: crate::Float;
+    /// How many elements it has.
+    const LANES: usize;
+    fn splat(x: Self::Elem) -> Self;
+    /// # Safety
+    /// `LANES` elements from `from` on can be read.
+    unsafe fn load(from: *const Self::Elem) -> Self;
+    /// # Safety
+    /// `LANES` elements from `to` on can be written.
+    unsafe fn store(self, to: *mut Self::Elem);
+    fn add(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    /// `self * b + c`, rounded once where the instruction set can.
+    fn mul_add(self, b: Self, c: Self) -> Self;
+    /// 0 where it is below 0, itself elsewhere, NaN too.
+    fn relu(self) -> Self;
+
+    #[inline(always)]
+    fn zero() -> Self {
+        Self::splat(<Self::Elem as crate::Float>::ZERO)
+    }
+}
+
+/// A float that vectors are made of.
+pub(crate) trait Lane: crate::Float {
+    type Vector<S: Simd>: Vector<Elem = Self>;
+}
+
+impl Lane for f32 {
+    type Vector<S: Simd> = S::F32;
+}
+
+impl Lane for f64 {
+    type Vector<S: Simd> = S::F64;
+}

@@ -1,0 +1,108 @@
+//! AArch64, where NEON is always there.
+
+use super::{Simd, Vector, Work};
+use std::arch::aarch64::*;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Neon;
+
+impl Simd for Neon {
+    type F32 = F32x4;
+    type F64 = F64x2;
+
+    #[inline(never)]
+    unsafe fn enter<W: Work>(work: W) -> W::Output {
+        work.run::<Self>()
+    }
+}
+
+macro_rules! vector {
+    (
+        $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
+        $add:ident, $mul:ident, $fma:ident, $less:ident, $select:ident
+    ) => {
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name($inner);
+
+        // SAFETY (of every block): NEON is part of AArch64; loads and stores
+        // are promised by their callers.
+        impl Vector for $name {
+            type Elem = $elem;
+            const LANES: usize = $lanes;
+
+            #[inline(always)]
+            fn splat(x: $elem) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $splat(x) })
+            }
+
+            #[inline(always)]
+            unsafe fn load(from: *const $elem) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $load(from) })
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, to: *mut $elem) {
+                // SAFETY: see above.
+                unsafe { $store(to, self.0) };
+            }
+
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $add(self.0, other.0) })
+            }
+
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $mul(self.0, other.0) })
+            }
+
+            #[inline(always)]
+            fn mul_add(self, b: Self, c: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $fma(c.0, self.0, b.0) })
+            }
+
+            #[inline(always)]
+            fn relu(self) -> Self {
+                // SAFETY: see above.
+                unsafe {
+                    let zero = $splat(0.0);
+                    Self($select($less(self.0, zero), zero, self.0))
+                }
+            }
+        }
+    };
+}
+
+vector!(
+    F32x4,
+    float32x4_t,
+    f32,
+    4,
+    vdupq_n_f32,
+    vld1q_f32,
+    vst1q_f32,
+    vaddq_f32,
+    vmulq_f32,
+    vfmaq_f32,
+    vcltq_f32,
+    vbslq_f32
+);
+vector!(
+    F64x2,
+    float64x2_t,
+    f64,
+    2,
+    vdupq_n_f64,
+    vld1q_f64,
+    vst1q_f64,
+    vaddq_f64,
+    vmulq_f64,
+    vfmaq_f64,
+    vcltq_f64,
+    vbslq_f64
+);

@@ -1,0 +1,72 @@
+//! Vectors as short arrays, for machines without better ones.
+
+use super::{Simd, Vector, Work};
+use crate::Float;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Portable;
+
+impl Simd for Portable {
+    type F32 = Lanes<f32, 4>;
+    type F64 = Lanes<f64, 2>;
+
+    #[inline(never)]
+    unsafe fn enter<W: Work>(work: W) -> W::Output {
+        work.run::<Self>()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Lanes<T, const N: usize>([T; N]);
+
+impl<T: Float, const N: usize> Lanes<T, N> {
+    #[inline(always)]
+    fn zip(self, other: Self, f: impl Fn(T, T) -> T) -> Self {
+        Self(std::array::from_fn(|i| f(self.0[i], other.0[i])))
+    }
+}
+
+impl<T: Float, const N: usize> Vector for Lanes<T, N> {
+    type Elem = T;
+    const LANES: usize = N;
+
+    #[inline(always)]
+    fn splat(x: T) -> Self {
+        Self([x; N])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const T) -> Self {
+        // SAFETY: the caller promises N elements; an array needs no more
+        // alignment than its element.
+        Self(unsafe { from.cast::<[T; N]>().read() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut T) {
+        // SAFETY: as in `load`.
+        unsafe { to.cast::<[T; N]>().write(self.0) };
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.zip(other, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn mul_add(self, b: Self, c: Self) -> Self {
+        // Two roundings: a fused one is a slow call where there is no
+        // instruction for it.
+        self.mul(b).add(c)
+    }
+
+    #[inline(always)]
+    fn relu(self) -> Self {
+        Self(self.0.map(crate::elementwise::relu))
+    }
+}

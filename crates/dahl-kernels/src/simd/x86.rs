@@ -1,0 +1,146 @@
+//! AVX2 with FMA, and AVX-512.
+
+use super::{Simd, Vector, Work};
+use std::arch::x86_64::*;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+impl Simd for Avx2 {
+    type F32 = F32x8;
+    type F64 = F64x4;
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline(never)]
+    unsafe fn enter<W: Work>(work: W) -> W::Output {
+        work.run::<Self>()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+impl Simd for Avx512 {
+    type F32 = F32x16;
+    type F64 = F64x8;
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    #[inline(never)]
+    unsafe fn enter<W: Work>(work: W) -> W::Output {
+        work.run::<Self>()
+    }
+}
+
+macro_rules! vector {
+    (
+        $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
+        $add:ident, $mul:ident, $fma:ident, $max:ident
+    ) => {
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name($inner);
+
+        // SAFETY (of every block): a value of this type exists only inside of
+        // `Simd::enter`, whose callers promise the instructions; loads and
+        // stores are promised by their own callers.
+        impl Vector for $name {
+            type Elem = $elem;
+            const LANES: usize = $lanes;
+
+            #[inline(always)]
+            fn splat(x: $elem) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $splat(x) })
+            }
+
+            #[inline(always)]
+            unsafe fn load(from: *const $elem) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $load(from) })
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, to: *mut $elem) {
+                // SAFETY: see above.
+                unsafe { $store(to, self.0) };
+            }
+
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $add(self.0, other.0) })
+            }
+
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $mul(self.0, other.0) })
+            }
+
+            #[inline(always)]
+            fn mul_add(self, b: Self, c: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $fma(self.0, b.0, c.0) })
+            }
+
+            #[inline(always)]
+            fn relu(self) -> Self {
+                // The second operand is the result where one is NaN.
+                // SAFETY: see above.
+                Self(unsafe { $max($splat(0.0), self.0) })
+            }
+        }
+    };
+}
+
+vector!(
+    F32x8,
+    __m256,
+    f32,
+    8,
+    _mm256_set1_ps,
+    _mm256_loadu_ps,
+    _mm256_storeu_ps,
+    _mm256_add_ps,
+    _mm256_mul_ps,
+    _mm256_fmadd_ps,
+    _mm256_max_ps
+);
+vector!(
+    F64x4,
+    __m256d,
+    f64,
+    4,
+    _mm256_set1_pd,
+    _mm256_loadu_pd,
+    _mm256_storeu_pd,
+    _mm256_add_pd,
+    _mm256_mul_pd,
+    _mm256_fmadd_pd,
+    _mm256_max_pd
+);
+vector!(
+    F32x16,
+    __m512,
+    f32,
+    16,
+    _mm512_set1_ps,
+    _mm512_loadu_ps,
+    _mm512_storeu_ps,
+    _mm512_add_ps,
+    _mm512_mul_ps,
+    _mm512_fmadd_ps,
+    _mm512_max_ps
+);
+vector!(
+    F64x8,
+    __m512d,
+    f64,
+    8,
+    _mm512_set1_pd,
+    _mm512_loadu_pd,
+    _mm512_storeu_pd,
+    _mm512_add_pd,
+    _mm512_mul_pd,
+    _mm512_fmadd_pd,
+    _mm512_max_pd
+);
