@@ -10,7 +10,10 @@ mod grain;
 mod models;
 mod output;
 mod plan;
+mod progress;
+mod recipe;
 mod samples;
+mod schedule;
 mod train;
 mod verify;
 
