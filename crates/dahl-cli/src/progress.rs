@@ -52,14 +52,31 @@ impl Progress {
         Self { show, begin: Instant::now(), samples, before }
     }
 
-    /// Of one pass on its own.
-    pub(crate) fn single(show: Show) -> Self {
+    /// Where nothing is learned.
+    pub(crate) fn of_looking(show: Show) -> Self {
         Self::new(show, 0, 0)
     }
 
-    /// Begins a pass over `samples` samples; the run has learned from `done`
-    /// when it begins.
-    pub(crate) fn pass(&self, title: String, samples: usize, done: usize) -> Meter<'_> {
+    /// Begins a pass that learns from `samples` samples; the run has learned
+    /// from `done` when it begins.
+    pub(crate) fn learn(&self, title: String, samples: usize, done: usize) -> Meter<'_> {
+        self.meter(title, samples, Some(done))
+    }
+
+    /// Begins a pass that looks at `samples` samples.
+    pub(crate) fn look(&self, title: &str, samples: usize) -> Meter<'_> {
+        self.meter(title.to_owned(), samples, None)
+    }
+
+    /// The time that the run will take after this, where it is longer than the
+    /// pass: one of `of` samples that began at `done` and has `read` some.
+    fn left(&self, done: usize, of: usize, read: usize) -> Option<Duration> {
+        let learned = (done + read).checked_sub(self.before).filter(|&n| n > 0)?;
+        let rest = self.samples.checked_sub(done + of).filter(|&n| n > 0)? + of - read.min(of);
+        Some(self.begin.elapsed().mul_f64(rest as f64 / learned as f64))
+    }
+
+    fn meter(&self, title: String, samples: usize, done: Option<usize>) -> Meter<'_> {
         let bar = (self.show == Show::Bar).then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(20);
             let bar = ProgressBar::with_draw_target(Some(samples as u64), target);
@@ -78,7 +95,15 @@ fn style() -> ProgressStyle {
         Colour::Never => "{prefix} {wide_bar}{msg}",
     };
     let style = ProgressStyle::with_template(template);
-    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─")
+    let chars = if is_utf8() { "━╸─" } else { "=>-" };
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars(chars)
+}
+
+/// Whether the locale writes more than ASCII.
+fn is_utf8() -> bool {
+    let variables = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(std::env::var_os);
+    let mut set = variables.filter(|value| !value.is_empty());
+    set.next().is_some_and(|value| value.to_string_lossy().to_lowercase().contains("utf"))
 }
 
 /// The progress of a pass. Its bar is gone when it is dropped.
@@ -86,7 +111,8 @@ pub(crate) struct Meter<'a> {
     run: &'a Progress,
     title: String,
     samples: usize,
-    done: usize,
+    /// What the run had learned from before, where this pass learns.
+    done: Option<usize>,
     begin: Instant,
     shown: Instant,
     bar: Option<ProgressBar>,
@@ -113,20 +139,9 @@ impl Meter<'_> {
             return;
         }
         self.shown = Instant::now();
-        let learned = self.done + samples;
-        let ahead = self.run.samples.saturating_sub(self.done);
-        let state = State {
-            samples,
-            of: self.samples,
-            pass,
-            elapsed: self.begin.elapsed(),
-            // Of the last pass it is the same.
-            run_left: (ahead > self.samples && learned > self.run.before).then(|| {
-                let part = (learned - self.run.before) as f64;
-                let rest = self.run.samples.saturating_sub(learned) as f64;
-                self.run.begin.elapsed().mul_f64(rest / part)
-            }),
-        };
+        let elapsed = self.begin.elapsed();
+        let run_left = self.done.and_then(|done| self.run.left(done, self.samples, samples));
+        let state = State { samples, of: self.samples, pass, elapsed, run_left };
         match &self.bar {
             Some(bar) => {
                 let columns = terminal_size::terminal_size_of(std::io::stderr())
@@ -259,6 +274,15 @@ mod tests {
         assert_eq!(state(Some(&PASS)).line("epoch 1"), expected);
         let checked = State { run_left: None, ..state(None) };
         assert_eq!(checked.line("pets"), "pets: 43 %, 215 samples/s, 3 s left");
+    }
+
+    #[test]
+    fn the_run_is_longer_than_its_last_pass() {
+        let run = Progress::new(Show::Nothing, 300, 100);
+        assert_eq!(run.left(100, 100, 0), None, "nothing was measured yet");
+        assert!(run.left(100, 100, 50).is_some());
+        assert_eq!(run.left(200, 100, 50), None, "the last pass");
+        assert_eq!(Progress::of_looking(Show::Nothing).left(0, 10, 5), None);
     }
 
     #[test]

@@ -86,7 +86,7 @@ fn train(args: &Args) -> dahl::Result<()> {
     if let Some(path) = &args.init {
         trainer.load_weights(path)?;
     }
-    if !args.quiet && !args.json {
+    if !args.quiet {
         eprintln!(
             "{} on {}: {} to learn from, {} to judge by; batch {}, {} workers, {}",
             model.name,
@@ -112,14 +112,14 @@ fn train(args: &Args) -> dahl::Result<()> {
         let samples = Samples { data: train, transform: &learning, order: &order, epoch, batch };
         let done = epoch as usize * train.len();
         let title = format!("epoch {}/{}", epoch + 1, args.epochs);
-        let mut meter = progress.pass(title, train.len(), done);
+        let mut meter = progress.learn(title, train.len(), done);
         let learned = trainer.train_pass(&samples, &mut |pass| meter.show(pass))?;
         drop(meter);
         let speed = train.len() as f64 / from.elapsed().as_secs_f64();
         let mut judge = |data: &dyn Dataset, title: &str| {
             let order = Order::sequential(data.len());
             let samples = Samples { data, transform: &transform, order: &order, epoch: 0, batch };
-            let mut meter = progress.pass(title.to_owned(), data.len(), done + train.len());
+            let mut meter = progress.look(title, data.len());
             trainer.eval_pass(&samples, &mut |pass| meter.show(pass))
         };
         let validation = held.as_deref().map(|held| judge(held, "validation")).transpose()?;
@@ -157,23 +157,21 @@ fn report(args: &Args, epoch: u64, speed: f64, passes: &Passes) -> dahl::Result<
         }
         format!("{value}\n")
     } else {
-        let (head, held) = match validation {
-            None => ("", String::new()),
+        let cells = |pass: &Pass, loss: usize, accuracy: usize| {
+            format!("  {:>loss$.4}  {:>accuracy$.2}%", pass.loss(), 100.0 * pass.accuracy())
+        };
+        let (head, test, held) = match validation {
+            None => ("accuracy  test loss  test accuracy", cells(test, 9, 12), String::new()),
+            // Both fit into 80 columns with short heads.
             Some(held) => (
-                "  val. loss  val. accuracy",
-                format!("  {:>9.4}  {:>12.2}%", held.loss(), 100.0 * held.accuracy()),
+                "accuracy  val loss  val acc.  test loss  test acc.",
+                cells(test, 9, 8),
+                cells(held, 8, 7),
             ),
         };
-        let head = format!("epoch     loss  accuracy{head}  test loss  test accuracy  samples/s\n");
-        format!(
-            "{}{:>5}  {:>7.4}  {:>7.2}%{held}  {:>9.4}  {:>12.2}%  {speed:>9.0}\n",
-            if epoch == 0 { &head } else { "" },
-            epoch + 1,
-            train.loss(),
-            100.0 * train.accuracy(),
-            test.loss(),
-            100.0 * test.accuracy(),
-        )
+        let head = format!("epoch     loss  {head}  samples/s\n");
+        let head = if epoch == 0 { &head } else { "" };
+        format!("{head}{:>5}{}{held}{test}  {speed:>9.0}\n", epoch + 1, cells(train, 7, 7))
     };
     print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
 }
