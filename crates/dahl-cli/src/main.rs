@@ -43,7 +43,8 @@ enum Command {
     Eval(eval::Args),
     Models(models::Args),
     Plan(plan::Args),
-    Train(train::Args),
+    // Larger than the others.
+    Train(Box<train::Args>),
     Verify(verify::Args),
 }
 

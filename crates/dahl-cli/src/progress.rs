@@ -36,6 +36,7 @@ impl Show {
 }
 
 /// The progress of a run of several passes.
+#[derive(Clone, Copy)]
 pub(crate) struct Progress {
     show: Show,
     begin: Instant,
@@ -59,12 +60,12 @@ impl Progress {
 
     /// Begins a pass that learns from `samples` samples; the run has learned
     /// from `done` when it begins.
-    pub(crate) fn learn(&self, title: String, samples: usize, done: usize) -> Meter<'_> {
+    pub(crate) fn learn(&self, title: String, samples: usize, done: usize) -> Meter {
         self.meter(title, samples, Some(done))
     }
 
     /// Begins a pass that looks at `samples` samples.
-    pub(crate) fn look(&self, title: &str, samples: usize) -> Meter<'_> {
+    pub(crate) fn look(&self, title: &str, samples: usize) -> Meter {
         self.meter(title.to_owned(), samples, None)
     }
 
@@ -76,7 +77,7 @@ impl Progress {
         Some(self.begin.elapsed().mul_f64(rest as f64 / learned as f64))
     }
 
-    fn meter(&self, title: String, samples: usize, done: Option<usize>) -> Meter<'_> {
+    fn meter(&self, title: String, samples: usize, done: Option<usize>) -> Meter {
         let bar = (self.show == Show::Bar).then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(20);
             let bar = ProgressBar::with_draw_target(Some(samples as u64), target);
@@ -84,8 +85,7 @@ impl Progress {
             bar.set_prefix(title.clone());
             bar
         });
-        let now = Instant::now();
-        Meter { run: self, title, samples, done, begin: now, shown: now, bar }
+        Meter { run: *self, title, samples, done, from: None, shown: Instant::now(), bar }
     }
 }
 
@@ -107,18 +107,20 @@ fn is_utf8() -> bool {
 }
 
 /// The progress of a pass. Its bar is gone when it is dropped.
-pub(crate) struct Meter<'a> {
-    run: &'a Progress,
+pub(crate) struct Meter {
+    run: Progress,
     title: String,
     samples: usize,
     /// What the run had learned from before, where this pass learns.
     done: Option<usize>,
-    begin: Instant,
+    /// The samples that were through when it was first told, and when that was:
+    /// a pass may go on in its middle.
+    from: Option<(usize, Instant)>,
     shown: Instant,
     bar: Option<ProgressBar>,
 }
 
-impl Meter<'_> {
+impl Meter {
     /// Shows a pass over samples that are learned from or judged.
     pub(crate) fn show(&mut self, pass: &Pass) {
         self.update(pass.samples, Some(pass));
@@ -135,13 +137,14 @@ impl Meter<'_> {
             Show::Lines => WRITTEN,
             Show::Bar => DRAWN,
         };
-        if self.shown.elapsed() < pause {
+        let (from, begin) = *self.from.get_or_insert_with(|| (samples, Instant::now()));
+        if self.shown.elapsed() < pause || samples == from {
             return;
         }
         self.shown = Instant::now();
-        let elapsed = self.begin.elapsed();
+        let elapsed = begin.elapsed();
         let run_left = self.done.and_then(|done| self.run.left(done, self.samples, samples));
-        let state = State { samples, of: self.samples, pass, elapsed, run_left };
+        let state = State { samples, from, of: self.samples, pass, elapsed, run_left };
         match &self.bar {
             Some(bar) => {
                 let columns = terminal_size::terminal_size_of(std::io::stderr())
@@ -157,7 +160,7 @@ impl Meter<'_> {
     }
 }
 
-impl Drop for Meter<'_> {
+impl Drop for Meter {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -168,6 +171,8 @@ impl Drop for Meter<'_> {
 /// How far a pass is.
 struct State<'a> {
     samples: usize,
+    /// How many samples were through before the time that has elapsed.
+    from: usize,
     of: usize,
     pass: Option<&'a Pass>,
     elapsed: Duration,
@@ -180,12 +185,12 @@ impl State<'_> {
     }
 
     fn speed(&self) -> f64 {
-        self.samples as f64 / self.elapsed.as_secs_f64().max(1e-9)
+        self.samples.saturating_sub(self.from) as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
     fn left(&self) -> Duration {
         let rest = self.of.saturating_sub(self.samples) as f64;
-        self.elapsed.mul_f64(rest / self.samples.max(1) as f64)
+        self.elapsed.mul_f64(rest / self.samples.saturating_sub(self.from).max(1) as f64)
     }
 
     /// What stands beside the bar: as much as there is room for, the most
@@ -247,6 +252,7 @@ mod tests {
     fn state(pass: Option<&Pass>) -> State<'_> {
         State {
             samples: 430,
+            from: 0,
             of: 1000,
             pass,
             elapsed: Duration::from_secs(2),
@@ -272,6 +278,8 @@ mod tests {
         let expected = "epoch 1: 43 %, 215 samples/s, loss 0.1000, accuracy 93.02 %, 3 s left, \
                         4 min in all";
         assert_eq!(state(Some(&PASS)).line("epoch 1"), expected);
+        let resumed = State { from: 400, ..state(None) };
+        assert_eq!(resumed.line("x"), "x: 43 %, 15 samples/s, 38 s left, 4 min in all");
         let checked = State { run_left: None, ..state(None) };
         assert_eq!(checked.line("pets"), "pets: 43 %, 215 samples/s, 3 s left");
     }
@@ -289,6 +297,7 @@ mod tests {
     fn nothing_is_known_before_the_first_sample() {
         let none = State {
             samples: 0,
+            from: 0,
             of: 0,
             pass: Some(&Pass::default()),
             elapsed: Duration::ZERO,

@@ -71,6 +71,14 @@ enum Held {
     Samples(usize),
 }
 
+/// The training samples of a set.
+pub(crate) struct Learning {
+    /// Those to learn from.
+    pub(crate) train: Arc<dyn Dataset>,
+    /// Those that are held out.
+    pub(crate) validation: Option<Arc<dyn Dataset>>,
+}
+
 impl RecipeArgs {
     /// The optimiser.
     ///
@@ -146,14 +154,10 @@ impl RecipeArgs {
     ///
     /// # Errors
     /// Where nothing would be left.
-    pub(crate) fn hold_out(
-        &self,
-        train: Arc<dyn Dataset>,
-        seed: u64,
-    ) -> dahl::Result<(Arc<dyn Dataset>, Option<Arc<dyn Dataset>>)> {
+    pub(crate) fn hold_out(&self, train: Arc<dyn Dataset>, seed: u64) -> dahl::Result<Learning> {
         let samples = train.len();
         let validation = match self.validation {
-            None => return Ok((train, None)),
+            None => return Ok(Learning { train, validation: None }),
             Some(Held::Fraction(fraction)) => fraction,
             Some(Held::Samples(held)) => held as f64 / samples.max(1) as f64,
         };
@@ -167,7 +171,7 @@ impl RecipeArgs {
             let indices = parts.part(part).to_vec();
             Arc::new(Subset::new(train.clone(), indices, part.to_string()))
         };
-        Ok((subset(Part::Train), Some(subset(Part::Validation))))
+        Ok(Learning { train: subset(Part::Train), validation: Some(subset(Part::Validation)) })
     }
 }
 
@@ -304,8 +308,8 @@ mod tests {
     fn samples_are_held_out() {
         let set: Arc<dyn Dataset> = Arc::new(digits(Part::Test).unwrap());
         let sizes = |line: &str| {
-            let (train, held) = recipe(line).hold_out(set.clone(), 1)?;
-            Ok::<_, Error>((train.len(), held.map(|held| held.len())))
+            let Learning { train, validation } = recipe(line).hold_out(set.clone(), 1)?;
+            Ok::<_, Error>((train.len(), validation.map(|held| held.len())))
         };
         assert_eq!(sizes("x").unwrap(), (359, None));
         assert_eq!(sizes("x --validation 0.1").unwrap(), (323, Some(36)));

@@ -3,7 +3,7 @@
 use crate::grain::at_least_one;
 use crate::output::{code, fail, print};
 use crate::progress::{Progress, Show};
-use crate::recipe::RecipeArgs;
+use crate::recipe::{Learning, RecipeArgs};
 use crate::samples::{Opened, SampleArgs};
 use crate::schedule::Span;
 use clap::Args as ClapArgs;
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn train(args: &Args) -> dahl::Result<()> {
     let Opened { model, train, test, transform } = args.samples.open()?;
     let seed = args.samples.seed;
-    let (train, held) = args.recipe.hold_out(train, seed)?;
+    let Learning { train, validation: held } = args.recipe.hold_out(train, seed)?;
     let (train, test, batch) = (&*train, &*test, args.samples.batch);
     let augment = args.recipe.augment(train, seed)?;
     let learning = Transform { augment, ..transform.clone() };
