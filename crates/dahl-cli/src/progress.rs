@@ -78,14 +78,7 @@ impl Progress {
     }
 
     fn meter(&self, title: String, samples: usize, done: Option<usize>) -> Meter {
-        let bar = (self.show == Show::Bar).then(|| {
-            let target = ProgressDrawTarget::stderr_with_hz(20);
-            let bar = ProgressBar::with_draw_target(Some(samples as u64), target);
-            bar.set_style(style());
-            bar.set_prefix(title.clone());
-            bar
-        });
-        Meter { run: *self, title, samples, done, from: None, shown: Instant::now(), bar }
+        Meter { run: *self, title, samples, done, from: None, shown: Instant::now(), bar: None }
     }
 }
 
@@ -145,15 +138,23 @@ impl Meter {
         let elapsed = begin.elapsed();
         let run_left = self.done.and_then(|done| self.run.left(done, self.samples, samples));
         let state = State { samples, from, of: self.samples, pass, elapsed, run_left };
-        match &self.bar {
-            Some(bar) => {
+        match self.run.show {
+            Show::Bar => {
+                // A bar is drawn as soon as it is there, so it comes with its text.
+                let bar = self.bar.get_or_insert_with(ProgressBar::hidden);
                 let columns = terminal_size::terminal_size_of(std::io::stderr())
                     .map_or(80, |(width, _)| usize::from(width.0));
                 let room = columns.saturating_sub(self.title.chars().count() + 1 + BAR);
                 bar.set_message(state.beside_bar(room));
                 bar.set_position(samples as u64);
+                if bar.length().is_none() {
+                    bar.set_prefix(self.title.clone());
+                    bar.set_style(style());
+                    bar.set_length(self.samples as u64);
+                    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(20));
+                }
             }
-            None => {
+            _ => {
                 let _ = writeln!(std::io::stderr(), "{}", state.line(&self.title));
             }
         }
