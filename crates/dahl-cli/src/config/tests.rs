@@ -162,9 +162,15 @@ fn damaged_files_never_panic() {
     let text = "# a run\nmodel = \"lenet\"\nlr = 1e-3\nbatch = 0x20\nquiet = true\nsave = 'ü'\n\
                 [train]\nepochs = 3\n[diff]\ntensor = [\"a\", \"b\"]\n";
     let try_text = |text: &str| {
-        let result = file::File { path: "run.toml", text }.settings(&root, of);
-        if let Err(error) = result {
-            assert!(error.starts_with("run.toml:"), "{error}");
+        let settings = file::File { path: "run.toml", text }.settings(&root, of);
+        let checked = settings.map_err(Failure::Setting).and_then(|levels| {
+            levels.iter().flatten().try_for_each(|setting| check(&root, "train", setting))
+        });
+        if let Err(error) = checked {
+            assert!(
+                matches!(&error, Failure::Setting(e) if e.starts_with("run.toml:")),
+                "{error:?}"
+            );
         }
     };
     for end in (0..=text.len()).filter(|&end| text.is_char_boundary(end)) {
