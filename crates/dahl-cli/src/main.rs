@@ -1,8 +1,10 @@
 //! The command line of dahl.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod config;
 mod data;
 mod diff;
 mod eval;
@@ -10,14 +12,26 @@ mod grain;
 mod models;
 mod output;
 mod plan;
+mod progress;
+mod recipe;
 mod samples;
+mod schedule;
 mod train;
 mod verify;
 
 /// Trains neural networks on unequal machines, for the least energy.
 #[derive(Parser)]
-#[command(name = "dahl", version, arg_required_else_help = true)]
+#[command(
+    name = "dahl",
+    version,
+    arg_required_else_help = true,
+    after_help = "Every flag of a command may be given as a variable, such as DAHL_EPOCHS, or as a
+key of the file of --config too. The flag goes first, then the variable, then the file."
+)]
 struct Cli {
+    /// Take flags that are not given from a TOML file; see docs/cli.md
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -29,12 +43,29 @@ enum Command {
     Eval(eval::Args),
     Models(models::Args),
     Plan(plan::Args),
-    Train(train::Args),
+    // Larger than the others.
+    Train(Box<train::Args>),
     Verify(verify::Args),
 }
 
+/// The command line, completed by the environment and a file.
+fn parse() -> Result<Cli, config::Failure> {
+    let args: Vec<_> = std::env::args_os().collect();
+    let variables: Vec<_> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .collect();
+    let args = config::complete(&Cli::command(), &args, &variables)?;
+    let matches = Cli::command().try_get_matches_from(args);
+    matches.and_then(|m| Cli::from_arg_matches(&m)).map_err(config::Failure::CommandLine)
+}
+
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(config::Failure::CommandLine(error)) => error.exit(),
+        Err(config::Failure::Setting(error)) => return output::fail(error, output::USAGE),
+    };
+    match cli.command {
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),
         Command::Eval(args) => eval::run(&args),

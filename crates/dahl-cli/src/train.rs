@@ -2,16 +2,18 @@
 
 use crate::grain::at_least_one;
 use crate::output::{code, fail, print};
+use crate::progress::{Progress, Show};
+use crate::recipe::{Learning, RecipeArgs};
 use crate::samples::{Opened, SampleArgs};
-use clap::{Args as ClapArgs, ValueEnum};
+use crate::schedule::Span;
+use clap::Args as ClapArgs;
 use dahl::Error;
-use dahl::data::Order;
-use dahl::model::{Optimizer, TrainSpec};
+use dahl::data::{Dataset, Order, Transform};
+use dahl::model::TrainSpec;
 use dahl::native::{Native, resident_bytes};
 use dahl::planner::Grain;
 use dahl::train::{Pass, Samples, Trainer};
 use dahl::units::Bytes;
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -36,12 +38,8 @@ pub(crate) struct Args {
     /// Passes over the training samples
     #[arg(long, default_value_t = 10, value_parser = at_least_one)]
     epochs: usize,
-    /// Learning rate
-    #[arg(long, default_value_t = 0.003)]
-    lr: f64,
-    /// How parameters follow their gradients
-    #[arg(long, value_enum, default_value_t = OptimizerName::Adam)]
-    optimizer: OptimizerName,
+    #[command(flatten)]
+    recipe: RecipeArgs,
     /// Worker threads [default: one a processor]
     #[arg(long, value_parser = at_least_one)]
     workers: Option<usize>,
@@ -59,14 +57,6 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum OptimizerName {
-    /// Stochastic gradient descent
-    Sgd,
-    Adam,
-    Adamw,
-}
-
 pub(crate) fn run(args: &Args) -> ExitCode {
     match train(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -76,25 +66,27 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn train(args: &Args) -> dahl::Result<()> {
     let Opened { model, train, test, transform } = args.samples.open()?;
+    let seed = args.samples.seed;
+    let Learning { train, validation: held } = args.recipe.hold_out(train, seed)?;
     let (train, test, batch) = (&*train, &*test, args.samples.batch);
-    let optimizer = match args.optimizer {
-        OptimizerName::Sgd => Optimizer::sgd(args.lr),
-        OptimizerName::Adam => Optimizer::adam(args.lr),
-        OptimizerName::Adamw => Optimizer::adamw(args.lr),
-    };
+    let augment = args.recipe.augment(train, seed)?;
+    let learning = Transform { augment, ..transform.clone() };
+    let judged = [test].into_iter().chain(held.as_deref());
     let spec = TrainSpec {
         train: args.samples.batch_sizes(train.len()),
-        eval: args.samples.batch_sizes(test.len()),
-        seed: args.samples.seed,
-        ..TrainSpec::new(batch, args.samples.dtype, optimizer)
+        eval: judged.flat_map(|set| args.samples.batch_sizes(set.len())).collect(),
+        seed,
+        ..args.recipe.spec(batch, args.samples.dtype)?
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = args.workers.unwrap_or(processors);
     let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(workers), &Native::default())?;
+    let steps_an_epoch = train.len().div_ceil(batch);
+    trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
     if let Some(path) = &args.init {
         trainer.load_weights(path)?;
     }
-    if !args.quiet && !args.json {
+    if !args.quiet {
         eprintln!(
             "{} on {}: {} to learn from, {} to judge by; batch {}, {} workers, {}",
             model.name,
@@ -112,18 +104,27 @@ fn train(args: &Args) -> dahl::Result<()> {
     }
     let begin = Instant::now();
     let mut last = Pass::default();
+    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let progress = Progress::new(show, args.epochs * train.len(), 0);
     for epoch in 0..args.epochs as u64 {
         let from = Instant::now();
-        let order = Order::shuffled(train.len(), args.samples.seed, epoch);
-        let samples = Samples { data: train, transform: &transform, order: &order, epoch, batch };
-        let mut bar = Bar::new(args, epoch, train.len());
-        let learned = trainer.train_pass(&samples, &mut |pass| bar.show(pass))?;
-        bar.clear();
+        let order = Order::shuffled(train.len(), seed, epoch);
+        let samples = Samples { data: train, transform: &learning, order: &order, epoch, batch };
+        let done = epoch as usize * train.len();
+        let title = format!("epoch {}/{}", epoch + 1, args.epochs);
+        let mut meter = progress.learn(title, train.len(), done);
+        let learned = trainer.train_pass(&samples, &mut |pass| meter.show(pass))?;
+        drop(meter);
         let speed = train.len() as f64 / from.elapsed().as_secs_f64();
-        let order = Order::sequential(test.len());
-        let samples = Samples { data: test, transform: &transform, order: &order, epoch: 0, batch };
-        last = trainer.eval_pass(&samples, &mut |_| ())?;
-        report(args, epoch, &learned, &last, speed)?;
+        let mut judge = |data: &dyn Dataset, title: &str| {
+            let order = Order::sequential(data.len());
+            let samples = Samples { data, transform: &transform, order: &order, epoch: 0, batch };
+            let mut meter = progress.look(title, data.len());
+            trainer.eval_pass(&samples, &mut |pass| meter.show(pass))
+        };
+        let validation = held.as_deref().map(|held| judge(held, "validation")).transpose()?;
+        last = judge(test, "test")?;
+        report(args, epoch, speed, &Passes { train: learned, validation, test: last })?;
     }
     if let Some(path) = &args.save {
         trainer.save_weights(path)?;
@@ -131,27 +132,46 @@ fn train(args: &Args) -> dahl::Result<()> {
     conclude(args, &trainer, &last, begin)
 }
 
-fn report(args: &Args, epoch: u64, train: &Pass, test: &Pass, speed: f64) -> dahl::Result<()> {
-    if args.quiet {
+/// What an epoch gave.
+struct Passes {
+    train: Pass,
+    validation: Option<Pass>,
+    test: Pass,
+}
+
+/// A line an epoch; with `--quiet` the last one of `--json` alone.
+fn report(args: &Args, epoch: u64, speed: f64, passes: &Passes) -> dahl::Result<()> {
+    let Passes { train, validation, test } = passes;
+    let is_last = epoch + 1 == args.epochs as u64;
+    if args.quiet && !(args.json && is_last) {
         return Ok(());
     }
     let text = if args.json {
-        let value = serde_json::json!({
+        let mut value = serde_json::json!({
             "epoch": epoch + 1, "loss": train.loss(), "accuracy": train.accuracy(),
             "test_loss": test.loss(), "test_accuracy": test.accuracy(), "samples_per_second": speed,
         });
+        if let Some(held) = validation {
+            value["validation_loss"] = held.loss().into();
+            value["validation_accuracy"] = held.accuracy().into();
+        }
         format!("{value}\n")
     } else {
-        let head = "epoch     loss  accuracy  test loss  test accuracy  samples/s\n";
-        format!(
-            "{}{:>5}  {:>7.4}  {:>7.2}%  {:>9.4}  {:>12.2}%  {speed:>9.0}\n",
-            if epoch == 0 { head } else { "" },
-            epoch + 1,
-            train.loss(),
-            100.0 * train.accuracy(),
-            test.loss(),
-            100.0 * test.accuracy(),
-        )
+        let cells = |pass: &Pass, loss: usize, accuracy: usize| {
+            format!("  {:>loss$.4}  {:>accuracy$.2}%", pass.loss(), 100.0 * pass.accuracy())
+        };
+        let (head, test, held) = match validation {
+            None => ("accuracy  test loss  test accuracy", cells(test, 9, 12), String::new()),
+            // Both fit into 80 columns with short heads.
+            Some(held) => (
+                "accuracy  val loss  val acc.  test loss  test acc.",
+                cells(test, 9, 8),
+                cells(held, 8, 7),
+            ),
+        };
+        let head = format!("epoch     loss  {head}  samples/s\n");
+        let head = if epoch == 0 { &head } else { "" };
+        format!("{head}{:>5}{}{held}{test}  {speed:>9.0}\n", epoch + 1, cells(train, 7, 7))
     };
     print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
 }
@@ -175,45 +195,4 @@ fn conclude(args: &Args, trainer: &Trainer, test: &Pass, begin: Instant) -> dahl
         None => {}
     }
     print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
-}
-
-/// A line on the terminal that says how far an epoch is.
-struct Bar {
-    on: bool,
-    epoch: u64,
-    samples: usize,
-    begin: Instant,
-    shown: Instant,
-}
-
-impl Bar {
-    fn new(args: &Args, epoch: u64, samples: usize) -> Self {
-        let on = !args.quiet && std::io::stderr().is_terminal();
-        Self { on, epoch, samples, begin: Instant::now(), shown: Instant::now() }
-    }
-
-    fn show(&mut self, pass: &Pass) {
-        if !self.on || self.shown.elapsed().as_millis() < 100 {
-            return;
-        }
-        self.shown = Instant::now();
-        let part = pass.samples as f64 / self.samples.max(1) as f64;
-        let left = self.begin.elapsed().as_secs_f64() * (1.0 - part) / part.max(1e-9);
-        let filled = (part * 20.0) as usize;
-        let _ = write!(
-            std::io::stderr(),
-            "\repoch {} [{:20}] {:>3.0} %  loss {:.4}  {:.2} %  {left:.0} s left ",
-            self.epoch + 1,
-            "=".repeat(filled),
-            100.0 * part,
-            pass.loss(),
-            100.0 * pass.accuracy(),
-        );
-    }
-
-    fn clear(&self) {
-        if self.on {
-            let _ = write!(std::io::stderr(), "\r{:79}\r", "");
-        }
-    }
 }

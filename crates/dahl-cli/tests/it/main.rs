@@ -1,4 +1,5 @@
 //! The commands as a user runs them.
 
 mod commands;
+mod config;
 mod diff;
