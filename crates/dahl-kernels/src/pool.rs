@@ -62,18 +62,27 @@ fn max_forward<T: Float>(pool: &Pool2d, call: &mut Call<'_>) {
                 let values = &mut y.row_mut([n, c, i, j0])[..j1 - j0];
                 let winners = &mut index.row_mut([n, c, i, j0])[..j1 - j0];
                 let rows = pool.window(0, i, height);
-                for (j, (value, winner)) in (j0..).zip(values.iter_mut().zip(winners)) {
-                    let columns = pool.window(1, j, width);
-                    let (mut best, mut at) = (T::NEG_INFINITY, rows.start * width + columns.start);
-                    for k in rows.clone() {
-                        let row = &x.row([n, c, k, columns.start])[..columns.len()];
-                        for (l, &v) in row.iter().enumerate() {
-                            if v > best || v.is_nan() {
-                                (best, at) = (v, k * width + columns.start + l);
-                            }
+                let reached = pool.window(1, j0, width).start..pool.window(1, j1 - 1, width).end;
+                for (j, (value, winner)) in (j0..).zip(values.iter_mut().zip(&mut *winners)) {
+                    let first = rows.start * width + pool.window(1, j, width).start;
+                    (*value, *winner) = (T::NEG_INFINITY, first as i64);
+                }
+                if reached.is_empty() {
+                    continue;
+                }
+                for k in rows {
+                    let row = &x.row([n, c, k, reached.start])[..reached.len()];
+                    for (j, (value, winner)) in (j0..).zip(values.iter_mut().zip(&mut *winners)) {
+                        let columns = pool.window(1, j, width);
+                        let first = columns.start - reached.start;
+                        for (l, &v) in row[first..][..columns.len()].iter().enumerate() {
+                            // Selected without a jump, which would be mispredicted.
+                            let wins = (v > *value) | v.is_nan();
+                            let at = (k * width + columns.start + l) as i64;
+                            *value = if wins { v } else { *value };
+                            *winner = if wins { at } else { *winner };
                         }
                     }
-                    (*value, *winner) = (best, at as i64);
                 }
             }
         }
