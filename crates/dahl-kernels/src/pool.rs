@@ -56,6 +56,7 @@ fn max_forward<T: Float>(pool: &Pool2d, call: &mut Call<'_>) {
         return;
     }
     let (j0, j1) = (region.range(3).start, region.range(3).end);
+    let side_by_side = pool.stride[1] == pool.kernel[1] && pool.padding[1] == 0;
     for n in region.range(0) {
         for c in region.range(1) {
             for i in region.range(2) {
@@ -72,20 +73,47 @@ fn max_forward<T: Float>(pool: &Pool2d, call: &mut Call<'_>) {
                 }
                 for k in rows {
                     let row = &x.row([n, c, k, reached.start])[..reached.len()];
+                    let first = (k * width + reached.start) as i64;
+                    if side_by_side && pool.kernel[1] == 2 {
+                        best_of::<T, 2>(row, first, values, winners);
+                        continue;
+                    }
+                    if side_by_side && pool.kernel[1] == 3 {
+                        best_of::<T, 3>(row, first, values, winners);
+                        continue;
+                    }
                     for (j, (value, winner)) in (j0..).zip(values.iter_mut().zip(&mut *winners)) {
                         let columns = pool.window(1, j, width);
                         let first = columns.start - reached.start;
                         for (l, &v) in row[first..][..columns.len()].iter().enumerate() {
-                            // Selected without a jump, which would be mispredicted.
-                            let wins = (v > *value) | v.is_nan();
                             let at = (k * width + columns.start + l) as i64;
-                            *value = if wins { v } else { *value };
-                            *winner = if wins { at } else { *winner };
+                            (*value, *winner) = better((*value, *winner), (v, at));
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// The larger of two values with where it is; the first of equal ones; NaN.
+#[inline(always)]
+fn better<T: Float>((best, at): (T, i64), (v, here): (T, i64)) -> (T, i64) {
+    // Selected without a jump, which would be mispredicted.
+    let wins = (v > best) | v.is_nan();
+    (if wins { v } else { best }, if wins { here } else { at })
+}
+
+/// One row of windows of `K` columns side by side; `first` is the index of the
+/// row's first element.
+fn best_of<T: Float, const K: usize>(row: &[T], first: i64, values: &mut [T], winners: &mut [i64]) {
+    let (windows, _) = row.as_chunks::<K>();
+    for (j, window) in windows.iter().enumerate().take(values.len().min(winners.len())) {
+        let mut best = (values[j], winners[j]);
+        for (l, &v) in window.iter().enumerate() {
+            best = better(best, (v, first + (j * K + l) as i64));
+        }
+        (values[j], winners[j]) = best;
     }
 }
 
