@@ -1,9 +1,17 @@
 //! Training: a model, its programs, a plan and a session, step by step.
 
+mod checkpoint;
+mod checkpoints;
+mod course;
 mod pass;
+mod run;
 mod weights;
 
+pub use checkpoint::{Checkpoint, State};
+pub use checkpoints::Checkpoints;
+pub use course::{Course, End, EpochRecord, Event, Every, Judge, Watcher};
 pub use pass::{Pass, Samples};
+pub use run::Run;
 
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Session, Slot, StepId};

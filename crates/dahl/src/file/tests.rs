@@ -1,6 +1,8 @@
 use super::*;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use std::fs;
+use std::path::PathBuf;
 
 fn sample() -> TensorFile {
     let mut file = TensorFile::default();

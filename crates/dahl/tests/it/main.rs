@@ -9,6 +9,7 @@ mod models;
 mod ops;
 mod panics;
 mod refusals;
+mod resume;
 mod schedules;
 mod session;
 mod support;
