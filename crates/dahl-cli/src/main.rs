@@ -1,16 +1,23 @@
 //! The command line of dahl.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 mod data;
 mod diff;
 mod eval;
 mod grain;
+mod machine;
 mod models;
 mod output;
+mod place;
 mod plan;
+mod report;
+mod rundir;
 mod samples;
+mod settings;
+mod stop;
+mod tensorboard;
 mod train;
 mod verify;
 
@@ -34,13 +41,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match cli.command {
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),
         Command::Eval(args) => eval::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Plan(args) => plan::run(&args),
-        Command::Train(args) => train::run(&args),
+        Command::Train(args) => {
+            let (_, given) = matches.subcommand().expect("the command that was parsed");
+            train::run(args, given)
+        }
         Command::Verify(args) => verify::run(args),
     }
 }

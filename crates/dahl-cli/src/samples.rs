@@ -61,6 +61,11 @@ impl SampleArgs {
         Ok(Opened { model, train, test, transform: Transform { normalise, augment: None } })
     }
 
+    /// The names of model and dataset, as they were given.
+    pub(crate) fn names(&self) -> (&str, &str) {
+        (&self.model, &self.data)
+    }
+
     /// The sizes of the steps over so many samples: the batch and the short
     /// last one.
     pub(crate) fn batch_sizes(&self, samples: usize) -> Vec<usize> {

@@ -2,3 +2,5 @@
 
 mod commands;
 mod diff;
+mod runs;
+mod survival;
