@@ -204,7 +204,8 @@ fn go(
     let mut directory = None;
     let mut logs: Vec<Log> = Vec::new();
     if let Some((taken, checkpoints)) = args.run.take(place, &args.samples)? {
-        run.save_to(checkpoints, args.run.every())?;
+        let all = checkpoints.list()?;
+        run.save_to(checkpoints, args.run.every()).map_err(|error| unusable(error, &all))?;
         let state = run.state();
         if run.is_finished() && taken.has_result() {
             let (steps, history) = (state.steps, state.history.clone());
@@ -298,6 +299,18 @@ fn conclude(
     }
     report.conclude(&conclusion)?;
     Ok(0)
+}
+
+/// What to do about a newest checkpoint that cannot be gone on from.
+fn unusable(error: Error, all: &[PathBuf]) -> Failure {
+    let hint = match all {
+        [.., before, last] => {
+            format!("; remove {} to go on from {}", last.display(), before.display())
+        }
+        [last] => format!("; remove {} to start from the beginning", last.display()),
+        [] => String::new(),
+    };
+    Failure { message: format!("{error}{hint}"), code: code(&error) }
 }
 
 /// An error of a run, with what is left of it.

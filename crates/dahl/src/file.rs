@@ -170,12 +170,12 @@ impl TensorFile {
         replace(path, |out| self.write_to(out))
     }
 
-    /// The SHA-256 of the file that [`write`](Self::write) makes, in hexadecimal
-    /// digits.
+    /// The SHA-256 of names, types, shapes and elements, in hexadecimal digits:
+    /// that of the file that they make without metadata.
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         let sink = durable::Hashed { out: &mut io::sink(), hash: &mut hash };
-        self.write_to(sink).expect("a sink takes everything");
+        self.write_parts(&BTreeMap::new(), sink).expect("a sink takes everything");
         durable::hex(hash)
     }
 
@@ -183,14 +183,22 @@ impl TensorFile {
     ///
     /// The header is put together here because the crate's own writer orders
     /// the metadata by a random hash.
-    pub(crate) fn write_to(&self, mut out: impl Write) -> io::Result<()> {
+    pub(crate) fn write_to(&self, out: impl Write) -> io::Result<()> {
+        self.write_parts(&self.metadata, out)
+    }
+
+    fn write_parts(
+        &self,
+        metadata: &BTreeMap<String, String>,
+        mut out: impl Write,
+    ) -> io::Result<()> {
         // Wide elements first, so that every tensor starts at a multiple of its
         // element's size.
         let mut order: Vec<_> = self.tensors.iter().collect();
         order.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype.size()));
         let mut entries = Vec::new();
-        if !self.metadata.is_empty() {
-            entries.push(format!("\"{METADATA}\":{}", serde_json::to_string(&self.metadata)?));
+        if !metadata.is_empty() {
+            entries.push(format!("\"{METADATA}\":{}", serde_json::to_string(metadata)?));
         }
         let mut offset = 0;
         for (name, tensor) in &order {
