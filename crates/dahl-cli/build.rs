@@ -8,7 +8,8 @@ fn main() {
     // counts only where this very file is tracked.
     let tracked = git(&["ls-files", "--error-unmatch", "build.rs"]).is_some();
     let commit = if tracked { git(&["rev-parse", "HEAD"]) } else { None };
-    println!("cargo::rustc-env=DAHL_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    // Not DAHL_…: cargo sets it for what it runs, and those are flags.
+    println!("cargo::rustc-env=BUILD_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
     println!("cargo::rerun-if-changed=build.rs");
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file]);

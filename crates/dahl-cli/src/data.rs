@@ -2,8 +2,11 @@
 
 use crate::grain::at_least_one;
 use crate::output::{Colour, DIFFERENT, code, fail, print};
+use crate::progress::{Progress, Show};
 use clap::Args as ClapArgs;
-use dahl::data::{self, Dataset, Part};
+use dahl::data::{self, Check, Dataset, Description, Part};
+use serde_json::json;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 /// List the datasets, describe one, or check every sample of it
@@ -16,7 +19,7 @@ use std::process::ExitCode;
   dahl data
   dahl data digits
   dahl data path/to/fashion-mnist --check
-  dahl data photos --limit 100
+  dahl data photos --check --limit 100 --json
 
 Exit codes: 0 ok, 1 a sample is wrong, 2 usage, 4 a file is missing or damaged.")]
 pub(crate) struct Args {
@@ -28,14 +31,20 @@ pub(crate) struct Args {
     /// Read every sample and say what is wrong with which
     #[arg(long)]
     check: bool,
+    /// Worker threads of --check [default: one a processor]
+    #[arg(long, value_parser = at_least_one)]
+    workers: Option<usize>,
+    /// Print one JSON object a part
+    #[arg(long)]
+    json: bool,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
 }
-
-/// How many samples a description measures.
-const MEASURED: usize = 10_000;
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     let text = match &args.data {
-        None => Ok((list(), true)),
+        None => Ok((list(args), true)),
         Some(source) => show(source, args),
     };
     match text {
@@ -48,26 +57,65 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn list() -> String {
+fn list(args: &Args) -> String {
     let width = data::NAMES.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines = data::NAMES.iter().map(|(name, what)| format!("{name:width$}  {what}\n"));
-    lines.collect()
+    let line = |(name, what): &(&str, &str)| match args.json {
+        true => format!("{}\n", json!({ "name": name, "is": what })),
+        false => format!("{name:width$}  {what}\n"),
+    };
+    data::NAMES.iter().map(line).collect()
 }
 
 /// The text, and whether every sample that was looked at is fine.
 fn show(source: &str, args: &Args) -> dahl::Result<(String, bool)> {
     let options = data::Options { limit: args.limit, ..data::Options::default() };
     let parts = data::open_parts(source, &[Part::Train, Part::Test], &options)?;
-    let colour = Colour::of_stdout();
     let (mut text, mut fine) = (String::new(), true);
     for set in &parts {
         if args.check {
-            let found = data::check(&**set, 0..set.len());
+            let found = walk(&**set, args);
             fine &= found.wrong == 0;
-            text += &format!("{}: {found}\n", colour.paint("1", &set.name()));
+            text += &checked(&set.name(), &found, args);
         } else {
-            text += &format!("{}\n", data::describe(&**set, MEASURED)?);
+            text += &described(&data::describe(&**set, data::measured(&**set))?, args);
         }
     }
     Ok((text, fine))
+}
+
+fn walk(set: &dyn Dataset, args: &Args) -> Check {
+    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let progress = Progress::of_looking(show);
+    let mut meter = progress.look("check", set.len());
+    let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = args.workers.and_then(NonZeroUsize::new).unwrap_or(processors);
+    data::check_on(set, threads, &mut |samples| meter.count(samples))
+}
+
+fn checked(name: &str, found: &Check, args: &Args) -> String {
+    if !args.json {
+        return format!("{}: {found}\n", Colour::of_stdout().paint("1", name));
+    }
+    let problems = found.problems.iter().map(
+        |problem| json!({ "sample": problem.index, "place": problem.place, "what": problem.what }),
+    );
+    let value = json!({
+        "name": name, "samples": found.samples, "wrong": found.wrong,
+        "problems": problems.collect::<Vec<_>>(),
+    });
+    format!("{value}\n")
+}
+
+fn described(about: &Description, args: &Args) -> String {
+    if !args.json {
+        return format!("{about}\n");
+    }
+    let classes =
+        about.classes.iter().map(|(name, samples)| json!({ "name": name, "samples": samples }));
+    let value = json!({
+        "name": about.name, "samples": about.samples, "shape": about.shape.axes(),
+        "classes": classes.collect::<Vec<_>>(), "measured": about.measured, "mean": about.mean,
+        "std": about.std, "least": about.range.0, "largest": about.range.1, "notes": about.notes,
+    });
+    format!("{value}\n")
 }

@@ -2,6 +2,7 @@
 
 use crate::grain::at_least_one;
 use crate::output::{code, fail, print};
+use crate::progress::{Progress, Show};
 use crate::samples::{Opened, SampleArgs};
 use clap::Args as ClapArgs;
 use dahl::Error;
@@ -35,6 +36,9 @@ pub(crate) struct Args {
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    /// Say nothing but the result
+    #[arg(long)]
+    quiet: bool,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -57,7 +61,11 @@ fn eval(args: &Args) -> dahl::Result<()> {
     trainer.load_weights(&args.weights)?;
     let order = Order::sequential(test.len());
     let samples = Samples { data: &*test, transform: &transform, order: &order, epoch: 0, batch };
-    let pass = trainer.eval_pass(&samples, &mut |_| ())?;
+    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let progress = Progress::of_looking(show);
+    let mut meter = progress.look("eval", test.len());
+    let pass = trainer.eval_pass(&samples, &mut |pass| meter.show(pass))?;
+    drop(meter);
     let text = if args.json {
         let value = serde_json::json!({
             "samples": pass.samples, "loss": pass.loss(), "accuracy": pass.accuracy(),

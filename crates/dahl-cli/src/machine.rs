@@ -15,7 +15,7 @@ pub(crate) fn about() -> Value {
     // What a system does not tell is null.
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "commit": env!("DAHL_COMMIT"),
+        "commit": env!("BUILD_COMMIT"),
         "machine": {
             "cpu": field(&read("/proc/cpuinfo"), "model name"),
             "processors": std::thread::available_parallelism().ok().map(usize::from),

@@ -1,8 +1,10 @@
 //! The command line of dahl.
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod config;
 mod data;
 mod diff;
 mod eval;
@@ -12,9 +14,12 @@ mod models;
 mod output;
 mod place;
 mod plan;
+mod progress;
+mod recipe;
 mod report;
 mod rundir;
 mod samples;
+mod schedule;
 mod settings;
 mod stop;
 mod tensorboard;
@@ -23,8 +28,17 @@ mod verify;
 
 /// Trains neural networks on unequal machines, for the least energy.
 #[derive(Parser)]
-#[command(name = "dahl", version, arg_required_else_help = true)]
+#[command(
+    name = "dahl",
+    version,
+    arg_required_else_help = true,
+    after_help = "Every flag of a command may be given as a variable, such as DAHL_EPOCHS, or as a
+key of the file of --config too. The flag goes first, then the variable, then the file."
+)]
 struct Cli {
+    /// Take flags that are not given from a TOML file; see docs/cli.md
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -36,13 +50,30 @@ enum Command {
     Eval(eval::Args),
     Models(models::Args),
     Plan(plan::Args),
-    Train(train::Args),
+    // Larger than the others.
+    Train(Box<train::Args>),
     Verify(verify::Args),
 }
 
+/// The command line, completed by the environment and a file.
+fn parse() -> Result<(Cli, ArgMatches), config::Failure> {
+    let args: Vec<_> = std::env::args_os().collect();
+    let variables: Vec<_> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .collect();
+    let args = config::complete(&Cli::command(), &args, &variables)?;
+    let matches = Cli::command().try_get_matches_from(args);
+    matches
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)))
+        .map_err(config::Failure::CommandLine)
+}
+
 fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let (cli, matches) = match parse() {
+        Ok(parsed) => parsed,
+        Err(config::Failure::CommandLine(error)) => error.exit(),
+        Err(config::Failure::Setting(error)) => return output::fail(error, output::USAGE),
+    };
     match cli.command {
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),
@@ -51,7 +82,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Train(args) => {
             let (_, given) = matches.subcommand().expect("the command that was parsed");
-            train::run(args, given)
+            train::run(*args, given)
         }
         Command::Verify(args) => verify::run(args),
     }

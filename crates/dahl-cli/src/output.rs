@@ -30,9 +30,18 @@ impl Colour {
     /// For standard output: colour on terminals that have it, unless `NO_COLOR`
     /// (no-color.org) is set.
     pub(crate) fn of_stdout() -> Self {
+        Self::of(&io::stdout())
+    }
+
+    /// The same for standard error.
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(&io::stderr())
+    }
+
+    fn of(stream: &impl IsTerminal) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-        if refused || dumb || !io::stdout().is_terminal() { Colour::Never } else { Colour::Ansi }
+        if refused || dumb || !stream.is_terminal() { Colour::Never } else { Colour::Ansi }
     }
 
     /// The text in an ANSI style such as `1` (bold) or `31` (red).

@@ -1,6 +1,7 @@
 //! What a person sees of a run.
 
 use crate::output::print;
+use crate::progress::{Meter, Progress, Show};
 use crate::rundir::{metrics, speed};
 use crate::stop::Reason;
 use dahl::native::resident_bytes;
@@ -9,9 +10,7 @@ use dahl::units::Bytes;
 use dahl::{Error, Result};
 use serde_json::{Value, json};
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +19,27 @@ pub(crate) enum Voice {
     Json,
     /// Nothing but the result.
     Quiet,
+    /// Nothing but the last line of JSON.
+    LastJson,
+}
+
+/// How long a run is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Length {
+    pub(crate) epochs: usize,
+    /// Training samples an epoch.
+    pub(crate) samples: usize,
 }
 
 /// Tells a person how a run goes.
 pub(crate) struct Report {
     voice: Voice,
-    samples: usize,
+    length: Length,
     /// Whether the table has its head.
     headed: bool,
-    bar: Option<Bar>,
+    progress: Progress,
+    /// The pass that is shown: its name and how far it is.
+    meter: Option<(String, Meter)>,
 }
 
 /// What a run gave.
@@ -42,13 +53,26 @@ pub(crate) struct Conclusion<'a> {
 }
 
 impl Report {
-    pub(crate) fn new(voice: Voice, samples: usize) -> Self {
-        Self { voice, samples, headed: false, bar: None }
+    pub(crate) fn new(voice: Voice, length: Length) -> Self {
+        let progress = Progress::of_looking(Show::Nothing);
+        Self { voice, length, headed: false, progress, meter: None }
+    }
+
+    /// Training begins, or goes on from here.
+    pub(crate) fn begin(&mut self, state: &State) {
+        let Length { epochs, samples } = self.length;
+        let before = state.epoch as usize * samples + state.pass.samples;
+        let show = if self.is_quiet() { Show::Nothing } else { Show::on_stderr() };
+        self.progress = Progress::new(show, epochs * samples, before);
+    }
+
+    fn is_quiet(&self) -> bool {
+        matches!(self.voice, Voice::Quiet | Voice::LastJson)
     }
 
     /// A line for the log.
     pub(crate) fn log(&self, text: impl Display) {
-        if self.voice == Voice::Text {
+        if !self.is_quiet() {
             eprintln!("{text}");
         }
     }
@@ -71,45 +95,47 @@ impl Report {
         }
     }
 
-    /// A step has ended.
+    /// A training step has ended.
     pub(crate) fn step(&mut self, epoch: u64, pass: &Pass) {
-        if self.voice != Voice::Quiet && std::io::stderr().is_terminal() {
-            let bar = self.bar.get_or_insert_with(|| Bar::new(pass));
-            bar.show(epoch, pass, self.samples);
+        let Length { epochs, samples } = self.length;
+        let (progress, done) = (self.progress, (epoch as usize - 1) * samples);
+        self.meter(&format!("epoch {epoch}/{epochs}"), |title| {
+            progress.learn(title, samples, done)
+        })
+        .show(pass);
+    }
+
+    /// A step of judging has ended.
+    pub(crate) fn judging(&mut self, name: &str, pass: &Pass, of: usize) {
+        let progress = self.progress;
+        self.meter(name, |title| progress.look(&title, of)).show(pass);
+    }
+
+    /// What shows a pass of this title; the one of another pass goes.
+    fn meter(&mut self, title: &str, make: impl FnOnce(String) -> Meter) -> &mut Meter {
+        if self.meter.as_ref().is_some_and(|(shown, _)| shown != title) {
+            self.meter = None;
         }
+        let make = || (title.to_owned(), make(title.to_owned()));
+        &mut self.meter.get_or_insert_with(make).1
     }
 
     /// Removes what is no line of its own.
     pub(crate) fn clear(&mut self) {
-        if self.bar.take().is_some() {
-            let _ = write!(std::io::stderr(), "\r{:79}\r", "");
-        }
+        self.meter = None;
     }
 
     /// An epoch has ended.
     pub(crate) fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.clear();
+        let last = record.epoch == self.length.epochs as u64;
         let text = match self.voice {
             Voice::Quiet => return Ok(()),
-            Voice::Json => format!("{}\n", metrics(record)),
+            Voice::LastJson if !last => return Ok(()),
+            Voice::Json | Voice::LastJson => format!("{}\n", metrics(record)),
             Voice::Text => {
-                // As wide as their heads.
-                let (mut head, mut judged) = (String::new(), String::new());
-                for (name, pass) in &record.judged {
-                    let (loss, right) = (pass.loss(), 100.0 * pass.accuracy());
-                    head += &format!("  {name} loss  {name} accuracy");
-                    let (wide, wider) = (name.len() + 5, name.len() + 8);
-                    judged += &format!("  {loss:>wide$.4}  {right:>wider$.2}%");
-                }
-                let head = format!("epoch     loss  accuracy{head}  samples/s\n");
-                format!(
-                    "{}{:>5}  {:>7.4}  {:>7.2}%{judged}  {:>9.0}\n",
-                    if self.headed { "" } else { &head },
-                    record.epoch,
-                    record.train.loss(),
-                    100.0 * record.train.accuracy(),
-                    speed(record),
-                )
+                let (head, row) = table(record);
+                format!("{}{row}", if self.headed { "" } else { &head })
             }
         };
         self.headed = true;
@@ -129,7 +155,7 @@ impl Report {
 
     /// The run has ended.
     pub(crate) fn conclude(&self, end: &Conclusion<'_>) -> Result<()> {
-        if self.voice == Voice::Json {
+        if matches!(self.voice, Voice::Json | Voice::LastJson) {
             return Ok(());
         }
         let resident =
@@ -173,35 +199,19 @@ fn show(text: &str) -> Result<()> {
     print(text).map_err(|source| Error::Io { path: "standard output".into(), source })
 }
 
-/// A line on the terminal that says how far an epoch is.
-struct Bar {
-    /// Samples that were through when it appeared.
-    from: usize,
-    begin: Instant,
-    shown: Instant,
-}
-
-impl Bar {
-    fn new(pass: &Pass) -> Self {
-        Self { from: pass.samples, begin: Instant::now(), shown: Instant::now() }
+/// The head of the table of epochs, and the row of one.
+fn table(record: &EpochRecord) -> (String, String) {
+    let cells = |pass: &Pass, loss: usize, accuracy: usize| {
+        format!("  {:>loss$.4}  {:>accuracy$.2}%", pass.loss(), 100.0 * pass.accuracy())
+    };
+    // Two judges fit into 80 columns with short heads.
+    let accuracy = if record.judged.len() > 1 { "acc." } else { "accuracy" };
+    let mut head = "epoch     loss  accuracy".to_owned();
+    let mut row = format!("{:>5}{}", record.epoch, cells(&record.train, 7, 7));
+    for (name, pass) in &record.judged {
+        let name = if name == "validation" { "val" } else { name };
+        head += &format!("  {name} loss  {name} {accuracy}");
+        row += &cells(pass, name.len() + 5, name.len() + accuracy.len());
     }
-
-    fn show(&mut self, epoch: u64, pass: &Pass, samples: usize) {
-        if self.shown.elapsed().as_millis() < 100 {
-            return;
-        }
-        self.shown = Instant::now();
-        let (done, left) = (pass.samples - self.from, samples - pass.samples);
-        let left = self.begin.elapsed().as_secs_f64() * left as f64 / done.max(1) as f64;
-        let part = pass.samples as f64 / samples.max(1) as f64;
-        let filled = (part * 20.0) as usize;
-        let _ = write!(
-            std::io::stderr(),
-            "\repoch {epoch} [{:20}] {:>3.0} %  loss {:.4}  {:.2} %  {left:.0} s left ",
-            "=".repeat(filled),
-            100.0 * part,
-            pass.loss(),
-            100.0 * pass.accuracy(),
-        );
-    }
+    (format!("{head}  samples/s\n"), format!("{row}  {:>9.0}\n", speed(record)))
 }

@@ -8,9 +8,6 @@ use dahl::model::Model;
 use dahl::{DType, Error};
 use std::sync::Arc;
 
-/// How many training samples mean and deviation are measured on.
-const MEASURED: usize = 10_000;
-
 /// The model and its samples
 #[derive(Args)]
 pub(crate) struct SampleArgs {
@@ -52,7 +49,7 @@ impl SampleArgs {
         let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)?;
         let model = models::find(&self.model)?;
         check_fit(&model, &*parts[0])?;
-        let normalise = Some(Normalise::measure(&*parts[0], MEASURED)?);
+        let normalise = Some(Normalise::measure(&*parts[0], data::measured(&*parts[0]))?);
         let limited = |set: &Arc<dyn Dataset>| match self.limit {
             Some(samples) => data::limit(set.clone(), samples),
             None => set.clone(),

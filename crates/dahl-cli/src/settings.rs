@@ -67,6 +67,11 @@ impl Settings {
         Self(settings)
     }
 
+    /// The value of a flag.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.first().map(String::as_str)
+    }
+
     /// As a file that `dahl train --config` reads.
     pub(crate) fn to_toml(&self, command: &Command) -> String {
         let mut text = String::new();

@@ -3,13 +3,16 @@
 use crate::grain::at_least_one;
 use crate::output::{FAILED, code, fail};
 use crate::place::{Place, RunArgs};
-use crate::report::{Conclusion, Report, Voice};
+use crate::recipe::{Learning, RecipeArgs};
+use crate::report::{Conclusion, Length, Report, Voice};
 use crate::rundir::{self, Log, RunDir};
 use crate::samples::{Opened, SampleArgs};
+use crate::schedule::Span;
 use crate::settings::Settings;
 use crate::stop::{Reason, Stop};
-use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches, ValueEnum};
-use dahl::model::{Optimizer, TrainSpec};
+use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
+use dahl::data::Transform;
+use dahl::model::TrainSpec;
 use dahl::native::Native;
 use dahl::planner::Grain;
 use dahl::train::{Course, End, EpochRecord, Event, Judge, Run, Trainer};
@@ -43,12 +46,8 @@ pub(crate) struct Args {
     /// Passes over the training samples
     #[arg(long, default_value_t = 10, value_parser = at_least_one)]
     epochs: usize,
-    /// Learning rate
-    #[arg(long, default_value_t = 0.003)]
-    lr: f64,
-    /// How parameters follow their gradients
-    #[arg(long, value_enum, default_value_t = OptimizerName::Adam)]
-    optimizer: OptimizerName,
+    #[command(flatten)]
+    recipe: RecipeArgs,
     /// Worker threads [default: one a processor]
     #[arg(long, value_parser = at_least_one)]
     workers: Option<usize>,
@@ -66,14 +65,6 @@ pub(crate) struct Args {
     /// Say nothing but the result
     #[arg(long)]
     quiet: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum OptimizerName {
-    /// Stochastic gradient descent
-    Sgd,
-    Adam,
-    Adamw,
 }
 
 /// Why a run failed, what to do about it, and the code to end with.
@@ -105,25 +96,31 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     };
     let place = args.run.place()?;
     let Opened { model, train, test, transform } = args.samples.open()?;
+    let seed = args.samples.seed;
+    let Learning { train, validation: held } = args.recipe.hold_out(train, seed)?;
     let (train, test, batch) = (&*train, &*test, args.samples.batch);
-    let optimizer = match args.optimizer {
-        OptimizerName::Sgd => Optimizer::sgd(args.lr),
-        OptimizerName::Adam => Optimizer::adam(args.lr),
-        OptimizerName::Adamw => Optimizer::adamw(args.lr),
-    };
+    let augment = args.recipe.augment(train, seed)?;
+    let learning = Transform { augment, ..transform.clone() };
+    let judge = |name, data| Judge { name, data, transform: &transform };
+    let held = held.as_deref().map(|held| judge("validation", held));
+    let judges: Vec<Judge<'_>> = held.into_iter().chain([judge("test", test)]).collect();
+    let sizes = judges.iter().flat_map(|judge| args.samples.batch_sizes(judge.data.len()));
     let spec = TrainSpec {
         train: args.samples.batch_sizes(train.len()),
-        eval: args.samples.batch_sizes(test.len()),
-        seed: args.samples.seed,
-        ..TrainSpec::new(batch, args.samples.dtype, optimizer)
+        eval: sizes.collect(),
+        seed,
+        ..args.recipe.spec(batch, args.samples.dtype)?
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = args.workers.unwrap_or(processors);
     let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(workers), &Native::default())?;
+    let steps_an_epoch = train.len().div_ceil(batch);
+    trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
     if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
         trainer.load_weights(path)?;
     }
-    let mut report = Report::new(args.voice(), train.len());
+    let length = Length { epochs: args.epochs, samples: train.len() };
+    let mut report = Report::new(args.voice(), length);
     report.log(format_args!(
         "{} on {}: {} to learn from, {} to judge by; batch {batch}, {workers} workers, {}",
         model.name,
@@ -135,13 +132,12 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     for note in train.notes().iter().chain(test.notes()) {
         report.warn(format_args!("note: {note}"));
     }
-    let judges = [Judge { name: "test", data: test, transform: &transform }];
     let course = Course {
         train,
-        transform: &transform,
+        transform: &learning,
         judges: &judges,
         batch,
-        seed: args.samples.seed,
+        seed,
         epochs: args.epochs as u64,
         recipe: settings.recipe(),
     };
@@ -161,7 +157,9 @@ fn resumed(run: &Path, flags: &Command, given: &ArgMatches) -> Result<(Args, Set
         let found = format!("{}, which has no {}", run.display(), rundir::CONFIG);
         return Err(Error::config("resume", "the directory of a run, or its name in runs", found));
     }
-    let settings = Settings::read(&path, flags)?.resumed(flags, given)?;
+    let stored = Settings::read(&path, flags)?;
+    let before = stored.get("epochs").and_then(|epochs| epochs.parse().ok());
+    let settings = stored.resumed(flags, given)?;
     let line = settings.to_line(flags, given);
     let args = flags.clone().try_get_matches_from(line);
     let args = args.and_then(|matches| Args::from_arg_matches(&matches)).map_err(|error| {
@@ -169,6 +167,11 @@ fn resumed(run: &Path, flags: &Command, given: &ArgMatches) -> Result<(Args, Set
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
         Error::data(&path, "configuration", "flags of dahl train", first)
     })?;
+    let schedule = |epochs| args.recipe.schedule(Span { epochs, steps_an_epoch: 1000 });
+    if let Some(before) = before.filter(|&before| schedule(before) != schedule(args.epochs)) {
+        let expected = format!("{before} as in the run, whose --schedule runs over them");
+        return Err(Error::config("epochs", expected, args.epochs));
+    }
     Ok((args, settings))
 }
 
@@ -221,6 +224,7 @@ fn go(
         report.place(taken.path(), state);
         directory = Some(taken);
     }
+    report.begin(run.state());
     let mut history = run.state().history.clone();
     let mut stop = Stop::new(args.run.max_time.map(|time| begin + time), args.run.max_steps)?;
     let (mut why, mut failed) = (None, None);
@@ -230,6 +234,7 @@ fn go(
                 stop.count_step();
                 report.step(epoch, pass);
             }
+            Event::Judging { name, pass, of } => report.judging(name, pass, of),
             Event::Epoch(record) => {
                 history.push(record.clone());
                 for error in logs.iter_mut().filter_map(|log| log.add(&history).err()) {
@@ -301,14 +306,20 @@ fn conclude(
     Ok(0)
 }
 
-/// What to do about a newest checkpoint that cannot be gone on from.
+/// What to do about a newest checkpoint that is damaged.
 fn unusable(error: Error, all: &[PathBuf]) -> Failure {
+    let damaged = |last: &Path| match &error {
+        Error::Data { path, .. } | Error::Io { path, .. } => path.parent() == Some(last),
+        _ => false,
+    };
     let hint = match all {
-        [.., before, last] => {
+        [.., before, last] if damaged(last) => {
             format!("; remove {} to go on from {}", last.display(), before.display())
         }
-        [last] => format!("; remove {} to start from the beginning", last.display()),
-        [] => String::new(),
+        [last] if damaged(last) => {
+            format!("; remove {} to start from the beginning", last.display())
+        }
+        _ => String::new(),
     };
     Failure { message: format!("{error}{hint}"), code: code(&error) }
 }
@@ -331,9 +342,10 @@ fn explained(error: Error, run: Option<&RunDir>, last: Option<&Path>) -> Failure
 impl Args {
     fn voice(&self) -> Voice {
         match (self.quiet, self.json) {
-            (true, _) => Voice::Quiet,
-            (_, true) => Voice::Json,
-            _ => Voice::Text,
+            (true, true) => Voice::LastJson,
+            (true, false) => Voice::Quiet,
+            (false, true) => Voice::Json,
+            (false, false) => Voice::Text,
         }
     }
 }

@@ -119,6 +119,23 @@ fn a_run_that_was_stopped_goes_on_to_the_same_bits() {
     for (i, recipe) in [
         &["--epochs", "2", "--optimizer", "adam"][..],
         &["--epochs", "2", "--optimizer", "sgd", "--dtype", "f64", "--seed", "7"],
+        &[
+            "--epochs",
+            "2",
+            "--optimizer",
+            "sgd",
+            "--momentum",
+            "0.9",
+            "--nesterov",
+            "--crop",
+            "1",
+            "--flip",
+            "--schedule",
+            "warmup:0.5+cosine",
+            "--clip",
+            "1",
+        ],
+        &["--epochs", "2", "--optimizer", "adamw", "--validation", "6"],
     ]
     .iter()
     .enumerate()
@@ -126,6 +143,7 @@ fn a_run_that_was_stopped_goes_on_to_the_same_bits() {
         let whole = format!("whole-{i}");
         let (code, _, stderr) = place.train(&[recipe, &["--run", &whole][..]].concat());
         assert_eq!(code, 0, "{stderr}");
+        // One that holds out samples has a step less an epoch.
         for stop in [1, STEPS - 1, STEPS, STEPS + 3] {
             let (name, steps) = (format!("part-{i}-{stop}"), stop.to_string());
             let part = ["--run", &name, "--max-steps", &steps];
@@ -172,6 +190,12 @@ fn a_run_directory_says_everything() {
     assert_eq!(weights.sha256(), hash);
     assert_eq!(place.checkpoints("small-digits-1").len(), 2);
 
+    // The configuration makes the same run again.
+    let again = ["train", "--config", "runs/small-digits-1/config.toml", "--run", "again"];
+    assert_eq!(place.dahl(&again).0, 0);
+    assert_eq!(place.gave("again"), (hash, metrics));
+    fs::remove_dir_all(place.run("again")).expect("a run");
+
     // The next one has a name of its own, and a run may leave nothing.
     assert_eq!(place.train(&["--epochs", "1", "--quiet"]).0, 0);
     assert!(place.run("small-digits-2").join("result.json").exists());
@@ -189,6 +213,12 @@ fn a_run_that_has_ended_says_so_and_may_be_made_longer() {
     assert_eq!(place.gave("short"), place.gave("long"));
     // The new length is the run's own.
     place.check(&["train", "--resume", "short"], 0, "has finished its 3 epochs");
+    // A cosine over two epochs is not the beginning of one over three.
+    let cosine = ["--epochs", "2", "--schedule", "cosine", "--run", "cosine", "--max-steps", "3"];
+    assert_eq!(place.train(&cosine).0, 0);
+    let longer = ["train", "--resume", "cosine", "--epochs", "3"];
+    place.check(&longer, 2, "epochs: expected 2 as in the run, whose --schedule runs over them");
+    place.check(&["train", "--resume", "cosine"], 0, "goes on after step 3");
 }
 
 #[test]

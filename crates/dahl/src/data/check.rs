@@ -1,11 +1,18 @@
 //! Walks a dataset and says what is wrong with which sample.
 
 use super::Dataset;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 /// So many problems are told one by one; the others are counted.
 const TOLD: usize = 100;
+
+/// So many samples a thread reads at a time.
+const CHUNK: usize = 32;
 
 /// What is wrong with a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +37,7 @@ pub struct Check {
 }
 
 /// Reads the samples of a range: whether they decode, are finite and have a
-/// class. A long walk goes range by range, on several threads, and
-/// [joins](Check::join) what it found.
+/// class. [`check_on`] does it on several threads.
 ///
 /// ```
 /// use dahl::data::{Part, check, digits};
@@ -56,6 +62,60 @@ pub fn check(dataset: &dyn Dataset, range: Range<usize>) -> Check {
             }
         }
     }
+    found
+}
+
+/// As [`check`] of all samples, on several threads; `progress` is told how many
+/// samples were read. It finds the same in the same order.
+///
+/// ```
+/// use dahl::data::{Part, check, check_on, digits};
+/// let set = digits(Part::Test)?;
+/// let two = std::num::NonZeroUsize::new(2).expect("2");
+/// assert_eq!(check_on(&set, two, &mut |_| ()), check(&set, 0..359));
+/// # Ok::<(), dahl::Error>(())
+/// ```
+pub fn check_on(
+    dataset: &dyn Dataset,
+    threads: NonZeroUsize,
+    progress: &mut dyn FnMut(usize),
+) -> Check {
+    let samples = dataset.len();
+    let chunks = samples.div_ceil(CHUNK);
+    // Which chunk is read next is all that threads share.
+    let next = AtomicUsize::new(0);
+    let mut found = Check::default();
+    std::thread::scope(|scope| {
+        let (results, arrived) = mpsc::channel();
+        for _ in 0..threads.get().min(chunks) {
+            let (results, next) = (results.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let chunk = next.fetch_add(1, Ordering::Relaxed);
+                    if chunk >= chunks {
+                        return;
+                    }
+                    let begin = chunk * CHUNK;
+                    let part = check(dataset, begin..(begin + CHUNK).min(samples));
+                    if results.send((chunk, part)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(results);
+        // Chunks are joined in order, whenever they arrive.
+        let (mut early, mut joined, mut read) = (BTreeMap::new(), 0, 0);
+        for (chunk, part) in arrived {
+            read += part.samples;
+            progress(read);
+            early.insert(chunk, part);
+            while let Some(part) = early.remove(&joined) {
+                found.join(part);
+                joined += 1;
+            }
+        }
+    });
     found
 }
 
@@ -146,5 +206,19 @@ mod tests {
         found.join(check(&set, 4..304));
         assert_eq!((found.samples, found.wrong, found.problems.len()), (304, 206, TOLD));
         assert!(found.to_string().ends_with("and 106 more"));
+    }
+
+    #[test]
+    fn threads_find_the_same_in_the_same_order() {
+        let set = Wrong(vec!["only".to_owned()]);
+        let expected = check(&set, 0..304);
+        for threads in [1, 2, 3, 50] {
+            let mut told = Vec::new();
+            let threads = NonZeroUsize::new(threads).unwrap();
+            let found = check_on(&set, threads, &mut |read| told.push(read));
+            assert_eq!(found, expected, "{threads} threads");
+            assert_eq!((told.len(), told.last()), (10, Some(&304)));
+            assert!(told.is_sorted());
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Folders of images: listed at once, decoded when a sample is read.
 
 use super::decode::{ImageOptions, decode_file};
-use super::{Dataset, MAX_CLASSES, check_read};
+use super::{Access, Dataset, MAX_CLASSES, check_read};
 use crate::error::{Error, Result};
 use dahl_kernels::Shape;
 use std::fs;
@@ -153,6 +153,10 @@ impl Dataset for Folder {
 
     fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    fn access(&self) -> Access {
+        Access::File
     }
 }
 

@@ -41,7 +41,7 @@ use crate::error::Result;
 use dahl_kernels::Shape;
 use std::sync::Arc;
 
-pub use check::{Check, Problem, check};
+pub use check::{Check, Problem, check, check_on};
 pub use cifar10::cifar10;
 pub use decode::{Fit, ImageOptions};
 pub use describe::{Description, describe};
@@ -55,7 +55,7 @@ pub use pixels::{PixelParts, Pixels};
 pub use split::{Fractions, Split, Subset, limit, split};
 pub use synthetic::Synthetic;
 pub use table::TableOptions;
-pub use transform::{Augment, Normalise, Transform, Visit, channels};
+pub use transform::{Augment, Normalise, Transform, Visit, channels, measured};
 
 /// Samples with a class each.
 ///
@@ -145,6 +145,11 @@ pub trait Dataset: Send + Sync {
     fn notes(&self) -> &[String] {
         &[]
     }
+
+    /// How long a read takes; override it where a sample is a file.
+    fn access(&self) -> Access {
+        Access::Memory
+    }
 }
 
 impl<D: Dataset + ?Sized> Dataset for Arc<D> {
@@ -172,6 +177,18 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     fn notes(&self) -> &[String] {
         (**self).notes()
     }
+    fn access(&self) -> Access {
+        (**self).access()
+    }
+}
+
+/// How long reading a sample takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Microseconds: it is in memory or computed.
+    Memory,
+    /// Milliseconds or more: a file is read and decoded.
+    File,
 }
 
 /// What samples are for.

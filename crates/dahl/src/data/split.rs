@@ -1,7 +1,7 @@
 //! Parts of a dataset.
 
 use super::order::permutation;
-use super::{Dataset, Part, stream};
+use super::{Access, Dataset, Part, stream};
 use crate::error::{Error, Result};
 use dahl_kernels::Shape;
 use dahl_kernels::math::uniform;
@@ -61,6 +61,10 @@ impl Dataset for Subset {
 
     fn notes(&self) -> &[String] {
         self.of.notes()
+    }
+
+    fn access(&self) -> Access {
+        self.of.access()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happens to a sample between dataset and network.
 
-use super::{Dataset, stream};
+use super::{Access, Dataset, stream};
 use crate::error::{Error, Result};
 use dahl_kernels::Shape;
 use dahl_kernels::math::uniform;
@@ -76,35 +76,88 @@ pub(super) struct Moments {
 }
 
 impl Moments {
+    /// Samples are read on several threads and joined in order, so that no bit
+    /// depends on how many there are.
     pub(super) fn measure(dataset: &dyn Dataset, samples: usize) -> Result<Self> {
-        let channels = channels(dataset.shape());
-        let mut sample = vec![0.0f32; dataset.shape().elements()];
-        let plane = (sample.len() / channels.max(1)).max(1);
         let samples = samples.min(dataset.len());
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = samples.div_ceil(processors).max(1);
+        let mut seen: Vec<Option<Result<Seen>>> = Vec::new();
+        seen.resize_with(samples, || None);
+        std::thread::scope(|scope| {
+            for (thread, places) in seen.chunks_mut(share).enumerate() {
+                scope.spawn(move || {
+                    let mut sample = vec![0.0f32; dataset.shape().elements()];
+                    for (i, place) in places.iter_mut().enumerate() {
+                        let index = spread(thread * share + i, samples, dataset.len());
+                        let read = dataset.read(index, &mut sample);
+                        *place = Some(read.map(|_| Seen::new(&sample, dataset.shape())));
+                    }
+                });
+            }
+        });
+        let channels = channels(dataset.shape());
+        let plane = plane(dataset.shape());
+        let n = plane as f64;
         let mut mean = vec![0.0f64; channels];
         let mut squares = vec![0.0f64; channels];
         let mut range = (f32::INFINITY, f32::NEG_INFINITY);
-        for i in 0..samples {
-            dataset.read(spread(i, samples, dataset.len()), &mut sample)?;
+        for (i, seen) in seen.into_iter().flatten().enumerate() {
+            let seen = seen?;
             // Chan, Golub, LeVeque (1979): moments of an image join those of
             // all before, so that no precision is lost in large sums.
-            for (c, plane_values) in sample.chunks_exact(plane).enumerate() {
-                let n = plane_values.len() as f64;
-                let m = plane_values.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
-                let s = plane_values.iter().map(|&x| (f64::from(x) - m).powi(2)).sum::<f64>();
+            for (c, (m, s)) in seen.moments.into_iter().enumerate() {
                 let before = i as f64 * n;
                 let delta = m - mean[c];
                 mean[c] += delta * n / (before + n);
                 squares[c] += s + delta * delta * before * n / (before + n);
             }
-            for &x in &sample {
-                range = (range.0.min(x), range.1.max(x));
-            }
+            range = (range.0.min(seen.range.0), range.1.max(seen.range.1));
         }
         let count = (samples * plane).max(1) as f64;
         let std = squares.into_iter().map(|s| (s / count).sqrt()).collect();
         Ok(Self { samples, mean, std, range })
     }
+}
+
+/// How many values a channel of a sample has.
+fn plane(shape: Shape) -> usize {
+    (shape.elements() / channels(shape).max(1)).max(1)
+}
+
+/// What one sample tells: for each channel the mean and the sum of squared
+/// distances from it.
+struct Seen {
+    moments: Vec<(f64, f64)>,
+    range: (f32, f32),
+}
+
+impl Seen {
+    fn new(sample: &[f32], shape: Shape) -> Self {
+        let planes = sample.chunks_exact(plane(shape));
+        let moments = planes.map(|values| {
+            let m = values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len() as f64;
+            (m, values.iter().map(|&x| (f64::from(x) - m).powi(2)).sum::<f64>())
+        });
+        let least = sample.iter().copied().fold(f32::INFINITY, f32::min);
+        let largest = sample.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        Self { moments: moments.collect(), range: (least, largest) }
+    }
+}
+
+/// How many samples are enough to measure mean and deviation on: 10,000, and
+/// 64 where each is a file, since decoding 10,000 photographs takes minutes
+/// before training starts. Sets of large samples have fewer, 16 at least.
+///
+/// It depends on the set alone, so that numbers are the same every time. The
+/// mean of 64 photographs is off by a few hundredths, a tenth of a deviation.
+pub fn measured(dataset: &dyn Dataset) -> usize {
+    let most = match dataset.access() {
+        Access::Memory => 10_000,
+        Access::File => 64,
+    };
+    let fitting = (1 << 26) / dataset.shape().elements().max(1);
+    most.min(fitting.max(16))
 }
 
 /// The `i`th of `samples` samples that are evenly spread over `of`.
@@ -254,6 +307,16 @@ mod tests {
         let plain = Augment { flip: false, ..flip };
         let flipped = differ(&|i| seen(flip, 0, i) != seen(plain, 0, i));
         assert!((35..=65).contains(&flipped), "{flipped} of 100");
+    }
+
+    #[test]
+    fn large_sets_are_measured_on_few_samples_of_all_parts() {
+        let set = |shape: &[usize]| Synthetic::new(Shape::new(shape), 4, 20_000, 1).unwrap();
+        assert_eq!(measured(&set(&[1, 28, 28])), 10_000);
+        assert_eq!(measured(&set(&[3, 224, 224])), 445);
+        assert_eq!(measured(&set(&[3, 4096, 4096])), 16);
+        let indices: Vec<usize> = (0..5).map(|i| spread(i, 5, 1000)).collect();
+        assert_eq!(indices, [0, 200, 400, 600, 800]);
     }
 
     #[test]

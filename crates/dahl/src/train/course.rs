@@ -82,6 +82,8 @@ pub enum Event<'a> {
         name: &'a str,
         /// What it said so far.
         pass: &'a Pass,
+        /// How many samples it judges by.
+        of: usize,
     },
     /// An epoch has ended and was judged.
     Epoch(&'a EpochRecord),

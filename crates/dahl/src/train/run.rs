@@ -252,9 +252,9 @@ impl<'a> Run<'a> {
             let order = Order::sequential(judge.data.len());
             let (data, transform) = (judge.data, judge.transform);
             let samples = Samples { data, transform, order: &order, epoch: 0, batch };
-            let (nothing, name) = (Pass::default(), judge.name);
+            let (nothing, name, of) = (Pass::default(), judge.name, data.len());
             let pass = self.trainer.pass(&samples, Use::Judge, nothing, &mut |_, pass| {
-                flow = watch(Event::Judging { name, pass });
+                flow = watch(Event::Judging { name, pass, of });
                 Ok(flow)
             })?;
             if flow.is_break() {
