@@ -3,13 +3,14 @@
 use crate::grain::at_least_one;
 use crate::models;
 use clap::Args;
-use dahl::data::{self, Dataset, Normalise, Part, Transform};
+use dahl::data::{self, Dataset, ImageOptions, Normalise, Part, Transform};
 use dahl::model::Model;
+use dahl::train::{Card, Origin};
 use dahl::{DType, Error};
 use std::sync::Arc;
 
 /// How many training samples mean and deviation are measured on.
-const MEASURED: usize = 10_000;
+pub(crate) const MEASURED: usize = 10_000;
 
 /// The model and its samples
 #[derive(Args)]
@@ -48,9 +49,9 @@ impl SampleArgs {
     /// Samples are normalised by the whole training part, limited or not, so
     /// that weights see the same numbers whenever they are judged.
     pub(crate) fn open(&self) -> dahl::Result<Opened> {
-        let options = data::Options { seed: self.seed, ..data::Options::default() };
-        let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)?;
         let model = models::find(&self.model)?;
+        let options = data::Options { seed: self.seed, ..options(&model) };
+        let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)?;
         check_fit(&model, &*parts[0])?;
         let normalise = Some(Normalise::measure(&*parts[0], MEASURED)?);
         let limited = |set: &Arc<dyn Dataset>| match self.limit {
@@ -61,6 +62,12 @@ impl SampleArgs {
         Ok(Opened { model, train, test, transform: Transform { normalise, augment: None } })
     }
 
+    /// What the weights of a training with these arguments say of themselves.
+    pub(crate) fn card(&self, model: &Model, data: &dyn Dataset, transform: &Transform) -> Card {
+        let origin = Some(Origin { data: self.data.clone(), seed: self.seed });
+        Card { origin, ..Card::new(model, data, transform) }
+    }
+
     /// The sizes of the steps over so many samples: the batch and the short
     /// last one.
     pub(crate) fn batch_sizes(&self, samples: usize) -> Vec<usize> {
@@ -69,8 +76,20 @@ impl SampleArgs {
     }
 }
 
+/// How datasets are opened for a model: images of any size are brought to the
+/// one that it takes.
+pub(crate) fn options(model: &Model) -> data::Options {
+    let images = match model.input[..] {
+        [channels @ (1 | 3), height, width] => {
+            ImageOptions { channels, height, width, ..ImageOptions::default() }
+        }
+        _ => ImageOptions::default(),
+    };
+    data::Options { images, ..data::Options::default() }
+}
+
 /// Refuses samples that the model does not take.
-fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
+pub(crate) fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
     // Equal numbers of elements fit too: an MLP takes images as rows.
     let elements = model.input.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     if model.input == data.shape().axes() || elements == Some(data.shape().elements()) {

@@ -126,7 +126,7 @@ fn train(args: &Args) -> dahl::Result<()> {
         report(args, epoch, &learned, &last, speed)?;
     }
     if let Some(path) = &args.save {
-        trainer.save_weights(path)?;
+        trainer.save_weights_with(path, &args.samples.card(&model, train, &transform))?;
     }
     conclude(args, &trainer, &last, begin)
 }

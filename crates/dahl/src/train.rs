@@ -1,9 +1,14 @@
 //! Training: a model, its programs, a plan and a session, step by step.
 
+mod card;
+mod confusion;
 mod pass;
 mod weights;
 
+pub use card::{Card, Origin};
+pub use confusion::Confusion;
 pub use pass::{Pass, Samples};
+pub use weights::check_weights;
 
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Session, Slot, StepId};

@@ -2,3 +2,6 @@
 
 mod commands;
 mod diff;
+mod predict;
+mod robust;
+mod support;

@@ -54,7 +54,7 @@ impl Trainer {
         samples: &Samples<'_>,
         progress: &mut dyn FnMut(&Pass),
     ) -> Result<Pass> {
-        self.pass(samples, progress, Self::slot, Self::step)
+        self.pass(samples, &mut |_, _, pass| told(progress, pass), Self::slot, Self::step)
     }
 
     /// Evaluates all samples; parameters stay as they are.
@@ -63,13 +63,28 @@ impl Trainer {
         samples: &Samples<'_>,
         progress: &mut dyn FnMut(&Pass),
     ) -> Result<Pass> {
-        self.pass(samples, progress, Self::eval_slot, Self::eval)
+        self.pass(samples, &mut |_, _, pass| told(progress, pass), Self::eval_slot, Self::eval)
+    }
+
+    /// Evaluates all samples and shows the output of each, its logits, with the
+    /// sample's index in the dataset; parameters stay as they are.
+    pub fn output_pass(
+        &mut self,
+        samples: &Samples<'_>,
+        each: &mut dyn FnMut(usize, &[f64]) -> Result<()>,
+    ) -> Result<Pass> {
+        let mut show = |trainer: &mut Self, (step, batch): Done<'_>, _: &Pass| {
+            let outputs = trainer.output(step, "output")?;
+            let rows = outputs.chunks_exact((outputs.len() / batch.len()).max(1));
+            batch.iter().zip(rows).try_for_each(|(&index, row)| each(index, row))
+        };
+        self.pass(samples, &mut show, Self::eval_slot, Self::eval)
     }
 
     fn pass(
         &mut self,
         samples: &Samples<'_>,
-        progress: &mut dyn FnMut(&Pass),
+        after: &mut dyn FnMut(&mut Self, Done<'_>, &Pass) -> Result<()>,
         slot: fn(&mut Self, usize) -> Result<Slot>,
         run: fn(&mut Self, Slot) -> Result<StepId>,
     ) -> Result<Pass> {
@@ -106,11 +121,19 @@ impl Trainer {
                 pass.samples += batch.len();
                 pass.correct += self.scalar(step, "correct")? as u64;
                 pass.total_loss += loss * batch.len() as f64;
-                progress(&pass);
+                after(self, (step, batch), &pass)?;
             }
             Ok(pass)
         })
     }
+}
+
+/// A step that was taken, and its samples.
+type Done<'a> = (StepId, &'a [usize]);
+
+fn told(progress: &mut dyn FnMut(&Pass), pass: &Pass) -> Result<()> {
+    progress(pass);
+    Ok(())
 }
 
 /// Reads the samples of a batch into a slot.
