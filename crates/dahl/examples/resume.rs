@@ -4,7 +4,7 @@
 //!
 //! `cargo run --release -p dahl --example resume`
 
-use dahl::data::{Dataset, Order, Part, Transform, digits};
+use dahl::data::{Order, Part, Transform, digits};
 use dahl::file::{StoredTensor, TensorFile};
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::train::{Samples, Trainer};
@@ -12,16 +12,13 @@ use dahl::{DType, Result, native::Native, planner::Grain};
 use std::path::Path;
 
 const BATCH: usize = 32;
+const SAMPLES: usize = 10 * BATCH;
 const SEED: u64 = 7;
 
 fn new_trainer(workers: usize) -> Result<Trainer> {
     let model = Model::named("digits-cnn")?;
-    let spec = TrainSpec {
-        // The last step of an epoch has what is left: 1,438 % 32.
-        train: vec![BATCH, 30],
-        seed: SEED,
-        ..TrainSpec::new(BATCH, DType::F32, Optimizer::adam(0.003))
-    };
+    let spec =
+        TrainSpec { seed: SEED, ..TrainSpec::new(BATCH, DType::F32, Optimizer::adam(0.003)) };
     Trainer::new(&model, &spec, Grain::for_workers(workers), &Native::default())
 }
 
@@ -31,7 +28,7 @@ fn train(trainer: &mut Trainer, epochs: std::ops::Range<u64>) -> Result<Vec<f64>
     let (data, transform) = (digits(Part::Train)?, Transform::default());
     let mut losses = Vec::new();
     for epoch in epochs {
-        let order = Order::shuffled(data.len(), SEED, epoch);
+        let order = Order::shuffled(SAMPLES, SEED, epoch);
         let samples =
             Samples { data: &data, transform: &transform, order: &order, epoch, batch: BATCH };
         let pass = trainer.train_pass(&samples, &mut |_| ())?;

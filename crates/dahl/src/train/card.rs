@@ -3,8 +3,8 @@
 use crate::data::{Dataset, Fit, ImageOptions, Normalise, Transform};
 use crate::error::{Error, Result};
 use crate::file::TensorFile;
-use crate::model::Model;
-use dahl_kernels::{MAX_AXES, Shape};
+use crate::model::{Model, Optimizer, TrainSpec};
+use dahl_kernels::{DType, MAX_AXES, Shape};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -115,6 +115,9 @@ impl Card {
             Error::data(path, format_args!("metadata {key}"), "what dahl writes", e)
         };
         let model = Model::parse(model).map_err(|e| bad(MODEL, &e))?;
+        // What does not fit together is the file's fault, so it is seen here.
+        let spec = TrainSpec::new(2, DType::F32, Optimizer::sgd(0.0));
+        model.lower(&spec).map_err(|e| bad(MODEL, &e))?;
         let axes: Vec<usize> = parsed(file, SHAPE).map_err(|e| bad(SHAPE, &e))?;
         let elements = |axes: &[usize]| axes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         if axes.len() > MAX_AXES || elements(&axes) != elements(&model.input) {

@@ -45,6 +45,7 @@ fn a_card_that_is_not_whole_is_refused() {
     };
     check(MODEL, Some("layers = ["), "expected a TOML file");
     check(MODEL, Some("input = [1]\nlayers = [{ type = \"conv\" }]"), "found \"conv\"");
+    check(MODEL, Some("input = [1, 8, 8]\nlayers = [{ type = \"softmax\" }]"), "softmax \"0\"");
     check(SHAPE, Some("[1, 8, 9]"), "[1, 8, 9] for [1, 8, 8]");
     check(SHAPE, Some("[64, 1, 1, 1, 1, 1, 1, 1, 1]"), "for [1, 8, 8]");
     check(SHAPE, Some("[9223372036854775807, 9]"), "for [1, 8, 8]");
