@@ -91,16 +91,14 @@ fn source(model: &str, name: &str, card: Option<&Card>) -> String {
          load(path) gives the network with its weights, ready to predict.\n\"\"\"\n\n{model}"
     );
     if let Some(card) = card {
-        let list = |values: &[f32]| format!("{values:?}");
-        let classes = serde_json::Value::from(card.classes.clone());
-        text += &format!("\n\nCLASSES = {classes}\n");
+        let quoted = |name: &String| serde_json::Value::from(name.as_str()).to_string();
+        let classes: Vec<String> = card.classes.iter().map(quoted).collect();
+        text += &format!("\n\nCLASSES = [{}]\n", classes.join(", "));
         if let Some(normalise) = &card.normalise {
             text += &format!(
                 "# Images in 0..1 with the shape {} become (x - MEAN) / STD, by channel.\n\
-                 MEAN = {}\nSTD = {}\n",
-                card.shape,
-                list(&normalise.mean),
-                list(&normalise.std)
+                 MEAN = {:?}\nSTD = {:?}\n",
+                card.shape, normalise.mean, normalise.std
             );
         }
     }

@@ -20,8 +20,8 @@ pub(crate) struct WeightArgs {
     /// A safetensors file of weights
     #[arg(long, value_name = "FILE", required_unless_present = "run", conflicts_with = "run")]
     weights: Option<PathBuf>,
-    /// The directory of a run, such as runs/NAME, whose weights are used
-    #[arg(long, value_name = "DIR")]
+    /// A run whose weights are used: its name or directory
+    #[arg(long, value_name = "RUN")]
     run: Option<PathBuf>,
     /// A model's name or TOML file [default: what the weights say]
     #[arg(long)]
@@ -176,6 +176,9 @@ struct Run {
 
 impl Run {
     fn read(directory: &Path) -> dahl::Result<Self> {
+        // A run is called by its name where it is started.
+        let named = Path::new("runs").join(directory);
+        let directory = if !directory.is_dir() && named.is_dir() { &named } else { directory };
         let path = directory.join("config.toml");
         let text = std::fs::read_to_string(&path)
             .map_err(|source| Error::Io { path: path.clone(), source })?;

@@ -158,7 +158,7 @@ fn exported_weights_are_the_same_and_have_a_module() {
     for part in [
         "\"\"\"digits-cnn, as dahl trained it",
         "(\"3\", nn.Conv2d(16, 32, 3, padding=1)),",
-        "CLASSES = [\"0\",\"1\",\"2\"",
+        "CLASSES = [\"0\", \"1\", \"2\"",
         "MEAN = [0.30",
         "def load(path):",
     ] {
