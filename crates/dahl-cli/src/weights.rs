@@ -32,9 +32,9 @@ pub(crate) struct WeightArgs {
     /// Seed of the dataset's split [default: what the weights say]
     #[arg(long)]
     seed: Option<u64>,
-    /// Element type of parameters and activations: f32 or f64
-    #[arg(long, default_value = "f32")]
-    dtype: DType,
+    /// Element type of parameters and activations: f32 or f64 [default: the weights']
+    #[arg(long)]
+    dtype: Option<DType>,
 }
 
 /// How weights are run on samples
@@ -83,14 +83,16 @@ impl WeightArgs {
                 return Err(Error::config("model", expected, path.display()));
             }
         };
+        let is_f64 = file.tensors.values().any(|tensor| tensor.dtype() == DType::F64);
+        let dtype = self.dtype.unwrap_or(if is_f64 { DType::F64 } else { DType::F32 });
         // Before memory is taken for a model that a file only claims.
-        let lowered = model.lower(&spec(self.dtype, &[1]))?;
+        let lowered = model.lower(&spec(dtype, &[1]))?;
         check_weights(&file, &lowered.programs.store, &path)?;
         let known = card.as_ref().and_then(|card| card.origin.clone());
         let seed = self.seed.or(known.as_ref().map(|o| o.seed)).or(run.seed).unwrap_or(0);
         let data = self.data.clone().or(known.map(|o| o.data)).or(run.data);
         let origin = data.map(|data| Origin { data, seed });
-        Ok(Weights { path, file, model, card, origin, dtype: self.dtype })
+        Ok(Weights { path, file, model, card, origin, dtype })
     }
 }
 

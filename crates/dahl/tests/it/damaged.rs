@@ -61,6 +61,26 @@ fn flipped_bits_of_a_model_never_panic() {
         let fine = read(&String::from_utf8_lossy(&bytes));
         *(if fine { &mut taken } else { &mut refused }) += 1;
     }
-    // Some only change a name or a number.
-    assert!(taken > 20 && refused > 500, "{taken} taken, {refused} refused");
+    // A few only change a name.
+    assert!(taken > 0 && refused > 900, "{taken} taken, {refused} refused");
+}
+
+/// Numbers of any size in the place of any number: nothing overflows.
+#[test]
+fn numbers_of_a_model_that_lie_never_panic() {
+    let digits: Vec<usize> =
+        (0..TEXT.len()).filter(|&i| TEXT.as_bytes()[i].is_ascii_digit()).collect();
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    let mut taken = 0;
+    for i in 0..1000 {
+        let at = digits[i % digits.len()];
+        let lie = match i / digits.len() % 4 {
+            0 => (random.next_u32() % 4).to_string(),
+            1 => (1u64 << (random.next_u32() % 63)).to_string(),
+            2 => i64::MAX.to_string(),
+            _ => format!("{}.5e{}", random.next_u32() % 10, random.next_u32() % 400),
+        };
+        taken += usize::from(read(&format!("{}{lie}{}", &TEXT[..at], &TEXT[at + 1..])));
+    }
+    assert!(taken > 100, "{taken} taken");
 }
