@@ -64,8 +64,8 @@ fn eval(args: &Args) -> Result<()> {
 
 /// A label must mean the class that the weights learned under its number.
 fn check_classes(card: &Card, data: &dyn Dataset) -> Result<()> {
-    let mut pairs = card.classes.iter().zip(data.classes());
-    if pairs.all(|(a, b)| a == b) {
+    // A part of a dataset may know fewer of them.
+    if card.classes.starts_with(data.classes()) {
         return Ok(());
     }
     let expected = format!("the classes {} of the weights", card.classes.join(", "));

@@ -54,7 +54,7 @@ pub(crate) fn find(name: &str) -> dahl::Result<Model> {
     Model::named(name)
 }
 
-fn lower(model: &Model) -> dahl::Result<Lowered> {
+pub(crate) fn lower(model: &Model) -> dahl::Result<Lowered> {
     // The graph of one sample: two, since batch norm needs more than one value.
     let spec = TrainSpec::new(2, DType::F32, Optimizer::sgd(0.0));
     model.lower(&TrainSpec { fusion: Fusion::Off, ..spec })

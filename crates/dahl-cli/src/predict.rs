@@ -100,7 +100,8 @@ fn predict(args: &Args) -> Result<(usize, usize)> {
             }
             None => {
                 let label = if known { Some(set.label(index)?) } else { None };
-                let one = Prediction { place, label: label.map(|l| name(&card, l)), logits };
+                let label = label.and_then(|label| set.classes().get(label).cloned());
+                let one = Prediction { place, label, logits };
                 if args.json { one.json(&card, args.top) } else { one.line(&card, args.top, width) }
             }
         };
@@ -169,7 +170,8 @@ fn softmax(logits: &[f64]) -> Vec<f64> {
 }
 
 /// A dataset whose bad samples are zeros, and remembered: one bad image must not
-/// end the others.
+/// end the others. Labels are not what is asked for, so all are 0: the weights may
+/// have learned other classes.
 struct Lenient {
     set: Arc<dyn Dataset>,
     errors: Mutex<BTreeMap<usize, Error>>,
@@ -196,12 +198,12 @@ impl Dataset for Lenient {
     }
 
     fn read(&self, index: usize, out: &mut [f32]) -> Result<usize> {
-        self.set.read(index, out).or_else(|error| {
+        if let Err(error) = self.set.read(index, out) {
             out.fill(0.0);
             let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
             errors.insert(index, error);
-            Ok(0)
-        })
+        }
+        Ok(0)
     }
 
     fn label(&self, index: usize) -> Result<usize> {

@@ -53,6 +53,7 @@ impl SampleArgs {
         let options = data::Options { seed: self.seed, ..options(&model) };
         let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)?;
         check_fit(&model, &*parts[0])?;
+        check_outputs(&model, &*parts[0])?;
         let normalise = Some(Normalise::measure(&*parts[0], MEASURED)?);
         let limited = |set: &Arc<dyn Dataset>| match self.limit {
             Some(samples) => data::limit(set.clone(), samples),
@@ -100,4 +101,18 @@ pub(crate) fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
         expected: format!("samples of {:?} for {}", model.input, model.name),
         found: format!("{} in {}", data.shape(), data.name()),
     })
+}
+
+/// Refuses more classes than the model has outputs.
+fn check_outputs(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
+    let lowered = models::lower(model)?;
+    let graph = &lowered.programs.programs[0].graph;
+    let shape = graph.fetch("output").map(|output| graph.value(output).meta.shape);
+    let outputs = shape.and_then(|shape| shape.axes().get(1).copied()).unwrap_or(0);
+    let classes = data.classes().len();
+    if classes <= outputs {
+        return Ok(());
+    }
+    let expected = format!("at least {classes} outputs, one a class of {}", data.name());
+    Err(Error::config("model", expected, format_args!("{outputs} in {}", model.name)))
 }

@@ -68,6 +68,25 @@ fn npy(shape: &str, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Samples of a dataset with other classes are predicted, but not judged.
+#[test]
+fn other_classes_are_for_predicting_only() {
+    let scratch = Scratch::new("other");
+    let weights = trained(&scratch);
+    let other = ["--weights", &weights, "--data", "synthetic:1x8x8:20", "--limit", "40", "--json"];
+    let found = lines(&[&["predict"], &other[..]].concat(), 0);
+    assert_eq!(found.len(), 40);
+    assert!(found.iter().all(|one| one["label"].is_string()));
+    let (code, _, stderr) = dahl(&[&["eval"], &other[..]].concat());
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("expected the classes 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 of the"),
+        "{stderr}"
+    );
+    let train = ["train", "--data", "synthetic:1x8x8:20"];
+    check(&train, 2, "", "model: expected at least 20 outputs, one a class of synthetic");
+}
+
 #[test]
 fn a_bad_image_is_named_and_the_others_are_done() {
     let scratch = Scratch::new("bad");
