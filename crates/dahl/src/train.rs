@@ -2,6 +2,7 @@
 
 mod card;
 mod confusion;
+mod outputs;
 mod pass;
 mod weights;
 
@@ -51,6 +52,8 @@ pub struct Trainer {
     schedule: Schedule,
     steps: u64,
     last: Option<StepId>,
+    /// The last step of an evaluation.
+    evaluated: Option<StepId>,
     /// How many classes the labels have; `None` where targets are numbers.
     classes: Option<usize>,
 }
@@ -94,7 +97,17 @@ impl Trainer {
         let classes = output
             .filter(|shape| spec.loss == Loss::CrossEntropy && shape.rank() == 2)
             .map(|shape| shape[1]);
-        Ok(Self { lowered, plan, session, lr, schedule, steps: 0, last: None, classes })
+        Ok(Self {
+            lowered,
+            plan,
+            session,
+            lr,
+            schedule,
+            steps: 0,
+            last: None,
+            evaluated: None,
+            classes,
+        })
     }
 
     /// Changes the learning rate from step to step.
@@ -169,7 +182,9 @@ impl Trainer {
         let Some(&program) = self.lowered.eval.get(&batch) else {
             return Err(unknown_batch("a batch to evaluate", &self.lowered.eval, batch));
         };
-        self.session.step(program, slot, StepScalars::default())
+        let step = self.session.step(program, slot, StepScalars::default())?;
+        self.evaluated = Some(step);
+        Ok(step)
     }
 
     /// A persistent value by its name in the state dict, as numbers.

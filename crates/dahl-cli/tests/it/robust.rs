@@ -13,6 +13,7 @@ const LIMIT: &str = "1500000";
 /// Runs `dahl` under the limit; code and standard error.
 fn limited(args: &[&str]) -> (i32, String) {
     let mut command = Command::new("sh");
+    command.current_dir(env!("CARGO_TARGET_TMPDIR"));
     command.args(["-c", &format!("ulimit -v {LIMIT}; exec \"$@\""), "sh"]);
     command.arg(env!("CARGO_BIN_EXE_dahl")).args(args);
     let output = command.output().expect("a shell");

@@ -8,7 +8,10 @@ use std::process::Command;
 
 /// Runs `dahl`: code, standard output, standard error.
 pub(crate) fn dahl(args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_dahl")).args(args).output().expect("dahl runs");
+    // A run directory that is not switched off is made here.
+    let place = env!("CARGO_TARGET_TMPDIR");
+    let output = Command::new(env!("CARGO_BIN_EXE_dahl")).current_dir(place).args(args).output();
+    let output = output.expect("dahl runs");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.code().expect("a code"), text(output.stdout), text(output.stderr))
 }

@@ -1,5 +1,6 @@
 //! What a file of weights says of itself, so that it is enough to predict with.
 
+use super::Trainer;
 use crate::data::{Dataset, Fit, ImageOptions, Normalise, Transform};
 use crate::error::{Error, Result};
 use crate::file::TensorFile;
@@ -147,6 +148,16 @@ impl Card {
         };
         let classes = parsed(file, CLASSES).map_err(|e| bad(CLASSES, &e))?;
         Ok(Some(Self { model, classes, shape, fit, normalise, origin }))
+    }
+}
+
+impl Trainer {
+    /// Writes parameters and buffers to a safetensors file with the card, so that
+    /// the file is enough to predict with.
+    pub fn save_weights_with(&mut self, path: &Path, card: &Card) -> Result<()> {
+        let mut file = self.weights()?;
+        card.put(&mut file)?;
+        file.write(path)
     }
 }
 

@@ -1,39 +1,24 @@
 //! Weights as files: parameters and buffers under their names in PyTorch's
 //! state dict.
 
-use super::{Card, Trainer};
+use super::Trainer;
 use crate::error::{Error, Result};
+use crate::exec::Snapshot;
 use crate::file::{StoredTensor, TensorFile};
 use crate::graph::{Class, Persistent, Store};
 use std::path::Path;
 
 impl Trainer {
+    /// Parameters and buffers as they are now.
+    pub fn weights(&mut self) -> Result<TensorFile> {
+        let snapshot = self.snapshot()?;
+        let store = &self.lowered().programs.store;
+        Ok(stored(&snapshot, store, |class| class != Class::Optimizer))
+    }
+
     /// Writes parameters and buffers to a safetensors file.
     pub fn save_weights(&mut self, path: &Path) -> Result<()> {
         self.weights()?.write(path)
-    }
-
-    /// The same with what others need to use them, so that the file is enough
-    /// to predict with.
-    pub fn save_weights_with(&mut self, path: &Path, card: &Card) -> Result<()> {
-        let mut file = self.weights()?;
-        card.put(&mut file)?;
-        file.write(path)
-    }
-
-    /// Parameters and buffers, as a file holds them.
-    pub fn weights(&mut self) -> Result<TensorFile> {
-        let store = self.lowered().programs.store.clone();
-        let snapshot = self.snapshot()?;
-        let mut file = TensorFile::default();
-        for (name, tensor) in snapshot.tensors() {
-            if store.find(name).is_some_and(|id| store.get(id).class != Class::Optimizer) {
-                let (shape, dtype) = (tensor.meta.shape, tensor.meta.dtype);
-                let stored = StoredTensor::from_bytes(shape, dtype, tensor.bytes.to_vec());
-                file.tensors.insert(name.to_owned(), stored);
-            }
-        }
-        Ok(file)
     }
 
     /// Reads parameters and buffers from a safetensors file, which must have
@@ -52,6 +37,22 @@ impl Trainer {
         }
         Ok(())
     }
+}
+
+/// The tensors of a snapshot that are of a class that is wanted.
+pub(super) fn stored(
+    snapshot: &Snapshot,
+    store: &Store,
+    wanted: impl Fn(Class) -> bool,
+) -> TensorFile {
+    let class = |name: &str| store.find(name).map(|id| store.get(id).class);
+    let mut file = TensorFile::default();
+    for (name, tensor) in snapshot.tensors().filter(|(name, _)| class(name).is_some_and(&wanted)) {
+        let (shape, dtype) = (tensor.meta.shape, tensor.meta.dtype);
+        let stored = StoredTensor::from_bytes(shape, dtype, tensor.bytes.to_vec());
+        file.tensors.insert(name.to_owned(), stored);
+    }
+    file
 }
 
 /// Checks that a file has the weights of a model, all of them and nothing else,
