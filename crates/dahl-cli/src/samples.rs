@@ -63,17 +63,17 @@ impl SampleArgs {
         Ok(Opened { model, train, test, transform: Transform { normalise, augment: None } })
     }
 
-    /// What the weights of a training with these arguments say of themselves.
-    pub(crate) fn card(&self, model: &Model, data: &dyn Dataset, transform: &Transform) -> Card {
-        let origin = Some(Origin { data: self.data.clone(), seed: self.seed });
-        Card { origin, ..Card::new(model, data, transform) }
-    }
-
     /// The sizes of the steps over so many samples: the batch and the short
     /// last one.
     pub(crate) fn batch_sizes(&self, samples: usize) -> Vec<usize> {
         let sizes = [self.batch.min(samples), samples % self.batch];
         sizes.into_iter().filter(|&n| n > 0).collect()
+    }
+
+    /// What the weights of a training with these arguments say of themselves.
+    pub(crate) fn card(&self, model: &Model, data: &dyn Dataset, transform: &Transform) -> Card {
+        let origin = Some(Origin { data: self.data.clone(), seed: self.seed });
+        Card { origin, ..Card::new(model, data, transform) }
     }
 }
 
