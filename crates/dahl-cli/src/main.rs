@@ -4,16 +4,19 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod completions;
 mod config;
 mod data;
 mod diff;
 mod eval;
+mod export;
 mod grain;
 mod machine;
 mod models;
 mod output;
 mod place;
 mod plan;
+mod predict;
 mod progress;
 mod recipe;
 mod report;
@@ -25,6 +28,7 @@ mod stop;
 mod tensorboard;
 mod train;
 mod verify;
+mod weights;
 
 /// Trains neural networks on unequal machines, for the least energy.
 #[derive(Parser)]
@@ -45,11 +49,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Completions(completions::Args),
     Data(data::Args),
     Diff(diff::Args),
     Eval(eval::Args),
+    Export(export::Args),
     Models(models::Args),
     Plan(plan::Args),
+    Predict(predict::Args),
     // Larger than the others.
     Train(Box<train::Args>),
     Verify(verify::Args),
@@ -75,11 +82,14 @@ fn main() -> ExitCode {
         Err(config::Failure::Setting(error)) => return output::fail(error, output::USAGE),
     };
     match cli.command {
+        Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),
         Command::Eval(args) => eval::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Predict(args) => predict::run(&args),
         Command::Train(args) => {
             let (_, given) = matches.subcommand().expect("the command that was parsed");
             train::run(*args, given)

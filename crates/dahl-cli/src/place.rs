@@ -1,7 +1,7 @@
 //! Where a run is kept and when it is saved.
 
 use crate::grain::at_least_one;
-use crate::rundir::{RunDir, refuse_old, resolve};
+use crate::rundir::{RunDir, find, refuse_old, resolve};
 use crate::samples::SampleArgs;
 use crate::stop::duration;
 use clap::Args;
@@ -56,7 +56,7 @@ impl RunArgs {
     /// process' own from now on.
     pub(crate) fn place(&self) -> Result<Place> {
         if let Some(name) = &self.resume {
-            let (directory, checkpoints) = RunDir::take(resolve(name), self.keep)?;
+            let (directory, checkpoints) = RunDir::take(find(name), self.keep)?;
             return Ok(Place::Old(directory, checkpoints));
         }
         if self.no_run {

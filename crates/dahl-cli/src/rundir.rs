@@ -29,6 +29,12 @@ pub(crate) fn resolve(name: &Path) -> PathBuf {
     if bare { Path::new(RUNS).join(name) } else { name.to_owned() }
 }
 
+/// The directory of a run that is there: one of another place may be named too.
+pub(crate) fn find(name: &Path) -> PathBuf {
+    let path = resolve(name);
+    if !path.is_dir() && name.is_dir() { name.to_owned() } else { path }
+}
+
 /// Refuses a directory that has a run.
 pub(crate) fn refuse_old(path: &Path) -> Result<()> {
     if !path.join(CONFIG).exists() {

@@ -12,10 +12,12 @@ use crate::settings::Settings;
 use crate::stop::{Reason, Stop};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::Transform;
+use dahl::file::TensorFile;
 use dahl::model::TrainSpec;
 use dahl::native::Native;
 use dahl::planner::Grain;
 use dahl::train::{Course, End, EpochRecord, Event, Judge, Run, Trainer};
+use dahl::units::Bytes;
 use dahl::{Error, Result};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -91,7 +93,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let begin = Instant::now();
     let flags = <Args as ClapArgs>::augment_args(Command::new("train"));
     let (args, settings) = match &args.run.resume {
-        Some(name) => resumed(&rundir::resolve(name), &flags, given)?,
+        Some(name) => resumed(&rundir::find(name), &flags, given)?,
         None => (args, Settings::of(&flags, given)),
     };
     let place = args.run.place()?;
@@ -132,6 +134,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     for note in train.notes().iter().chain(test.notes()) {
         report.warn(format_args!("note: {note}"));
     }
+    let mut card = TensorFile::default();
+    args.samples.card(&model, train, &transform).put(&mut card)?;
     let course = Course {
         train,
         transform: &learning,
@@ -140,6 +144,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         seed,
         epochs: args.epochs as u64,
         recipe: settings.recipe(),
+        metadata: card.metadata.clone(),
     };
     let texts = [
         (rundir::CONFIG, settings.to_toml(&flags)),
@@ -147,7 +152,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         ("plan.txt", trainer.plan().to_text(&trainer.lowered().programs)?),
     ];
     let gave = go(&args, Started { begin, place, texts }, course, &mut trainer, &mut report)?;
-    conclude(&args, begin, gave, &mut trainer, &report)
+    let weights = TensorFile { tensors: trainer.weights()?.tensors, ..card };
+    let planned = trainer.plan().memory.peak();
+    conclude(&args, gave, &report, Ended { begin, planned, weights })
 }
 
 /// The arguments of a run that goes on.
@@ -260,14 +267,16 @@ fn go(
     Ok(Gave { directory, history, steps: run.state().steps, stopped, idle: false })
 }
 
-/// Writes what the run gave, and says so. Returns the exit code.
-fn conclude(
-    args: &Args,
+/// What is left when training has ended.
+struct Ended {
     begin: Instant,
-    gave: Gave,
-    trainer: &mut Trainer,
-    report: &Report,
-) -> Result<u8, Failure> {
+    planned: Bytes,
+    weights: TensorFile,
+}
+
+/// Writes what the run gave, and says so. Returns the exit code.
+fn conclude(args: &Args, gave: Gave, report: &Report, end: Ended) -> Result<u8, Failure> {
+    let Ended { begin, planned, weights } = end;
     let run = gave.directory.as_ref();
     let on = |run: &RunDir| format!("dahl train --resume {}", run.path().display());
     if let (true, Some(run)) = (gave.idle, run) {
@@ -281,7 +290,6 @@ fn conclude(
         let next = run.map(|run| format!("; all else is saved: make room, then {}", on(run)));
         Failure { message: format!("{error}{}", next.unwrap_or_default()), code: FAILED }
     };
-    let weights = trainer.weights()?;
     // A signal is no end that was asked for: the file stays as it is.
     let save = args.save.as_ref().filter(|_| gave.stopped.is_none_or(|why| why.code() == 0));
     if let Some(path) = save {
@@ -294,7 +302,7 @@ fn conclude(
     let Some(last) = gave.history.last() else { return Ok(0) };
     let conclusion = Conclusion {
         last,
-        planned: trainer.plan().memory.peak(),
+        planned,
         sha256: weights.sha256(),
         file: save.cloned().or(run.map(RunDir::weights)),
         seconds: begin.elapsed().as_secs_f64(),

@@ -1,28 +1,9 @@
 //! `dahl verify`, `dahl models` and `dahl plan`.
 
+use crate::support::{check, dahl};
 use std::path::PathBuf;
-use std::process::Command;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dahl/tests/golden");
-
-/// Runs `dahl`: code, standard output, standard error.
-fn dahl(args: &[&str]) -> (i32, String, String) {
-    // A run directory that is not switched off is made here.
-    let place = env!("CARGO_TARGET_TMPDIR");
-    let output = Command::new(env!("CARGO_BIN_EXE_dahl")).current_dir(place).args(args).output();
-    let output = output.expect("dahl runs");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (output.status.code().expect("a code"), text(output.stdout), text(output.stderr))
-}
-
-#[track_caller]
-fn check(args: &[&str], code: i32, out: &str, err: &str) {
-    let (found, stdout, stderr) = dahl(args);
-    assert_eq!(found, code, "{stdout}{stderr}");
-    assert!(stdout.contains(out), "{stdout}");
-    assert!(stderr.contains(err), "{stderr}");
-    assert!(err.is_empty() == stderr.is_empty(), "{stderr}");
-}
 
 /// A file of one test, removed at its end.
 struct File(PathBuf);

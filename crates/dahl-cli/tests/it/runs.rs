@@ -190,6 +190,16 @@ fn a_run_directory_says_everything() {
     assert_eq!(weights.sha256(), hash);
     assert_eq!(place.checkpoints("small-digits-1").len(), 2);
 
+    // So are those that `eval` finds, in the run and in its checkpoints.
+    let checkpoint = "runs/small-digits-1/checkpoints/epoch-00002-batch-0000000";
+    let file = format!("{checkpoint}/weights.safetensors");
+    for weights in [["--run", "small-digits-1"], ["--weights", &file]] {
+        let (_, stdout, stderr) = place
+            .dahl(&[&["eval", "--limit", "48", "--batch", "6", "--json"][..], &weights].concat());
+        let judged: serde_json::Value = serde_json::from_str(&stdout).expect(&stderr);
+        assert_eq!(judged["loss"], metrics[1]["test_loss"]);
+    }
+
     // The configuration makes the same run again.
     let again = ["train", "--config", "runs/small-digits-1/config.toml", "--run", "again"];
     assert_eq!(place.dahl(&again).0, 0);

@@ -70,6 +70,14 @@ pub(super) fn position(name: &str) -> Option<(u64, u64)> {
     Some((epoch.parse().ok()?, batch.parse().ok()?))
 }
 
+/// What is the same for all checkpoints of a run.
+pub(super) struct About {
+    /// What the values are.
+    pub(super) store: Store,
+    /// Of the weights.
+    pub(super) metadata: BTreeMap<String, String>,
+}
+
 /// Writes a checkpoint into a directory of checkpoints; returns its path.
 ///
 /// The files are made in a directory of another name, which gets its own when
@@ -78,14 +86,14 @@ pub(super) fn write(
     directory: &Path,
     state: &State,
     values: Snapshot,
-    store: &Store,
+    about: &About,
 ) -> Result<PathBuf> {
     let (name, process) = (state.name(), std::process::id());
     let (path, temporary) =
         (directory.join(&name), directory.join(format!(".{name}.{process}.tmp")));
     let io = |source| Error::Io { path: path.clone(), source };
     fs::create_dir(&temporary).map_err(io)?;
-    let written = write_files(&temporary, state, values, store).and_then(|()| {
+    let written = write_files(&temporary, state, values, about).and_then(|()| {
         durable::sync_directory(&temporary)
             .and_then(|()| fs::rename(&temporary, &path))
             .and_then(|()| durable::sync_directory(directory))
@@ -98,9 +106,10 @@ pub(super) fn write(
     written.map(|()| path)
 }
 
-fn write_files(directory: &Path, state: &State, values: Snapshot, store: &Store) -> Result<()> {
-    let weights = stored(&values, store, |class| class != Class::Optimizer);
-    let optimizer = stored(&values, store, |class| class == Class::Optimizer);
+fn write_files(directory: &Path, state: &State, values: Snapshot, about: &About) -> Result<()> {
+    let mut weights = stored(&values, &about.store, |class| class != Class::Optimizer);
+    weights.metadata = about.metadata.clone();
+    let optimizer = stored(&values, &about.store, |class| class == Class::Optimizer);
     // From here on the next snapshot may be taken.
     drop(values);
     let state = serde_json::to_value(state).and_then(|state| {

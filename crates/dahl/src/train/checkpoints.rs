@@ -1,10 +1,9 @@
 //! A directory of checkpoints, and the thread that writes them.
 
-use super::checkpoint::{Checkpoint, State, position, write};
+use super::checkpoint::{About, Checkpoint, State, position, write};
 use crate::error::{Error, Result};
 use crate::exec::Snapshot;
 use crate::file::remove_temporary;
-use crate::graph::Store;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -105,7 +104,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(checkpoints: Checkpoints, store: Store) -> Result<Self> {
+    pub(super) fn new(checkpoints: Checkpoints, about: About) -> Result<Self> {
         let (jobs, work) = mpsc::channel::<Job>();
         let (done, results) = mpsc::channel();
         let (directory, keep) = (checkpoints.directory.clone(), checkpoints.keep);
@@ -114,7 +113,7 @@ impl Writer {
             for job in work {
                 // An old one that cannot be removed does not make the new one bad,
                 // and is tried again with the next.
-                let result = write(&directory, &job.state, job.values, &store)
+                let result = write(&directory, &job.state, job.values, &about)
                     .inspect(|_| drop(prune(&directory, keep)));
                 if done.send(result).is_err() {
                     return;

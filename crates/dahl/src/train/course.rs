@@ -26,6 +26,9 @@ pub struct Course<'a> {
     /// What else must be the same for the bits to be the same, by key. What the
     /// programs, the schedule and the fields above decide is known already.
     pub recipe: BTreeMap<String, String>,
+    /// What the weights of checkpoints say of themselves: a
+    /// [`Card`](super::Card)'s text, or nothing.
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// Samples that a model is judged by.

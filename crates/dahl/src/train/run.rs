@@ -1,7 +1,7 @@
 //! A whole run: epochs, judging, checkpoints, going on where one stopped.
 
 use super::Trainer;
-use super::checkpoint::{Checkpoint, State};
+use super::checkpoint::{About, Checkpoint, State};
 use super::checkpoints::{Checkpoints, Writer};
 use super::course::{Course, End, EpochRecord, Event, Every, Watcher};
 use super::pass::{Pass, Samples, Use};
@@ -40,6 +40,7 @@ use std::time::{Duration, Instant, SystemTime};
 ///         seed: 1,
 ///         epochs: 2,
 ///         recipe: Default::default(),
+///         metadata: Default::default(),
 ///     };
 ///     let mut run = Run::new(&mut trainer, course)?;
 ///     if let Some(directory) = directory {
@@ -126,7 +127,8 @@ impl<'a> Run<'a> {
             self.resume(&checkpoint)?;
         }
         let store = self.trainer.lowered().programs.store.clone();
-        self.writer = Some(Writer::new(checkpoints, store)?);
+        let metadata = self.course.metadata.clone();
+        self.writer = Some(Writer::new(checkpoints, About { store, metadata })?);
         self.due = Due::new(every);
         Ok(())
     }

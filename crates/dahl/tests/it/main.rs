@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bits;
+mod damaged;
 mod golden;
 mod layers;
 mod memory;

@@ -112,6 +112,7 @@ fn run_with(
         seed: recipe.seed,
         epochs: recipe.epochs,
         recipe: Default::default(),
+        metadata: Default::default(),
     };
     let mut run = Run::new(&mut trainer, course)?;
     if let Some((directory, every)) = into {
