@@ -94,7 +94,7 @@ fn a_full_disk_leaves_the_old_checkpoint_and_the_run_resumes() {
 fn killed_at_random_moments_a_run_ends_with_the_same_bits() {
     let kills: u64 = std::env::var("KILLS").map_or(8, |n| n.parse().expect("a number"));
     let place = Place::new("killed");
-    let recipe = ["--epochs", "4", "--quiet", "--checkpoint-every", "1"];
+    let recipe = ["--epochs", "20", "--quiet", "--checkpoint-every", "1"];
     let begin = Instant::now();
     assert_eq!(place.train(&[&recipe[..], &["--run", "whole"]].concat()).0, 0);
     let time = begin.elapsed();
