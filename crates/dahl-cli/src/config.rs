@@ -7,7 +7,7 @@
 
 mod file;
 
-use clap::builder::Command;
+use clap::builder::{Command, Resettable};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
@@ -49,7 +49,8 @@ pub(crate) fn complete(
     variables: &[(String, OsString)],
 ) -> Result<Vec<OsString>, Failure> {
     // What is missing may be in the file.
-    let mut lenient = command.clone().mut_subcommands(|c| c.mut_args(|arg| arg.required(false)));
+    let optional = |arg: Arg| arg.required(false).required_unless_present(Resettable::Reset);
+    let mut lenient = command.clone().mut_subcommands(|c| c.mut_args(optional));
     lenient.build();
     let given = lenient.clone().try_get_matches_from(args).map_err(Failure::CommandLine)?;
     let Some((name, given)) = given.subcommand() else { return Ok(args.to_vec()) };

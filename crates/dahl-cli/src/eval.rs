@@ -1,38 +1,36 @@
 //! `dahl eval`: how well weights do on a dataset.
 
-use crate::grain::at_least_one;
 use crate::output::{code, fail, print};
 use crate::progress::{Progress, Show};
-use crate::samples::{Opened, SampleArgs};
+use crate::weights::{PassArgs, WeightArgs};
 use clap::Args as ClapArgs;
-use dahl::Error;
-use dahl::data::Order;
-use dahl::model::{Optimizer, TrainSpec};
-use dahl::native::Native;
-use dahl::planner::Grain;
-use dahl::train::{Samples, Trainer};
-use std::path::PathBuf;
+use dahl::data::{self, Dataset, Order, Part, Transform};
+use dahl::train::{Card, Confusion, Pass, Samples};
+use dahl::{Error, Result};
 use std::process::ExitCode;
 
 /// Say how well a model's weights do on the test samples of a dataset
 ///
 /// The weights are a safetensors file, as `dahl train --save` or PyTorch's
-/// `save_file(model.state_dict(), …)` write it.
+/// `save_file(model.state_dict(), …)` write it. Those that dahl wrote say which
+/// model and dataset they belong to and how samples are normalised; for others,
+/// `--model` and `--data` do.
 #[derive(ClapArgs)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   dahl train --save weights.safetensors && dahl eval --weights weights.safetensors
+  dahl eval --weights weights.safetensors --confusion
+  dahl eval --weights from-pytorch.safetensors --model lenet --data path/to/fashion-mnist
 
 Exit codes: 0 ok, 1 the run failed, 2 usage, 3 no feasible plan, 4 bad data, weights
 or model.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    samples: SampleArgs,
-    /// The weights
-    #[arg(long, value_name = "FILE")]
-    weights: PathBuf,
-    /// Worker threads
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
-    workers: usize,
+    weights: WeightArgs,
+    #[command(flatten)]
+    pass: PassArgs,
+    /// Say which classes are taken for which
+    #[arg(long)]
+    confusion: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -48,32 +46,72 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn eval(args: &Args) -> dahl::Result<()> {
-    let Opened { model, test, transform, .. } = args.samples.open()?;
-    let batch = args.samples.batch;
-    let spec = TrainSpec {
-        train: Vec::new(),
-        eval: args.samples.batch_sizes(test.len()),
-        ..TrainSpec::new(batch, args.samples.dtype, Optimizer::sgd(0.0))
-    };
-    let grain = Grain::for_workers(args.workers);
-    let mut trainer = Trainer::new(&model, &spec, grain, &Native::default())?;
-    trainer.load_weights(&args.weights)?;
+fn eval(args: &Args) -> Result<()> {
+    let weights = args.weights.open()?;
+    let mut test = weights.part(Part::Test)?;
+    let card = weights.card()?;
+    check_classes(&card, &*test)?;
+    if let Some(limit) = args.pass.limit {
+        test = data::limit(test, limit);
+    }
+    let mut trainer = weights.trainer(&args.pass, test.len())?;
+    let transform = Transform { normalise: card.normalise.clone(), augment: None };
     let order = Order::sequential(test.len());
+    let batch = args.pass.batch;
     let samples = Samples { data: &*test, transform: &transform, order: &order, epoch: 0, batch };
     let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
-    let progress = Progress::of_looking(show);
-    let mut meter = progress.look("eval", test.len());
-    let pass = trainer.eval_pass(&samples, &mut |pass| meter.show(pass))?;
+    let mut meter = Progress::of_looking(show).look("eval", test.len());
+    let (mut confusion, mut judged) = (Confusion::new(test.classes()), 0);
+    let pass = trainer.output_pass(&samples, &mut |index, outputs| {
+        confusion.add(test.label(index)?, outputs);
+        judged += 1;
+        meter.count(judged);
+        Ok(())
+    });
     drop(meter);
-    let text = if args.json {
-        let value = serde_json::json!({
-            "samples": pass.samples, "loss": pass.loss(), "accuracy": pass.accuracy(),
-        });
-        format!("{value}\n")
-    } else {
-        let (right, loss) = (100.0 * pass.accuracy(), pass.loss());
-        format!("{right:.2} % of {} samples right, loss {loss:.4}\n", pass.samples)
-    };
+    let pass = pass.map_err(|error| weights.blame(error))?;
+    let confusion = args.confusion.then_some(confusion);
+    let text = if args.json { json(&pass, confusion) } else { table(&pass, confusion) };
     print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
+}
+
+/// A label must mean the class that the weights learned under its number.
+fn check_classes(card: &Card, data: &dyn Dataset) -> Result<()> {
+    // A part of a dataset may know fewer of them.
+    if card.classes.starts_with(data.classes()) {
+        return Ok(());
+    }
+    let expected = format!("the classes {} of the weights", card.classes.join(", "));
+    let found = format!("{} in {}", data.classes().join(", "), data.name());
+    Err(Error::config("data", expected, found))
+}
+
+fn table(pass: &Pass, confusion: Option<Confusion>) -> String {
+    let (right, loss) = (100.0 * pass.accuracy(), pass.loss());
+    let table = confusion.map_or(String::new(), |confusion| confusion.to_string());
+    format!("{table}{right:.2} % of {} samples right, loss {loss:.4}\n", pass.samples)
+}
+
+fn json(pass: &Pass, confusion: Option<Confusion>) -> String {
+    let mut value = serde_json::json!({
+        "samples": pass.samples, "loss": pass.loss(), "accuracy": pass.accuracy(),
+    });
+    if let Some(confusion) = confusion {
+        let classes = confusion.seen().into_iter().map(|class| {
+            serde_json::json!({
+                "class": confusion.names()[class],
+                "samples": confusion.samples(class),
+                "accuracy": confusion.accuracy(class),
+                "taken_for": taken_for(&confusion, class),
+            })
+        });
+        value["classes"] = classes.collect();
+    }
+    format!("{value}\n")
+}
+
+/// Names of classes with how often they were meant.
+fn taken_for(confusion: &Confusion, class: usize) -> serde_json::Map<String, serde_json::Value> {
+    let taken = confusion.taken_for(class);
+    taken.map(|(other, n)| (confusion.names()[other].clone(), n.into())).collect()
 }

@@ -1,23 +1,34 @@
 //! The command line of dahl.
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod completions;
 mod config;
 mod data;
 mod diff;
 mod eval;
+mod export;
 mod grain;
+mod machine;
 mod models;
 mod output;
+mod place;
 mod plan;
+mod predict;
 mod progress;
 mod recipe;
+mod report;
+mod rundir;
 mod samples;
 mod schedule;
+mod settings;
+mod stop;
+mod tensorboard;
 mod train;
 mod verify;
+mod weights;
 
 /// Trains neural networks on unequal machines, for the least energy.
 #[derive(Parser)]
@@ -38,40 +49,51 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Completions(completions::Args),
     Data(data::Args),
     Diff(diff::Args),
     Eval(eval::Args),
+    Export(export::Args),
     Models(models::Args),
     Plan(plan::Args),
+    Predict(predict::Args),
     // Larger than the others.
     Train(Box<train::Args>),
     Verify(verify::Args),
 }
 
 /// The command line, completed by the environment and a file.
-fn parse() -> Result<Cli, config::Failure> {
+fn parse() -> Result<(Cli, ArgMatches), config::Failure> {
     let args: Vec<_> = std::env::args_os().collect();
     let variables: Vec<_> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .collect();
     let args = config::complete(&Cli::command(), &args, &variables)?;
     let matches = Cli::command().try_get_matches_from(args);
-    matches.and_then(|m| Cli::from_arg_matches(&m)).map_err(config::Failure::CommandLine)
+    matches
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)))
+        .map_err(config::Failure::CommandLine)
 }
 
 fn main() -> ExitCode {
-    let cli = match parse() {
-        Ok(cli) => cli,
+    let (cli, matches) = match parse() {
+        Ok(parsed) => parsed,
         Err(config::Failure::CommandLine(error)) => error.exit(),
         Err(config::Failure::Setting(error)) => return output::fail(error, output::USAGE),
     };
     match cli.command {
+        Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),
         Command::Eval(args) => eval::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Plan(args) => plan::run(&args),
-        Command::Train(args) => train::run(&args),
+        Command::Predict(args) => predict::run(&args),
+        Command::Train(args) => {
+            let (_, given) = matches.subcommand().expect("the command that was parsed");
+            train::run(*args, given)
+        }
         Command::Verify(args) => verify::run(args),
     }
 }

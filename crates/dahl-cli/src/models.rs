@@ -37,10 +37,16 @@ pub(crate) fn find(name: &str) -> dahl::Result<Model> {
     if path.extension().is_some_and(|e| e == "toml") {
         let text = std::fs::read_to_string(path)
             .map_err(|source| dahl::Error::Io { path: path.to_owned(), source })?;
-        return Model::parse(&text).map_err(|error| match error {
+        // The model is lowered here so that whatever is wrong names the file.
+        let checked = Model::parse(&text).and_then(|model| lower(&model).map(|_| model));
+        return checked.map_err(|error| match error {
             // What is wrong is the file, not the command line.
             dahl::Error::Config { key, expected, found } => {
                 dahl::Error::Data { path: path.to_owned(), what: key, expected, found }
+            }
+            dahl::Error::Model(errors) => {
+                let lines = errors.iter().map(|e| format!("\n{e}")).collect::<String>();
+                dahl::Error::data(path, "model", "layers that fit together", lines)
             }
             error => error,
         });
@@ -48,7 +54,7 @@ pub(crate) fn find(name: &str) -> dahl::Result<Model> {
     Model::named(name)
 }
 
-fn lower(model: &Model) -> dahl::Result<Lowered> {
+pub(crate) fn lower(model: &Model) -> dahl::Result<Lowered> {
     // The graph of one sample: two, since batch norm needs more than one value.
     let spec = TrainSpec::new(2, DType::F32, Optimizer::sgd(0.0));
     model.lower(&TrainSpec { fusion: Fusion::Off, ..spec })

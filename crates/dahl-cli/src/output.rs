@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 /// The answer is no: the tensors differ.
 pub(crate) const DIFFERENT: u8 = 1;
+/// The run failed.
+pub(crate) const FAILED: u8 = 1;
 /// The command line makes no sense.
 pub(crate) const USAGE: u8 = 2;
 /// There is no plan that fits.

@@ -3,8 +3,9 @@
 use crate::grain::at_least_one;
 use crate::models;
 use clap::Args;
-use dahl::data::{self, Dataset, Normalise, Part, Transform};
+use dahl::data::{self, Dataset, ImageOptions, Normalise, Part, Transform};
 use dahl::model::Model;
+use dahl::train::{Card, Origin};
 use dahl::{DType, Error};
 use std::sync::Arc;
 
@@ -45,10 +46,11 @@ impl SampleArgs {
     /// Samples are normalised by the whole training part, limited or not, so
     /// that weights see the same numbers whenever they are judged.
     pub(crate) fn open(&self) -> dahl::Result<Opened> {
-        let options = data::Options { seed: self.seed, ..data::Options::default() };
-        let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)?;
         let model = models::find(&self.model)?;
+        let options = data::Options { seed: self.seed, ..options(&model) };
+        let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)?;
         check_fit(&model, &*parts[0])?;
+        check_outputs(&model, &*parts[0])?;
         let normalise = Some(Normalise::measure(&*parts[0], data::measured(&*parts[0]))?);
         let limited = |set: &Arc<dyn Dataset>| match self.limit {
             Some(samples) => data::limit(set.clone(), samples),
@@ -58,16 +60,39 @@ impl SampleArgs {
         Ok(Opened { model, train, test, transform: Transform { normalise, augment: None } })
     }
 
+    /// The names of model and dataset, as they were given.
+    pub(crate) fn names(&self) -> (&str, &str) {
+        (&self.model, &self.data)
+    }
+
     /// The sizes of the steps over so many samples: the batch and the short
     /// last one.
     pub(crate) fn batch_sizes(&self, samples: usize) -> Vec<usize> {
         let sizes = [self.batch.min(samples), samples % self.batch];
         sizes.into_iter().filter(|&n| n > 0).collect()
     }
+
+    /// What the weights of a training with these arguments say of themselves.
+    pub(crate) fn card(&self, model: &Model, data: &dyn Dataset, transform: &Transform) -> Card {
+        let origin = Some(Origin { data: self.data.clone(), seed: self.seed });
+        Card { origin, ..Card::new(model, data, transform) }
+    }
+}
+
+/// How datasets are opened for a model: images of any size are brought to the
+/// one that it takes.
+pub(crate) fn options(model: &Model) -> data::Options {
+    let images = match model.input[..] {
+        [channels @ (1 | 3), height, width] => {
+            ImageOptions { channels, height, width, ..ImageOptions::default() }
+        }
+        _ => ImageOptions::default(),
+    };
+    data::Options { images, ..data::Options::default() }
 }
 
 /// Refuses samples that the model does not take.
-fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
+pub(crate) fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
     // Equal numbers of elements fit too: an MLP takes images as rows.
     let elements = model.input.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     if model.input == data.shape().axes() || elements == Some(data.shape().elements()) {
@@ -78,4 +103,18 @@ fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
         expected: format!("samples of {:?} for {}", model.input, model.name),
         found: format!("{} in {}", data.shape(), data.name()),
     })
+}
+
+/// Refuses more classes than the model has outputs.
+fn check_outputs(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
+    let lowered = models::lower(model)?;
+    let graph = &lowered.programs.programs[0].graph;
+    let shape = graph.fetch("output").map(|output| graph.value(output).meta.shape);
+    let outputs = shape.and_then(|shape| shape.axes().get(1).copied()).unwrap_or(0);
+    let classes = data.classes().len();
+    if classes <= outputs {
+        return Ok(());
+    }
+    let expected = format!("at least {classes} outputs, one a class of {}", data.name());
+    Err(Error::config("model", expected, format_args!("{outputs} in {}", model.name)))
 }

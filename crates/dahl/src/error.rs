@@ -2,7 +2,7 @@
 
 use crate::units::Bytes;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -114,6 +114,17 @@ pub enum Error {
         source: std::io::Error,
     },
 
+    /// The state that a run ended with could not be saved.
+    #[error("{}", not_saved(.directory, .kept, .source))]
+    NotSaved {
+        /// The directory of checkpoints.
+        directory: PathBuf,
+        /// The newest checkpoint that is whole.
+        kept: Option<PathBuf>,
+        /// What went wrong.
+        source: Box<Error>,
+    },
+
     /// Something that dahl does not do.
     #[error("not supported: {what}")]
     Unsupported {
@@ -202,6 +213,14 @@ fn memory(needed: Bytes, limit: Bytes, largest: &[(String, Bytes)]) -> String {
          try a smaller batch",
         largest.join(", ")
     )
+}
+
+fn not_saved(directory: &Path, kept: &Option<PathBuf>, source: &Error) -> String {
+    let kept = match kept {
+        Some(kept) => format!("{} is whole", kept.display()),
+        None => format!("{} has no earlier one", directory.display()),
+    };
+    format!("the last checkpoint was not written: {source}; {kept}; make room and resume the run")
 }
 
 fn missing(set: &str, looked_in: &[PathBuf], files: &[String], origin: &str) -> String {

@@ -4,13 +4,18 @@
 //! the header's length is checked against the file's, then every tensor's
 //! extent against its shape, then their sum against the file.
 
+pub(crate) mod durable;
+
+pub use durable::{remove_temporary, replace};
+
 use crate::error::{Error, Result};
 use dahl_kernels::{DType, Element, MAX_AXES, Shape};
 use safetensors::tensor::{Dtype, Metadata};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
 
 /// The header's length comes first.
 const LENGTH_BYTES: u64 = 8;
@@ -159,34 +164,41 @@ impl TensorFile {
     /// tensor has the name that the format keeps for itself.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let io = |source| Error::Io { path: path.to_owned(), source };
         if self.tensors.contains_key(METADATA) {
             return Err(bad(path, "name of a tensor", format_args!("not {METADATA}"), METADATA));
         }
-        let (temporary, file) = create_beside(path).map_err(io)?;
-        let written = self
-            .write_to(BufWriter::new(&file))
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&temporary, path));
-        if written.is_err() {
-            // What went wrong is told below; a file left over is the lesser harm.
-            let _ = fs::remove_file(&temporary);
-        }
-        written.map_err(io)
+        replace(path, |out| self.write_to(out))
+    }
+
+    /// The SHA-256 of names, types, shapes and elements, in hexadecimal digits:
+    /// that of the file that they make without metadata.
+    pub fn sha256(&self) -> String {
+        let mut hash = Sha256::new();
+        let sink = durable::Hashed { out: &mut io::sink(), hash: &mut hash };
+        self.write_parts(&BTreeMap::new(), sink).expect("a sink takes everything");
+        durable::hex(hash)
     }
 
     /// Writes header and data.
     ///
     /// The header is put together here because the crate's own writer orders
     /// the metadata by a random hash.
-    fn write_to(&self, mut out: impl Write) -> io::Result<()> {
+    pub(crate) fn write_to(&self, out: impl Write) -> io::Result<()> {
+        self.write_parts(&self.metadata, out)
+    }
+
+    fn write_parts(
+        &self,
+        metadata: &BTreeMap<String, String>,
+        mut out: impl Write,
+    ) -> io::Result<()> {
         // Wide elements first, so that every tensor starts at a multiple of its
         // element's size.
         let mut order: Vec<_> = self.tensors.iter().collect();
         order.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype.size()));
         let mut entries = Vec::new();
-        if !self.metadata.is_empty() {
-            entries.push(format!("\"{METADATA}\":{}", serde_json::to_string(&self.metadata)?));
+        if !metadata.is_empty() {
+            entries.push(format!("\"{METADATA}\":{}", serde_json::to_string(metadata)?));
         }
         let mut offset = 0;
         for (name, tensor) in &order {
@@ -290,22 +302,6 @@ fn shape_of(axes: &[usize]) -> Option<Shape> {
 
 fn swap_bytes(bytes: &mut [u8], dtype: DType) {
     bytes.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
-}
-
-/// A new file in the directory of `path`, with a name that nobody else has.
-fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-    let mut attempt = 0;
-    loop {
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(".{}.{attempt}.tmp", std::process::id()));
-        let temporary = path.with_file_name(temporary);
-        match File::create_new(&temporary) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => attempt += 1,
-            file => return file.map(|file| (temporary, file)),
-        }
-    }
 }
 
 fn bad(

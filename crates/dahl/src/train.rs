@@ -1,9 +1,23 @@
 //! Training: a model, its programs, a plan and a session, step by step.
 
+mod card;
+mod checkpoint;
+mod checkpoints;
+mod confusion;
+mod course;
+mod outputs;
 mod pass;
+mod run;
 mod weights;
 
+pub use card::{Card, Origin};
+pub use checkpoint::{Checkpoint, State};
+pub use checkpoints::Checkpoints;
+pub use confusion::Confusion;
+pub use course::{Course, End, EpochRecord, Event, Every, Judge, Watcher};
 pub use pass::{Pass, Samples};
+pub use run::Run;
+pub use weights::check_weights;
 
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Session, Slot, StepId};
@@ -46,6 +60,8 @@ pub struct Trainer {
     schedule: Schedule,
     steps: u64,
     last: Option<StepId>,
+    /// The last step of an evaluation.
+    evaluated: Option<StepId>,
     /// How many classes the labels have; `None` where targets are numbers.
     classes: Option<usize>,
 }
@@ -89,7 +105,17 @@ impl Trainer {
         let classes = output
             .filter(|shape| spec.loss == Loss::CrossEntropy && shape.rank() == 2)
             .map(|shape| shape[1]);
-        Ok(Self { lowered, plan, session, lr, schedule, steps: 0, last: None, classes })
+        Ok(Self {
+            lowered,
+            plan,
+            session,
+            lr,
+            schedule,
+            steps: 0,
+            last: None,
+            evaluated: None,
+            classes,
+        })
     }
 
     /// Changes the learning rate from step to step.
@@ -164,7 +190,9 @@ impl Trainer {
         let Some(&program) = self.lowered.eval.get(&batch) else {
             return Err(unknown_batch("a batch to evaluate", &self.lowered.eval, batch));
         };
-        self.session.step(program, slot, StepScalars::default())
+        let step = self.session.step(program, slot, StepScalars::default())?;
+        self.evaluated = Some(step);
+        Ok(step)
     }
 
     /// A persistent value by its name in the state dict, as numbers.

@@ -1,25 +1,9 @@
 //! `dahl verify`, `dahl models` and `dahl plan`.
 
+use crate::support::{check, dahl};
 use std::path::PathBuf;
-use std::process::Command;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dahl/tests/golden");
-
-/// Runs `dahl`: code, standard output, standard error.
-fn dahl(args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_dahl")).args(args).output().expect("dahl runs");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (output.status.code().expect("a code"), text(output.stdout), text(output.stderr))
-}
-
-#[track_caller]
-fn check(args: &[&str], code: i32, out: &str, err: &str) {
-    let (found, stdout, stderr) = dahl(args);
-    assert_eq!(found, code, "{stdout}{stderr}");
-    assert!(stdout.contains(out), "{stdout}");
-    assert!(stderr.contains(err), "{stderr}");
-    assert!(err.is_empty() == stderr.is_empty(), "{stderr}");
-}
 
 /// A file of one test, removed at its end.
 struct File(PathBuf);
@@ -133,7 +117,7 @@ fn steady(stdout: &str) -> String {
 
 #[test]
 fn train_learns_digits_with_the_same_numbers_on_any_workers() {
-    let args = &["train", "--epochs", "1", "--limit", "300", "--batch", "32"][..];
+    let args = &["train", "--epochs", "1", "--limit", "300", "--batch", "32", "--no-run"][..];
     let run = |workers: &'static str| {
         let (code, stdout, stderr) = dahl(&[args, &["--workers", workers]].concat());
         assert_eq!(code, 0, "{stderr}");
@@ -148,7 +132,8 @@ fn train_learns_digits_with_the_same_numbers_on_any_workers() {
 #[test]
 fn train_saves_weights_under_their_names() {
     let file = File::new("weights.safetensors", "");
-    let args = ["train", "--epochs", "1", "--limit", "64", "--quiet", "--save", file.path()];
+    let args =
+        ["train", "--epochs", "1", "--limit", "64", "--quiet", "--no-run", "--save", file.path()];
     assert_eq!(dahl(&args).0, 0);
     let weights = dahl::file::TensorFile::read(file.path()).expect("a file");
     let names: Vec<&str> = weights.tensors.keys().map(String::as_str).collect();
@@ -157,7 +142,8 @@ fn train_saves_weights_under_their_names() {
     check(&eval, 0, "% of 64 samples right, loss", "");
     let other = [&eval[..], &["--model", "seed-cnn", "--data", "synthetic:1x28x28:10"]].concat();
     check(&other, 4, "", "expected one of 0.weight, 0.bias, 4.weight, 4.bias, found 3.bias");
-    let on = ["train", "--epochs", "1", "--limit", "64", "--quiet", "--init", file.path()];
+    let on =
+        ["train", "--epochs", "1", "--limit", "64", "--quiet", "--no-run", "--init", file.path()];
     check(&on, 0, "% of 64 test samples right", "");
 }
 
@@ -166,7 +152,8 @@ fn train_saves_weights_under_their_names() {
 #[test]
 fn eval_gives_what_training_said() {
     let file = File::new("judged.safetensors", "");
-    let save = ["train", "--epochs", "1", "--limit", "64", "--json", "--save", file.path()];
+    let save =
+        ["train", "--epochs", "1", "--limit", "64", "--json", "--no-run", "--save", file.path()];
     let json =
         |args: &[&str]| -> serde_json::Value { serde_json::from_str(&dahl(args).1).expect("JSON") };
     let trained = json(&save);
@@ -192,7 +179,7 @@ fn train_says_what_is_wrong() {
     check(&["train", "--data", "/nowhere"], 2, "", "expected digits, mnist");
     check(&["train", "--model", "lenet"], 2, "", "expected samples of [1, 28, 28] for lenet");
     let (code, _, stderr) =
-        dahl(&["train", "--limit", "64", "--optimizer", "sgd", "--lr", "1e30", "--epochs", "3"]);
+        dahl(&["train", "--no-run", "--limit", "64", "--optimizer", "sgd", "--lr", "1e30"]);
     assert_eq!(code, 5, "{stderr}");
     assert!(stderr.contains("no update was made with it"), "{stderr}");
 }

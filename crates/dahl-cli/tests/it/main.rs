@@ -3,3 +3,8 @@
 mod commands;
 mod config;
 mod diff;
+mod predict;
+mod robust;
+mod runs;
+mod support;
+mod survival;

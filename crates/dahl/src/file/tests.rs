@@ -1,6 +1,8 @@
 use super::*;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use std::fs;
+use std::path::PathBuf;
 
 fn sample() -> TensorFile {
     let mut file = TensorFile::default();
@@ -243,4 +245,35 @@ fn the_name_of_the_metadata_is_taken() {
     file.tensors.insert(METADATA.to_owned(), StoredTensor::new([1], &[1u8]));
     let text = file.write("never-written.safetensors").unwrap_err().to_string();
     assert!(text.contains("expected not __metadata__"), "{text}");
+}
+
+#[test]
+fn the_hash_is_that_of_the_file_without_metadata() {
+    let scratch = Scratch::new("hash");
+    let path = scratch.0.join("a.safetensors");
+    let bare = TensorFile { metadata: BTreeMap::new(), ..sample() };
+    bare.write(&path).unwrap();
+    assert_eq!(bare.sha256(), durable::sha256(&path).unwrap());
+    assert_eq!(sample().sha256(), bare.sha256());
+    sample().write(&path).unwrap();
+    assert_ne!(sample().sha256(), durable::sha256(&path).unwrap());
+}
+
+#[test]
+fn a_file_that_cannot_be_replaced_stays_as_it_was() {
+    let scratch = Scratch::new("replace");
+    let path = scratch.0.join("a.txt");
+    replace(&path, |out| out.write_all(b"old")).unwrap();
+    let half = |out: &mut dyn Write| {
+        out.write_all(b"ne")?;
+        Err(io::ErrorKind::StorageFull.into())
+    };
+    let error = replace(&path, half).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }) && error.to_string().contains("a.txt"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+    // Nothing is left over by a failure; what a kill leaves is removed.
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
+    fs::write(scratch.0.join(".a.txt.1.0.tmp"), "ne").unwrap();
+    remove_temporary(&scratch.0).unwrap();
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
 }

@@ -15,6 +15,7 @@ mod optimizer;
 mod parse;
 mod print;
 mod schedule;
+mod torch;
 
 pub use build::Sequence;
 pub use catalogue::NAMES;

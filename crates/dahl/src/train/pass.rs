@@ -3,12 +3,15 @@
 use super::Trainer;
 use crate::data::{Dataset, Order, Transform, Visit};
 use crate::error::{Error, Result};
-use crate::exec::{Slot, StepId};
+use crate::exec::Slot;
 use dahl_kernels::DType;
+use serde::{Deserialize, Serialize};
+use std::ops::ControlFlow;
 use std::sync::mpsc;
 
 /// What a pass over samples gave so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pass {
     /// Samples that have been through.
     pub samples: usize,
@@ -44,6 +47,16 @@ pub struct Samples<'a> {
     pub batch: usize,
 }
 
+/// What is done with the samples of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Train,
+    Judge,
+}
+
+/// Told after every step; says whether to go on.
+pub(super) type Watch<'w> = dyn FnMut(&mut Trainer, &Pass) -> Result<ControlFlow<()>> + 'w;
+
 impl Trainer {
     /// Trains on all samples once. `progress` is told after every step.
     ///
@@ -54,7 +67,7 @@ impl Trainer {
         samples: &Samples<'_>,
         progress: &mut dyn FnMut(&Pass),
     ) -> Result<Pass> {
-        self.pass(samples, progress, Self::slot, Self::step)
+        self.pass(samples, Use::Train, Pass::default(), &mut watched(progress))
     }
 
     /// Evaluates all samples; parameters stay as they are.
@@ -63,18 +76,24 @@ impl Trainer {
         samples: &Samples<'_>,
         progress: &mut dyn FnMut(&Pass),
     ) -> Result<Pass> {
-        self.pass(samples, progress, Self::eval_slot, Self::eval)
+        self.pass(samples, Use::Judge, Pass::default(), &mut watched(progress))
     }
 
-    fn pass(
+    /// Goes on with a pass that has come as far as `from`.
+    pub(super) fn pass(
         &mut self,
         samples: &Samples<'_>,
-        progress: &mut dyn FnMut(&Pass),
-        slot: fn(&mut Self, usize) -> Result<Slot>,
-        run: fn(&mut Self, Slot) -> Result<StepId>,
+        what: Use,
+        from: Pass,
+        watch: &mut Watch<'_>,
     ) -> Result<Pass> {
-        let mut pass = Pass::default();
-        let mut batches = samples.order.batches(samples.batch);
+        let slot = |trainer: &mut Self, batch| match what {
+            Use::Train => trainer.slot(batch),
+            Use::Judge => trainer.eval_slot(batch),
+        };
+        let mut pass = from;
+        let done = from.samples.div_ceil(samples.batch.max(1));
+        let mut batches = samples.order.batches(samples.batch).from_batch(done);
         std::thread::scope(|scope| {
             // Both ends go when this closure returns, which ends the loader.
             let (to_loader, work) = mpsc::channel::<(Slot, &[usize])>();
@@ -98,7 +117,10 @@ impl Trainer {
                 if let Some(batch) = next {
                     let _ = to_loader.send((slot(self, batch.len())?, batch));
                 }
-                let step = run(self, ready)?;
+                let step = match what {
+                    Use::Train => self.step(ready)?,
+                    Use::Judge => self.eval(ready)?,
+                };
                 let loss = self.loss(step)?;
                 if !loss.is_finite() {
                     return Err(Error::NotFinite { step: self.steps(), loss });
@@ -106,10 +128,22 @@ impl Trainer {
                 pass.samples += batch.len();
                 pass.correct += self.scalar(step, "correct")? as u64;
                 pass.total_loss += loss * batch.len() as f64;
-                progress(&pass);
+                if watch(self, &pass)?.is_break() {
+                    break;
+                }
             }
             Ok(pass)
         })
+    }
+}
+
+/// A watch that never stops a pass.
+fn watched(
+    progress: &mut dyn FnMut(&Pass),
+) -> impl FnMut(&mut Trainer, &Pass) -> Result<ControlFlow<()>> {
+    |_, pass| {
+        progress(pass);
+        Ok(ControlFlow::Continue(()))
     }
 }
 

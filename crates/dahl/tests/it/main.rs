@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bits;
+mod damaged;
 mod golden;
 mod layers;
 mod memory;
@@ -9,6 +10,7 @@ mod models;
 mod ops;
 mod panics;
 mod refusals;
+mod resume;
 mod schedules;
 mod session;
 mod support;

@@ -1,0 +1,106 @@
+//! `dahl export`: weights and model for PyTorch.
+
+use crate::output::{code, fail, print};
+use crate::weights::WeightArgs;
+use clap::Args as ClapArgs;
+use dahl::train::Card;
+use dahl::{Error, Result};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Write weights for PyTorch, and the model as Python source
+///
+/// The weights become a safetensors file under their names in PyTorch's state
+/// dict. `--module` writes a Python file whose `load(path)` gives the same network
+/// as a `torch.nn.Module` with these weights.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl export --weights weights.safetensors --to lenet.safetensors --module lenet.py
+  python -c 'import lenet; print(lenet.load(\"lenet.safetensors\"))'
+
+Exit codes: 0 ok, 2 usage, 4 bad weights or model, or a file that cannot be written.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    weights: WeightArgs,
+    /// Write the weights to this safetensors file
+    #[arg(long, value_name = "FILE", required_unless_present = "module")]
+    to: Option<PathBuf>,
+    /// Write the model to this Python file
+    #[arg(long, value_name = "FILE.py")]
+    module: Option<PathBuf>,
+}
+
+const LOAD: &str = r#"
+
+def load(path):
+    from safetensors.torch import load_file
+
+    network = model()
+    weights = load_file(path)
+    for weight in weights.values():
+        if weight.is_floating_point():
+            network.to(weight.dtype)
+    network.load_state_dict(weights)
+    return network.eval()
+"#;
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match export(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, code(&error)),
+    }
+}
+
+fn export(args: &Args) -> Result<()> {
+    let weights = args.weights.open()?;
+    let card = weights.card_if_known()?;
+    // The text first: where the model has none, nothing is written.
+    let source = match &args.module {
+        Some(_) => Some(source(&weights.model.to_torch()?, &weights.model.name, card.as_ref())),
+        None => None,
+    };
+    let mut text = String::new();
+    if let Some(path) = &args.to {
+        let mut file = weights.converted()?;
+        match &card {
+            Some(card) => card.put(&mut file)?,
+            None => drop(file.metadata.insert("format".to_owned(), "pt".to_owned())),
+        }
+        file.write(path)?;
+        text += &format!("{}: {} tensors\n", path.display(), file.tensors.len());
+    }
+    if let (Some(path), Some(source)) = (&args.module, source) {
+        write(path, &source)?;
+        text += &format!("{}: {}\n", path.display(), weights.model.name);
+    }
+    print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    let write = || std::fs::File::create(path)?.write_all(text.as_bytes());
+    write().map_err(|source| Error::Io { path: path.to_owned(), source })
+}
+
+/// The model's source with what the card says, and a function that loads weights.
+fn source(model: &str, name: &str, card: Option<&Card>) -> String {
+    let name: String =
+        name.chars().filter(|c| !c.is_control() && *c != '"' && *c != '\\').collect();
+    let mut text = format!(
+        "\"\"\"{name}, as dahl trained it; written by `dahl export`.\n\n\
+         load(path) gives the network with its weights, ready to predict.\n\"\"\"\n\n{model}"
+    );
+    if let Some(card) = card {
+        let quoted = |name: &String| serde_json::Value::from(name.as_str()).to_string();
+        let classes: Vec<String> = card.classes.iter().map(quoted).collect();
+        text += &format!("\n\nCLASSES = [{}]\n", classes.join(", "));
+        if let Some(normalise) = &card.normalise {
+            text += &format!(
+                "# Images in 0..1 with the shape {} become (x - MEAN) / STD, by channel.\n\
+                 MEAN = {:?}\nSTD = {:?}\n",
+                card.shape, normalise.mean, normalise.std
+            );
+        }
+    }
+    text + LOAD
+}

@@ -1,0 +1,107 @@
+//! Where a run is kept and when it is saved.
+
+use crate::grain::at_least_one;
+use crate::rundir::{RunDir, find, refuse_old, resolve};
+use crate::samples::SampleArgs;
+use crate::stop::duration;
+use clap::Args;
+use dahl::train::{Checkpoints, Every};
+use dahl::{Error, Result};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Checkpoints are at most this far apart, unless steps are asked for.
+const CHECKPOINT_TIME: Duration = Duration::from_secs(30);
+
+/// Where the run is kept, when it is saved and when it stops
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// Directory of the run, or its name in runs/ [default: a new one in runs/]
+    #[arg(long, value_name = "NAME|DIR", conflicts_with = "resume")]
+    run: Option<PathBuf>,
+    /// Write no run directory and no checkpoints
+    #[arg(long, conflicts_with_all = ["run", "resume"])]
+    no_run: bool,
+    /// Go on with a run as it was configured, from its last checkpoint
+    #[arg(long, value_name = "NAME|DIR")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Steps between checkpoints [default: one an epoch and every 30 s]
+    #[arg(long, value_name = "STEPS", value_parser = at_least_one)]
+    checkpoint_every: Option<usize>,
+    /// Checkpoints to keep
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
+    keep: usize,
+    /// Write TensorBoard's event file to the run directory
+    #[arg(long)]
+    pub(crate) tensorboard: bool,
+    /// Stop, saved, after this time: 90s, 10m, 2h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) max_time: Option<Duration>,
+    /// Stop, saved, after this many steps
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) max_steps: Option<usize>,
+}
+
+/// Where a run is to be kept.
+pub(crate) enum Place {
+    Nowhere,
+    /// A directory that is made when the run starts; `None` finds a name.
+    New(Option<PathBuf>),
+    /// The directory of a run that goes on.
+    Old(RunDir, Checkpoints),
+}
+
+impl RunArgs {
+    /// Looks at the place before anything is loaded. A run that goes on is this
+    /// process' own from now on.
+    pub(crate) fn place(&self) -> Result<Place> {
+        if let Some(name) = &self.resume {
+            let (directory, checkpoints) = RunDir::take(find(name), self.keep)?;
+            return Ok(Place::Old(directory, checkpoints));
+        }
+        if self.no_run {
+            return Ok(Place::Nowhere);
+        }
+        let path = self.run.as_deref().map(resolve);
+        path.as_deref().map_or(Ok(()), refuse_old)?;
+        Ok(Place::New(path))
+    }
+
+    pub(crate) fn every(&self) -> Every {
+        match self.checkpoint_every {
+            Some(steps) => Every::Steps(steps as u64),
+            None => Every::EpochAnd(CHECKPOINT_TIME),
+        }
+    }
+
+    /// Takes the place for this process alone; makes the directory of a new run.
+    pub(crate) fn take(
+        &self,
+        place: Place,
+        samples: &SampleArgs,
+    ) -> Result<Option<(RunDir, Checkpoints)>> {
+        let path = match place {
+            Place::Nowhere => return Ok(None),
+            Place::Old(directory, checkpoints) => return Ok(Some((directory, checkpoints))),
+            Place::New(Some(path)) => path,
+            Place::New(None) => RunDir::numbered(samples)?,
+        };
+        let (directory, checkpoints) = RunDir::take(path, self.keep)?;
+        // Another process may have been faster.
+        refuse_old(directory.path())?;
+        if let Some(found) = checkpoints.list()?.first() {
+            return Err(Error::config("run", "a directory without a run", found.display()));
+        }
+        Ok(Some((directory, checkpoints)))
+    }
+}
+
+impl Place {
+    /// Whether there is a checkpoint to go on from.
+    pub(crate) fn has_checkpoint(&self) -> Result<bool> {
+        match self {
+            Place::Old(_, checkpoints) => Ok(!checkpoints.list()?.is_empty()),
+            _ => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What a person sees of a run.
+
+use crate::output::print;
+use crate::progress::{Meter, Progress, Show};
+use crate::rundir::{metrics, speed};
+use crate::stop::Reason;
+use dahl::native::resident_bytes;
+use dahl::train::{EpochRecord, Pass, State};
+use dahl::units::Bytes;
+use dahl::{Error, Result};
+use serde_json::{Value, json};
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Voice {
+    Text,
+    Json,
+    /// Nothing but the result.
+    Quiet,
+    /// Nothing but the last line of JSON.
+    LastJson,
+}
+
+/// How long a run is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Length {
+    pub(crate) epochs: usize,
+    /// Training samples an epoch.
+    pub(crate) samples: usize,
+}
+
+/// Tells a person how a run goes.
+pub(crate) struct Report {
+    voice: Voice,
+    length: Length,
+    /// Whether the table has its head.
+    headed: bool,
+    progress: Progress,
+    /// The pass that is shown: its name and how far it is.
+    meter: Option<(String, Meter)>,
+}
+
+/// What a run gave.
+pub(crate) struct Conclusion<'a> {
+    pub(crate) last: &'a EpochRecord,
+    pub(crate) planned: Bytes,
+    pub(crate) sha256: String,
+    /// Where the weights are.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) seconds: f64,
+}
+
+impl Report {
+    pub(crate) fn new(voice: Voice, length: Length) -> Self {
+        let progress = Progress::of_looking(Show::Nothing);
+        Self { voice, length, headed: false, progress, meter: None }
+    }
+
+    /// Training begins, or goes on from here.
+    pub(crate) fn begin(&mut self, state: &State) {
+        let Length { epochs, samples } = self.length;
+        let before = state.epoch as usize * samples + state.pass.samples;
+        let show = if self.is_quiet() { Show::Nothing } else { Show::on_stderr() };
+        self.progress = Progress::new(show, epochs * samples, before);
+    }
+
+    fn is_quiet(&self) -> bool {
+        matches!(self.voice, Voice::Quiet | Voice::LastJson)
+    }
+
+    /// A line for the log.
+    pub(crate) fn log(&self, text: impl Display) {
+        if !self.is_quiet() {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Something that the user should know even of a run that is silent.
+    pub(crate) fn warn(&mut self, text: impl Display) {
+        self.clear();
+        eprintln!("{text}");
+    }
+
+    /// Where the run is kept, and how far it is.
+    pub(crate) fn place(&self, path: &Path, state: &State) {
+        match state.steps {
+            0 => self.log(format_args!("run directory: {}", path.display())),
+            steps => self.log(format_args!(
+                "run directory: {}; goes on after step {steps}, epoch {}",
+                path.display(),
+                state.epoch + 1
+            )),
+        }
+    }
+
+    /// A training step has ended.
+    pub(crate) fn step(&mut self, epoch: u64, pass: &Pass) {
+        let Length { epochs, samples } = self.length;
+        let (progress, done) = (self.progress, (epoch as usize - 1) * samples);
+        self.meter(&format!("epoch {epoch}/{epochs}"), |title| {
+            progress.learn(title, samples, done)
+        })
+        .show(pass);
+    }
+
+    /// A step of judging has ended.
+    pub(crate) fn judging(&mut self, name: &str, pass: &Pass, of: usize) {
+        let progress = self.progress;
+        self.meter(name, |title| progress.look(&title, of)).show(pass);
+    }
+
+    /// What shows a pass of this title; the one of another pass goes.
+    fn meter(&mut self, title: &str, make: impl FnOnce(String) -> Meter) -> &mut Meter {
+        if self.meter.as_ref().is_some_and(|(shown, _)| shown != title) {
+            self.meter = None;
+        }
+        let make = || (title.to_owned(), make(title.to_owned()));
+        &mut self.meter.get_or_insert_with(make).1
+    }
+
+    /// Removes what is no line of its own.
+    pub(crate) fn clear(&mut self) {
+        self.meter = None;
+    }
+
+    /// An epoch has ended.
+    pub(crate) fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+        self.clear();
+        let last = record.epoch == self.length.epochs as u64;
+        let text = match self.voice {
+            Voice::Quiet => return Ok(()),
+            Voice::LastJson if !last => return Ok(()),
+            Voice::Json | Voice::LastJson => format!("{}\n", metrics(record)),
+            Voice::Text => {
+                let (head, row) = table(record);
+                format!("{}{row}", if self.headed { "" } else { &head })
+            }
+        };
+        self.headed = true;
+        show(&text)
+    }
+
+    /// The run stops before its end.
+    pub(crate) fn stopped(&self, why: Reason, steps: u64, run: Option<&Path>) {
+        match run {
+            Some(run) => self.log(format_args!(
+                "stopped {why} after step {steps}, saved; go on with: dahl train --resume {}",
+                run.display()
+            )),
+            None => self.log(format_args!("stopped {why} after step {steps}")),
+        }
+    }
+
+    /// The run has ended.
+    pub(crate) fn conclude(&self, end: &Conclusion<'_>) -> Result<()> {
+        if matches!(self.voice, Voice::Json | Voice::LastJson) {
+            return Ok(());
+        }
+        let resident =
+            resident_bytes().map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());
+        let (name, pass) = end.judged();
+        let mut text = format!(
+            "{:.2} % of {} {name} samples right after {:.1} s; memory {} planned, {resident} resident\n",
+            100.0 * pass.accuracy(),
+            pass.samples,
+            end.seconds,
+            end.planned,
+        );
+        let file = end.file.as_ref().map(|path| format!("{}, ", path.display()));
+        text += &format!("weights: {}sha256 {}\n", file.unwrap_or_default(), end.sha256);
+        if self.voice == Voice::Text {
+            text += "try: --model lenet --data DIR, --help\n";
+        }
+        show(&text)
+    }
+}
+
+impl Conclusion<'_> {
+    /// What the run is judged by: the last judge, or training itself.
+    fn judged(&self) -> (&str, Pass) {
+        match self.last.judged.last() {
+            Some((name, pass)) => (name, *pass),
+            None => ("training", self.last.train),
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let mut value = metrics(self.last);
+        value["weights_sha256"] = json!(self.sha256);
+        value["memory_planned_bytes"] = json!(self.planned.0);
+        value["memory_resident_bytes"] = json!(resident_bytes());
+        value
+    }
+}
+
+fn show(text: &str) -> Result<()> {
+    print(text).map_err(|source| Error::Io { path: "standard output".into(), source })
+}
+
+/// The head of the table of epochs, and the row of one.
+fn table(record: &EpochRecord) -> (String, String) {
+    let cells = |pass: &Pass, loss: usize, accuracy: usize| {
+        format!("  {:>loss$.4}  {:>accuracy$.2}%", pass.loss(), 100.0 * pass.accuracy())
+    };
+    // Two judges fit into 80 columns with short heads.
+    let accuracy = if record.judged.len() > 1 { "acc." } else { "accuracy" };
+    let mut head = "epoch     loss  accuracy".to_owned();
+    let mut row = format!("{:>5}{}", record.epoch, cells(&record.train, 7, 7));
+    for (name, pass) in &record.judged {
+        let name = if name == "validation" { "val" } else { name };
+        head += &format!("  {name} loss  {name} {accuracy}");
+        row += &cells(pass, name.len() + 5, name.len() + accuracy.len());
+    }
+    (format!("{head}  samples/s\n"), format!("{row}  {:>9.0}\n", speed(record)))
+}

@@ -1,0 +1,203 @@
+//! The directory of a run: what it was, how it went, where it goes on.
+
+use crate::machine;
+use crate::samples::SampleArgs;
+use crate::tensorboard;
+use dahl::file::{remove_temporary, replace};
+use dahl::train::{Checkpoints, EpochRecord};
+use dahl::{Error, Result};
+use serde_json::{Value, json};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Where runs are that have a name only.
+const RUNS: &str = "runs";
+/// The configuration of a run.
+pub(crate) const CONFIG: &str = "config.toml";
+const RESULT: &str = "result.json";
+
+/// A run's directory, which no other process trains in.
+pub(crate) struct RunDir {
+    path: PathBuf,
+}
+
+/// The directory of a run by its name, or by its path where there is a separator.
+pub(crate) fn resolve(name: &Path) -> PathBuf {
+    let bare = name.components().count() == 1
+        && matches!(name.components().next(), Some(std::path::Component::Normal(_)));
+    if bare { Path::new(RUNS).join(name) } else { name.to_owned() }
+}
+
+/// The directory of a run that is there: one of another place may be named too.
+pub(crate) fn find(name: &Path) -> PathBuf {
+    let path = resolve(name);
+    if !path.is_dir() && name.is_dir() { name.to_owned() } else { path }
+}
+
+/// Refuses a directory that has a run.
+pub(crate) fn refuse_old(path: &Path) -> Result<()> {
+    if !path.join(CONFIG).exists() {
+        return Ok(());
+    }
+    let path = path.display();
+    let next = format!("go on with it by --resume {path}, or take another name");
+    Err(Error::config("run", "a directory without a run", format!("{path}, which has one; {next}")))
+}
+
+impl RunDir {
+    /// A new directory with a name of its own.
+    pub(crate) fn numbered(samples: &SampleArgs) -> Result<PathBuf> {
+        let stem = |text: &str| {
+            let name = Path::new(text).file_stem().unwrap_or_default().to_string_lossy();
+            let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+            name.chars().map(plain).collect::<String>()
+        };
+        let (model, data) = samples.names();
+        let runs = Path::new(RUNS);
+        let io = |source| Error::Io { path: runs.to_owned(), source };
+        fs::create_dir_all(runs).map_err(io)?;
+        for number in 1u64.. {
+            let path = runs.join(format!("{}-{}-{number}", stem(model), stem(data)));
+            match fs::create_dir(&path) {
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| path).map_err(io),
+            }
+        }
+        Err(io(std::io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Takes a directory for this process alone; makes it where there is none.
+    pub(crate) fn take(path: PathBuf, keep: usize) -> Result<(Self, Checkpoints)> {
+        let checkpoints =
+            Checkpoints::open(path.join("checkpoints"), keep).map_err(|e| match e {
+                Error::Config { key, expected, .. } => {
+                    Error::config(&key, expected, path.display())
+                }
+                error => error,
+            })?;
+        remove_temporary(&path)?;
+        Ok((Self { path }, checkpoints))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the run has ended.
+    pub(crate) fn has_result(&self) -> bool {
+        self.path.join(RESULT).exists()
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        // What is there already needs no room.
+        if fs::read(self.path.join(name)).is_ok_and(|old| old == text.as_bytes()) {
+            return Ok(());
+        }
+        replace(self.path.join(name), |out| out.write_all(text.as_bytes()))
+    }
+
+    /// Writes what is known beforehand, and notes who starts the run, or goes on
+    /// with it, from which step.
+    pub(crate) fn begin(&self, texts: &[(&str, String)], seed: u64, step: u64) -> Result<()> {
+        // What an earlier end said is true no more.
+        let _ = fs::remove_file(self.path.join(RESULT));
+        texts.iter().try_for_each(|(name, text)| self.write(name, text))?;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let mut line = machine::about();
+        line["started"] = json!(now.map_or(0, |d| d.as_secs()));
+        line["from_step"] = json!(step);
+        line["seed"] = json!(seed);
+        line["command"] = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+        let path = self.path.join("sessions.jsonl");
+        append(&path, format!("{line}\n").as_bytes())
+    }
+
+    /// Writes weights and what there is to say about the run.
+    pub(crate) fn conclude(&self, weights: &dahl::file::TensorFile, result: &Value) -> Result<()> {
+        weights.write(self.weights())?;
+        self.write(RESULT, &format!("{result:#}\n"))
+    }
+
+    /// The file of the final weights.
+    pub(crate) fn weights(&self) -> PathBuf {
+        self.path.join("weights.safetensors")
+    }
+
+    /// `metrics.jsonl`: a line an epoch.
+    pub(crate) fn metrics(&self) -> Log {
+        let line = |record: &EpochRecord| format!("{}\n", metrics(record)).into_bytes();
+        Log { path: self.path.join("metrics.jsonl"), head: Vec::new(), line, whole: false }
+    }
+
+    /// TensorBoard's file.
+    pub(crate) fn tensorboard(&self) -> Log {
+        let path = self.path.join(tensorboard::FILE);
+        Log { path, head: tensorboard::head(), line: tensorboard::epoch, whole: false }
+    }
+}
+
+/// A file that grows by a record an epoch.
+///
+/// A record that could not be written whole is made good with the next: the
+/// epochs are all known, and the file is then written anew.
+pub(crate) struct Log {
+    path: PathBuf,
+    head: Vec<u8>,
+    line: fn(&EpochRecord) -> Vec<u8>,
+    whole: bool,
+}
+
+impl Log {
+    /// Makes the file say what the run knows: nothing of what an earlier process
+    /// did after its last checkpoint.
+    pub(crate) fn rewrite(&mut self, history: &[EpochRecord]) -> Result<()> {
+        let mut bytes = self.head.clone();
+        bytes.extend(history.iter().flat_map(self.line));
+        replace(&self.path, |out| out.write_all(&bytes))?;
+        self.whole = true;
+        Ok(())
+    }
+
+    /// Adds the last epoch.
+    pub(crate) fn add(&mut self, history: &[EpochRecord]) -> Result<()> {
+        let Some(last) = history.last().filter(|_| self.whole) else {
+            return self.rewrite(history);
+        };
+        self.whole = false;
+        append(&self.path, &(self.line)(last))?;
+        self.whole = true;
+        Ok(())
+    }
+}
+
+fn append(path: &Path, bytes: &[u8]) -> Result<()> {
+    let file = OpenOptions::new().append(true).create(true).open(path);
+    file.and_then(|mut file| file.write_all(bytes))
+        .map_err(|source| Error::Io { path: path.to_owned(), source })
+}
+
+/// The numbers of an epoch; `seconds`, `samples_per_second` and `time` are the
+/// only ones that differ from run to run.
+pub(crate) fn metrics(record: &EpochRecord) -> Value {
+    let train = &record.train;
+    let mut line = json!({
+        "epoch": record.epoch,
+        "steps": record.steps,
+        "loss": train.loss(),
+        "accuracy": train.accuracy(),
+        "seconds": record.seconds,
+        "samples_per_second": speed(record),
+        "time": record.time,
+    });
+    for (name, pass) in &record.judged {
+        line[format!("{name}_loss")] = json!(pass.loss());
+        line[format!("{name}_accuracy")] = json!(pass.accuracy());
+    }
+    line
+}
+
+/// Training samples a second.
+pub(crate) fn speed(record: &EpochRecord) -> f64 {
+    record.train.samples as f64 / record.seconds.max(1e-9)
+}

@@ -1,0 +1,278 @@
+//! The configuration of a run: flags by their long names, as a TOML file.
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use dahl::{Error, Result};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Flags that are about one start of a run, not about the run.
+const OF_ONE_START: [&str; 10] = [
+    "help",
+    "version",
+    "config",
+    "run",
+    "no-run",
+    "resume",
+    "max-time",
+    "max-steps",
+    "quiet",
+    "json",
+];
+
+/// Flags of a run that may change when it goes on: they change no bit of what
+/// was trained.
+const FREE: [&str; 6] = ["epochs", "workers", "checkpoint-every", "keep", "save", "tensorboard"];
+
+/// Flags that may name a file or directory.
+const PATHS: [&str; 4] = ["model", "data", "init", "save"];
+
+/// Flags with their values, by long name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Settings(BTreeMap<String, Vec<String>>);
+
+impl Settings {
+    /// All flags of a command that have a value, be it the default.
+    pub(crate) fn of(command: &Command, matches: &ArgMatches) -> Self {
+        Self::filtered(command, matches, |_| true)
+    }
+
+    /// The flags that were given.
+    fn given(command: &Command, matches: &ArgMatches) -> Self {
+        Self::filtered(command, matches, |source| source != ValueSource::DefaultValue)
+    }
+
+    fn filtered(
+        command: &Command,
+        matches: &ArgMatches,
+        wanted: impl Fn(ValueSource) -> bool,
+    ) -> Self {
+        let mut settings = BTreeMap::new();
+        for (key, arg) in flags(command) {
+            let id = arg.get_id().as_str();
+            if !matches.value_source(id).is_some_and(&wanted) {
+                continue;
+            }
+            let values: Vec<String> = if is_switch(arg) {
+                matches.get_flag(id).then(|| "true".to_owned()).into_iter().collect()
+            } else {
+                let raw = matches.get_raw(id).into_iter().flatten();
+                raw.map(|value| absolute(key, &value.to_string_lossy())).collect()
+            };
+            if !values.is_empty() {
+                settings.insert(key.to_owned(), values);
+            }
+        }
+        Self(settings)
+    }
+
+    /// The value of a flag.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.first().map(String::as_str)
+    }
+
+    /// As a file that `dahl train --config` reads.
+    pub(crate) fn to_toml(&self, command: &Command) -> String {
+        let mut text = String::new();
+        for (key, arg) in flags(command) {
+            let Some(values) = self.0.get(key) else { continue };
+            let value = match arg.get_action() {
+                ArgAction::SetTrue => "true".to_owned(),
+                ArgAction::Append => {
+                    let list: Vec<String> = values.iter().map(|v| literal(v)).collect();
+                    format!("[{}]", list.join(", "))
+                }
+                _ => literal(&values[0]),
+            };
+            text += &format!("{key} = {value}\n");
+        }
+        text
+    }
+
+    /// Reads what [`to_toml`](Self::to_toml) writes.
+    pub(crate) fn read(path: &Path, command: &Command) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+            Error::data(path, "configuration", "a TOML file", e.message())
+        })?;
+        let mut settings = BTreeMap::new();
+        for (key, value) in table {
+            if !flags(command).any(|(name, _)| name == key) {
+                return Err(Error::data(path, "key", "a flag of dahl train", key));
+            }
+            let wrong = || Error::data(path, &key, "a text, a number or true", &value);
+            let values = match &value {
+                toml::Value::Array(list) => list.iter().map(plain).collect(),
+                toml::Value::Boolean(false) => continue,
+                value => plain(value).map(|text| vec![text]),
+            };
+            let values: Vec<String> = values.ok_or_else(wrong)?;
+            settings.insert(key, values);
+        }
+        Ok(Self(settings))
+    }
+
+    /// What a run goes on with: its settings, with those that are free as they
+    /// are given now.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming a flag that would change the run.
+    pub(crate) fn resumed(self, command: &Command, matches: &ArgMatches) -> Result<Self> {
+        let mut settings = self;
+        for (key, values) in Self::given(command, matches).0 {
+            if FREE.contains(&key.as_str()) {
+                settings.0.insert(key, values);
+                continue;
+            }
+            let stored = settings.0.get(&key);
+            if !stored.is_some_and(|old| same(old, &values)) {
+                let stored = stored.map_or("none".to_owned(), |values| values.join(", "));
+                let expected = format!("{stored} as in the run; start another run to change it");
+                return Err(Error::config(&key, expected, values.join(", ")));
+            }
+        }
+        Ok(settings)
+    }
+
+    /// As a command line, with the flags of `matches` that are about this start.
+    pub(crate) fn to_line(&self, command: &Command, matches: &ArgMatches) -> Vec<OsString> {
+        let mut line = vec![OsString::from(command.get_name())];
+        for (key, arg) in flags(command) {
+            for value in self.0.get(key).into_iter().flatten() {
+                let switch = is_switch(arg);
+                line.push(
+                    if switch { format!("--{key}") } else { format!("--{key}={value}") }.into(),
+                );
+            }
+        }
+        for arg in command.get_arguments() {
+            let (id, Some(key)) = (arg.get_id().as_str(), arg.get_long()) else { continue };
+            let given = matches.try_contains_id(id).unwrap_or(false)
+                && matches.value_source(id) != Some(ValueSource::DefaultValue);
+            if !OF_ONE_START.contains(&key) || !given {
+                continue;
+            }
+            if is_switch(arg) {
+                line.push(format!("--{key}").into());
+            }
+            for value in matches.get_raw(id).into_iter().flatten().filter(|_| !is_switch(arg)) {
+                let mut text = OsString::from(format!("--{key}="));
+                text.push(value);
+                line.push(text);
+            }
+        }
+        line
+    }
+
+    /// What decides the results of a run, by flag. Files may move; what is in
+    /// them is known from elsewhere.
+    pub(crate) fn recipe(&self) -> BTreeMap<String, String> {
+        let decides =
+            |key: &&String| !FREE.contains(&key.as_str()) && !PATHS.contains(&key.as_str());
+        let keys = self.0.keys().filter(decides);
+        keys.map(|key| (format!("--{key}"), self.0[key].join(", "))).collect()
+    }
+}
+
+/// The flags of a command that belong to a run's configuration.
+fn flags(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
+    let all = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
+    all.filter(|(key, _)| !OF_ONE_START.contains(key))
+}
+
+fn is_switch(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::SetTrue)
+}
+
+/// A path that means the same from every directory.
+fn absolute(key: &str, value: &str) -> String {
+    let named = dahl::data::NAMES.iter().any(|(name, _)| *name == value);
+    let path = Path::new(value);
+    if !PATHS.contains(&key) || (named && key == "data") || (key != "save" && !path.exists()) {
+        return value.to_owned();
+    }
+    std::path::absolute(path).map_or(value.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+/// A value in TOML: a number where it reads as one, else a text.
+fn literal(value: &str) -> String {
+    let number = format!("x = {value}").parse::<toml::Table>();
+    match number.ok().and_then(|table| table.get("x").and_then(plain)) {
+        Some(read) if read == value && value.parse::<f64>().is_ok() => value.to_owned(),
+        _ => toml::Value::String(value.to_owned()).to_string(),
+    }
+}
+
+/// A value as it stands on a command line.
+fn plain(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Float(number) => Some(number.to_string()),
+        toml::Value::Boolean(on) => Some(on.to_string()),
+        _ => None,
+    }
+}
+
+/// Whether values are the same, as texts or as numbers.
+fn same(a: &[String], b: &[String]) -> bool {
+    let number = |text: &String| text.parse::<f64>().ok();
+    let equal =
+        |(a, b): (&String, &String)| a == b || (number(a).is_some() && number(a) == number(b));
+    a.len() == b.len() && a.iter().zip(b).all(equal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command() -> Command {
+        let arg = |name: &'static str| Arg::new(name).long(name);
+        Command::new("train")
+            .arg(arg("lr").default_value("0.003"))
+            .arg(arg("epochs").default_value("10"))
+            .arg(arg("data").default_value("digits"))
+            .arg(arg("flip").action(ArgAction::SetTrue))
+            .arg(arg("tag").action(ArgAction::Append))
+            .arg(arg("quiet").action(ArgAction::SetTrue))
+            .arg(arg("resume"))
+    }
+
+    fn matches(line: &str) -> ArgMatches {
+        command().try_get_matches_from(line.split(' ')).unwrap()
+    }
+
+    #[test]
+    fn settings_are_written_and_read_back() {
+        let line = "train --lr 1e-3 --flip --quiet --tag a --tag 1 --data syn\"thetic";
+        let settings = Settings::of(&command(), &matches(line));
+        let text = settings.to_toml(&command());
+        let expected = "lr = \"1e-3\"\nepochs = 10\ndata = 'syn\"thetic'\nflip = true\n\
+                        tag = [\"a\", 1]\n";
+        assert_eq!(text, expected);
+        let path = std::env::temp_dir().join(format!("dahl-settings-{}", std::process::id()));
+        std::fs::write(&path, &text).unwrap();
+        let read = Settings::read(&path, &command());
+        std::fs::write(&path, "lrr = 1").unwrap();
+        let wrong = Settings::read(&path, &command()).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(read.unwrap(), settings);
+        assert!(wrong.ends_with("key: expected a flag of dahl train, found lrr"), "{wrong}");
+    }
+
+    #[test]
+    fn only_what_changes_no_bit_may_change() {
+        let stored = Settings::of(&command(), &matches("train --lr 0.01"));
+        let resumed = |line: &str| stored.clone().resumed(&command(), &matches(line));
+        let on = resumed("train --epochs 20 --lr 1e-2 --resume x --quiet").unwrap();
+        let line = on.to_line(&command(), &matches("train --resume x --quiet"));
+        let expected = "train --lr=0.01 --epochs=20 --data=digits --quiet --resume=x";
+        assert_eq!(line, expected.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let error = resumed("train --lr 0.02").unwrap_err().to_string();
+        assert!(error.starts_with("lr: expected 0.01 as in the run;"), "{error}");
+        let error = resumed("train --flip").unwrap_err().to_string();
+        assert!(error.starts_with("flip: expected none as in the run;"), "{error}");
+    }
+}

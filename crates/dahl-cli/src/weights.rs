@@ -1,0 +1,198 @@
+//! Weights and what they belong to, shared by commands that use trained ones.
+
+use crate::grain::at_least_one;
+use crate::models;
+use crate::rundir;
+use crate::samples::check_fit;
+use clap::Args;
+use dahl::data::{self, Dataset, Normalise, Part};
+use dahl::file::TensorFile;
+use dahl::model::{Model, Optimizer, TrainSpec};
+use dahl::native::Native;
+use dahl::planner::Grain;
+use dahl::train::{Card, Origin, Trainer, check_weights};
+use dahl::{DType, Error, Shape};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The weights and what they belong to
+#[derive(Args)]
+pub(crate) struct WeightArgs {
+    /// A safetensors file of weights
+    #[arg(long, value_name = "FILE", required_unless_present = "run", conflicts_with = "run")]
+    weights: Option<PathBuf>,
+    /// A run whose weights are used: its name or directory
+    #[arg(long, value_name = "RUN")]
+    run: Option<PathBuf>,
+    /// A model's name or TOML file [default: what the weights say]
+    #[arg(long)]
+    model: Option<String>,
+    /// A dataset's name, directory or file [default: what the weights say]
+    #[arg(long)]
+    pub(crate) data: Option<String>,
+    /// Seed of the dataset's split [default: what the weights say]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Element type of parameters and activations: f32 or f64 [default: the weights']
+    #[arg(long)]
+    dtype: Option<DType>,
+}
+
+/// How weights are run on samples
+#[derive(Args)]
+pub(crate) struct PassArgs {
+    /// Samples a step
+    #[arg(long, default_value_t = 32, value_parser = at_least_one)]
+    pub(crate) batch: usize,
+    /// Worker threads
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    workers: usize,
+    /// Use at most this many samples
+    #[arg(long, value_parser = at_least_one)]
+    pub(crate) limit: Option<usize>,
+}
+
+/// Weights that were read, and what is known of them.
+pub(crate) struct Weights {
+    pub(crate) path: PathBuf,
+    file: TensorFile,
+    pub(crate) model: Model,
+    /// What the file itself says.
+    card: Option<Card>,
+    /// The dataset that is asked for, or that they were trained on.
+    origin: Option<Origin>,
+    dtype: DType,
+}
+
+impl WeightArgs {
+    /// Reads the weights and finds their model: by the arguments, else by what
+    /// the file says, else by what the run says.
+    pub(crate) fn open(&self) -> dahl::Result<Weights> {
+        let run = self.run.as_deref().map(Run::read).transpose()?.unwrap_or_default();
+        let path = match &self.weights {
+            Some(path) => path.clone(),
+            None => run.weights,
+        };
+        let file = TensorFile::read(&path)?;
+        let card = Card::of(&file, &path)?;
+        let model = match (&self.model, &card, run.model) {
+            (Some(name), _, _) => models::find(name)?,
+            (None, Some(card), _) => card.model.clone(),
+            (None, None, Some(name)) => models::find(&name)?,
+            (None, None, None) => {
+                let expected = "--model, since the weights do not say to which model they belong";
+                return Err(Error::config("model", expected, path.display()));
+            }
+        };
+        let is_f64 = file.tensors.values().any(|tensor| tensor.dtype() == DType::F64);
+        let dtype = self.dtype.unwrap_or(if is_f64 { DType::F64 } else { DType::F32 });
+        // Before memory is taken for a model that a file only claims.
+        let lowered = model.lower(&spec(dtype, &[1]))?;
+        check_weights(&file, &lowered.programs.store, &path)?;
+        let known = card.as_ref().and_then(|card| card.origin.clone());
+        let seed = self.seed.or(known.as_ref().map(|o| o.seed)).or(run.seed).unwrap_or(0);
+        let data = self.data.clone().or(known.map(|o| o.data)).or(run.data);
+        let origin = data.map(|data| Origin { data, seed });
+        Ok(Weights { path, file, model, card, origin, dtype })
+    }
+}
+
+impl Weights {
+    /// A part of the dataset that was asked for or that the weights name.
+    pub(crate) fn part(&self, part: Part) -> dahl::Result<Arc<dyn Dataset>> {
+        let Some(origin) = &self.origin else {
+            let expected = "--data, since the weights do not say what they were trained on";
+            return Err(Error::config("data", expected, self.path.display()));
+        };
+        let options = data::Options { seed: origin.seed, ..crate::samples::options(&self.model) };
+        let set = data::open(&origin.data, part, &options)?;
+        check_fit(&self.model, &*set)?;
+        Ok(set)
+    }
+
+    /// The card of the weights: their own, else one for the dataset.
+    pub(crate) fn card(&self) -> dahl::Result<Card> {
+        if let Some(card) = self.card.clone() {
+            // The same weights may do for a model of larger images.
+            let own = Shape::new(&self.model.input);
+            let shape = if card.shape.elements() == own.elements() { card.shape } else { own };
+            return Ok(Card { model: self.model.clone(), shape, ..card });
+        }
+        let train = self.part(Part::Train)?;
+        let normalise = Some(Normalise::measure(&*train, data::measured(&*train))?);
+        let transform = data::Transform { normalise, augment: None };
+        Ok(Card { origin: self.origin.clone(), ..Card::new(&self.model, &*train, &transform) })
+    }
+
+    /// The same, or none where the weights say nothing and no dataset is named.
+    pub(crate) fn card_if_known(&self) -> dahl::Result<Option<Card>> {
+        match (&self.card, &self.origin) {
+            (None, None) => Ok(None),
+            _ => self.card().map(Some),
+        }
+    }
+
+    /// The model with its weights, ready for so many samples.
+    pub(crate) fn trainer(&self, args: &PassArgs, samples: usize) -> dahl::Result<Trainer> {
+        self.prepare(&[args.batch.min(samples), samples % args.batch], args.workers)
+    }
+
+    /// The weights as the model has them, in the element type that was asked for.
+    pub(crate) fn converted(&self) -> dahl::Result<TensorFile> {
+        self.prepare(&[1], 1)?.weights()
+    }
+
+    fn prepare(&self, sizes: &[usize], workers: usize) -> dahl::Result<Trainer> {
+        let spec = spec(self.dtype, sizes);
+        let grain = Grain::for_workers(workers);
+        let mut trainer = Trainer::new(&self.model, &spec, grain, &Native::default())?;
+        trainer.set_weights(&self.file, &self.path)?;
+        Ok(trainer)
+    }
+
+    /// A loss that is not finite is the weights' fault here.
+    pub(crate) fn blame(&self, error: Error) -> Error {
+        match error {
+            Error::NotFinite { loss, .. } => {
+                let expected = "weights whose outputs are finite";
+                Error::data(&self.path, "weights", expected, format_args!("a loss of {loss}"))
+            }
+            error => error,
+        }
+    }
+}
+
+/// Evaluation of batches of these sizes, but not of none.
+fn spec(dtype: DType, sizes: &[usize]) -> TrainSpec {
+    let eval = sizes.iter().copied().filter(|&n| n > 0).collect();
+    TrainSpec { train: Vec::new(), eval, ..TrainSpec::new(1, dtype, Optimizer::sgd(0.0)) }
+}
+
+/// What a run's directory says of its weights.
+#[derive(Default)]
+struct Run {
+    weights: PathBuf,
+    model: Option<String>,
+    data: Option<String>,
+    seed: Option<u64>,
+}
+
+impl Run {
+    fn read(directory: &Path) -> dahl::Result<Self> {
+        let directory = rundir::find(directory);
+        let path = directory.join("config.toml");
+        let text = std::fs::read_to_string(&path)
+            .map_err(|source| Error::Io { path: path.clone(), source })?;
+        let table: toml::Table = text
+            .parse()
+            .map_err(|e: toml::de::Error| Error::data(&path, "run", "a TOML file", e))?;
+        let word = |key: &str| table.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+        let seed = table.get("seed").and_then(toml::Value::as_integer);
+        Ok(Self {
+            weights: directory.join("weights.safetensors"),
+            model: word("model"),
+            data: word("data"),
+            seed: seed.and_then(|seed| seed.try_into().ok()),
+        })
+    }
+}

@@ -1,0 +1,206 @@
+//! `dahl predict`, `dahl export`, `dahl eval --confusion`, `dahl completions`.
+
+use crate::support::{Scratch, check, dahl, png};
+use dahl::file::TensorFile;
+use serde_json::Value;
+
+/// Weights that learned a little of the digits.
+fn trained(scratch: &Scratch) -> String {
+    let path = scratch.path("weights.safetensors");
+    let args = ["train", "--epochs", "2", "--limit", "600", "--quiet", "--save", &path];
+    assert_eq!(dahl(&args).0, 0);
+    path
+}
+
+fn lines(args: &[&str], code: i32) -> Vec<Value> {
+    let (found, stdout, stderr) = dahl(args);
+    assert_eq!(found, code, "{stdout}{stderr}");
+    stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// The file alone says model, classes, normalisation and dataset.
+#[test]
+fn weights_are_enough() {
+    let scratch = Scratch::new("enough");
+    let weights = trained(&scratch);
+    let eval = &lines(&["eval", "--weights", &weights, "--json"], 0)[0];
+    let all = lines(&["predict", "--weights", &weights, "--json", "--batch", "50"], 0);
+    assert_eq!(all.len(), 359);
+    let right = all.iter().filter(|one| one["class"] == one["label"]).count();
+    assert_eq!(Some(right as f64 / 359.0), eval["accuracy"].as_f64());
+    let one = &all[0];
+    assert_eq!(one["logits"].as_array().map(Vec::len), Some(10));
+    let top =
+        lines(&["predict", "--weights", &weights, "--json", "--top", "99", "--limit", "1"], 0);
+    let probabilities = top[0]["top"].as_array().expect("a list").iter();
+    let sum: f64 = probabilities.filter_map(|one| one["probability"].as_f64()).sum();
+    assert!((sum - 1.0).abs() < 1e-12, "{sum}");
+    assert_eq!(top[0]["logits"], one["logits"], "whatever the batch");
+}
+
+/// A sample of the dataset and the same picture as a file give the same logits.
+#[test]
+fn an_image_gets_what_samples_got() {
+    let scratch = Scratch::new("image");
+    let weights = trained(&scratch);
+    // A ring: bytes, which a picture can have.
+    let far = |i: i32| (2 * (i % 8) - 7).pow(2) + (2 * (i / 8) - 7).pow(2);
+    let bytes: Vec<u8> = (0..64).map(|i| if (9..40).contains(&far(i)) { 240 } else { 3 }).collect();
+    for part in ["train", "test"] {
+        scratch.write(&format!("{part}-images.npy"), &npy("(1, 1, 8, 8)", &bytes));
+        scratch.write(&format!("{part}-labels.npy"), &npy("(1,)", &[0]));
+    }
+    let data = scratch.path("");
+    let expected = lines(&["predict", "--weights", &weights, "--json", "--data", &data], 0);
+    let image = scratch.write("digit.png", &png(8, 8, &bytes));
+    let found = lines(&["predict", "--weights", &weights, "--json", &image], 0);
+    assert_eq!(found[0]["logits"], expected[0]["logits"]);
+    assert_eq!(found[0]["image"], image);
+    assert!(found[0].get("label").is_none());
+}
+
+fn npy(shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend_from_slice(data);
+    bytes
+}
+
+/// Samples of a dataset with other classes are predicted, but not judged.
+#[test]
+fn other_classes_are_for_predicting_only() {
+    let scratch = Scratch::new("other");
+    let weights = trained(&scratch);
+    let other = ["--weights", &weights, "--data", "synthetic:1x8x8:20", "--limit", "40", "--json"];
+    let found = lines(&[&["predict"], &other[..]].concat(), 0);
+    assert_eq!(found.len(), 40);
+    assert!(found.iter().all(|one| one["label"].is_string()));
+    let (code, _, stderr) = dahl(&[&["eval"], &other[..]].concat());
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("expected the classes 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 of the"),
+        "{stderr}"
+    );
+    let train = ["train", "--data", "synthetic:1x8x8:20"];
+    check(&train, 2, "", "model: expected at least 20 outputs, one a class of synthetic");
+}
+
+#[test]
+fn a_bad_image_is_named_and_the_others_are_done() {
+    let scratch = Scratch::new("bad");
+    let weights = trained(&scratch);
+    let fine = png(8, 8, &[128; 64]);
+    for (name, bytes) in [("a.png", &fine[..]), ("b.png", b"text"), ("c.png", &fine)] {
+        scratch.write(&format!("all/{name}"), bytes);
+    }
+    let all = scratch.path("all");
+    let (code, stdout, stderr) = dahl(&["predict", "--weights", &weights, &all, "--top", "2"]);
+    assert_eq!(code, 4, "{stderr}");
+    assert_eq!(stdout.lines().count(), 2, "{stdout}");
+    assert!(stdout.contains("a.png") && stdout.contains(" %"), "{stdout}");
+    assert!(stderr.contains("b.png: image: expected a JPEG or PNG file, found neither"));
+    assert!(stderr.ends_with("error: 1 of 3 images could not be read\n"), "{stderr}");
+    let found = lines(&["predict", "--weights", &weights, &all, "--json"], 4);
+    assert!(found[1]["error"].as_str().expect("a text").contains("b.png"), "{found:?}");
+    assert_eq!(found[0]["logits"], found[2]["logits"]);
+    check(&["predict", "--weights", &weights, "nowhere.png"], 4, "", "nowhere.png: No such file");
+}
+
+/// PyTorch writes no card: model and data are arguments.
+#[test]
+fn weights_without_a_card_need_model_and_data() {
+    let scratch = Scratch::new("bare");
+    let weights = trained(&scratch);
+    let mut file = TensorFile::read(&weights).expect("a file");
+    file.metadata.clear();
+    let bare = scratch.path("bare.safetensors");
+    file.write(&bare).expect("it is written");
+    check(&["eval", "--weights", &bare], 2, "", "expected --model, since the weights do not say");
+    let model = ["--weights", &bare, "--model", "digits-cnn"];
+    check(&[&["eval"], &model[..]].concat(), 2, "", "expected --data, since the weights");
+    check(&[&["predict"], &model[..]].concat(), 2, "", "expected --data, since the weights");
+    let full = [&model[..], &["--data", "digits", "--json"]].concat();
+    let with = lines(&[&["eval"], &full[..]].concat(), 0);
+    assert_eq!(with, lines(&["eval", "--weights", &weights, "--json"], 0));
+    // Another model is refused by the names of its tensors.
+    let other = ["eval", "--weights", &weights, "--model", "lenet"];
+    check(
+        &other,
+        4,
+        "",
+        "weights.safetensors: 0.weight: expected [6, 1, 5, 5], found [16, 1, 3, 3]",
+    );
+}
+
+#[test]
+fn a_run_directory_has_weights() {
+    let scratch = Scratch::new("run");
+    let weights = trained(&scratch);
+    scratch.write("config.toml", b"model = \"digits-cnn\"\ndata = \"digits\"\n");
+    let run = ["eval", "--run", &scratch.path(""), "--json"];
+    assert_eq!(lines(&run, 0), lines(&["eval", "--weights", &weights, "--json"], 0));
+    check(&["eval", "--run", "/nowhere"], 4, "", "/nowhere/config.toml: No such file");
+    check(&["eval"], 2, "", "--weights <FILE>");
+}
+
+#[test]
+fn eval_says_which_classes_are_taken_for_which() {
+    let scratch = Scratch::new("confusion");
+    let weights = trained(&scratch);
+    let (code, stdout, _) = dahl(&["eval", "--weights", &weights, "--confusion"]);
+    assert_eq!(code, 0);
+    assert!(stdout.starts_with("class  samples     right   0   1   2"), "{stdout}");
+    assert_eq!(stdout.lines().count(), 12, "{stdout}");
+    let found = &lines(&["eval", "--weights", &weights, "--confusion", "--json"], 0)[0];
+    let classes = found["classes"].as_array().expect("a list");
+    let sum = |key: &str| classes.iter().filter_map(|class| class[key].as_f64()).sum::<f64>();
+    assert_eq!(sum("samples"), 359.0);
+    let right = classes.iter().map(|class| {
+        class["accuracy"].as_f64().expect("a number") * class["samples"].as_f64().expect("a number")
+    });
+    let right: f64 = right.sum::<f64>() / 359.0;
+    assert!((right - found["accuracy"].as_f64().expect("a number")).abs() < 1e-12);
+    assert!(classes[3]["taken_for"]["3"].as_u64().expect("a count") > 0);
+}
+
+#[test]
+fn exported_weights_are_the_same_and_have_a_module() {
+    let scratch = Scratch::new("export");
+    let weights = trained(&scratch);
+    let (to, module) = (scratch.path("net.safetensors"), scratch.path("net.py"));
+    let args = ["export", "--weights", &weights, "--to", &to, "--module", &module];
+    check(&args, 0, "net.safetensors: 6 tensors\n", "");
+    let bytes = |path: &str| std::fs::read(path).expect("a file");
+    assert_eq!(bytes(&to), bytes(&weights), "dahl's weights are PyTorch's already");
+    let source = std::fs::read_to_string(&module).expect("a file");
+    for part in [
+        "\"\"\"digits-cnn, as dahl trained it",
+        "(\"3\", nn.Conv2d(16, 32, 3, padding=1)),",
+        "CLASSES = [\"0\", \"1\", \"2\"",
+        "MEAN = [0.30",
+        "def load(path):",
+    ] {
+        assert!(source.contains(part), "{part}\n{source}");
+    }
+    let wide = scratch.path("wide.safetensors");
+    check(&["export", "--weights", &weights, "--to", &wide, "--dtype", "f64"], 0, "6 tensors", "");
+    // What is asked for, else what there is.
+    let dtype = |path: &str| {
+        TensorFile::read(path).expect("a file").tensors["0.weight"].dtype().to_string()
+    };
+    assert_eq!([dtype(&weights), dtype(&wide)], ["f32", "f64"]);
+    check(&["export", "--weights", &wide, "--to", &to], 0, "6 tensors", "");
+    assert_eq!(bytes(&to), bytes(&wide));
+    check(&["export", "--weights", &weights], 2, "", "--to <FILE>");
+    check(&["export", "--weights", &weights, "--to", "/nowhere/x"], 4, "", "/nowhere/x: No such");
+}
+
+#[test]
+fn shells_get_completions() {
+    check(&["completions", "bash"], 0, "complete -F _dahl", "");
+    check(&["completions", "zsh"], 0, "#compdef dahl", "");
+    check(&["completions", "fish"], 0, "complete -c dahl", "");
+    check(&["completions", "cmd"], 2, "", "possible values: bash");
+}

@@ -1,0 +1,278 @@
+//! Models as PyTorch source, whose state dict has dahl's names.
+
+use super::{Layer, LayerKind, Model, Optimizer, TrainSpec};
+use crate::error::{Error, Result};
+use crate::graph::Store;
+use crate::ops::elementwise::Unary;
+use crate::ops::pool::Pool2d;
+use dahl_kernels::{DType, Shape};
+use std::fmt::Write as _;
+
+/// The class of residual blocks, for models that have one.
+const RESIDUAL: &str = r#"class Residual(nn.Module):
+    """body(x) + shortcut(x), then what follows; no shortcut is the identity."""
+
+    def __init__(self, body, shortcut, then):
+        super().__init__()
+        self.parts = [self.register(*part) for part in (body, shortcut, ("", then))]
+
+    def register(self, name, layers):
+        """Adds layers under a name, or directly where it is empty."""
+        if name and layers:
+            layers = [(name, nn.Sequential(OrderedDict(layers)))]
+        for key, layer in layers:
+            self.add_module(key, layer)
+        return [key for key, _ in layers]
+
+    def forward(self, x):
+        body, shortcut, then = self.parts
+        x = self.through(body, x) + self.through(shortcut, x)
+        return self.through(then, x)
+
+    def through(self, keys, x):
+        for key in keys:
+            x = getattr(self, key)(x)
+        return x
+
+
+"#;
+
+impl Model {
+    /// The model as Python source: a function `model()` that makes a
+    /// `torch.nn.Module` whose state dict has the names of dahl's weights.
+    ///
+    /// # Errors
+    /// [`Error::Model`] where the model does not fit together,
+    /// [`Error::Unsupported`] where a layer has no text: one from outside of the
+    /// crate, or one whose name is a path.
+    pub fn to_torch(&self) -> Result<String> {
+        let spec = TrainSpec {
+            train: Vec::new(),
+            eval: vec![1],
+            ..TrainSpec::new(1, DType::F32, Optimizer::sgd(0.0))
+        };
+        let lowered = self.lower(&spec)?;
+        let printer = Printer { store: &lowered.programs.store };
+        let residual = if has_residual(&self.layers) { RESIDUAL } else { "" };
+        let mut text = format!(
+            "from collections import OrderedDict\n\nfrom torch import nn\n\n\
+             INPUT = {:?}  # the shape of one sample\n\n\n\
+             {residual}def model():\n    return nn.Sequential(OrderedDict(",
+            self.input
+        );
+        printer.list(&mut text, &printer.names(&[("", &self.layers)])?[0], "", 1)?;
+        text.push_str("))\n");
+        Ok(text)
+    }
+}
+
+fn has_residual(layers: &[Layer]) -> bool {
+    layers.iter().any(|layer| match &layer.kind {
+        LayerKind::Residual { .. } => true,
+        LayerKind::Sequential(layers) => has_residual(layers),
+        _ => false,
+    })
+}
+
+/// Layers with their names.
+type Named<'a> = Vec<(String, &'a Layer)>;
+
+struct Printer<'a> {
+    store: &'a Store,
+}
+
+impl Printer<'_> {
+    /// The names of the layers of one module, whose parts without a name share
+    /// its names. A layer with weights has its own; one without may meet another
+    /// of its name, and steps aside.
+    fn names<'l>(&self, parts: &[(&str, &'l [Layer])]) -> Result<Vec<Named<'l>>> {
+        let mut shared: Vec<String> = Vec::new();
+        for (name, layers) in parts {
+            match *name {
+                "" => reserve(layers, &mut shared)?,
+                name => shared.push(name.to_owned()),
+            }
+        }
+        let mut all = Vec::new();
+        for (part, layers) in parts {
+            let mut own = Vec::new();
+            let taken = if part.is_empty() { &mut shared } else { &mut own };
+            if !part.is_empty() {
+                reserve(layers, taken)?;
+            }
+            let mut named = Named::new();
+            for (i, layer) in layers.iter().enumerate() {
+                let mut name = name_of(i, layer);
+                if !has_weights(&layer.kind) {
+                    while taken.contains(&name) {
+                        name.push('_');
+                    }
+                    taken.push(name.clone());
+                }
+                named.push((name, layer));
+            }
+            all.push(named);
+        }
+        Ok(all)
+    }
+
+    /// A list of pairs of name and layer, under the path `path`.
+    fn list(&self, text: &mut String, layers: &Named<'_>, path: &str, depth: usize) -> Result<()> {
+        if layers.is_empty() {
+            text.push_str("[]");
+            return Ok(());
+        }
+        text.push_str("[\n");
+        for (name, layer) in layers {
+            let path = join(path, name);
+            let _ = write!(text, "{}({}, ", "    ".repeat(depth + 1), quoted(name));
+            self.layer(text, &layer.kind, &path, depth + 1)?;
+            text.push_str("),\n");
+        }
+        let _ = write!(text, "{}]", "    ".repeat(depth));
+        Ok(())
+    }
+
+    fn layer(&self, text: &mut String, kind: &LayerKind, path: &str, depth: usize) -> Result<()> {
+        match kind {
+            LayerKind::Sequential(layers) => {
+                text.push_str("nn.Sequential(OrderedDict(");
+                self.list(text, &self.names(&[("", layers)])?[0], path, depth)?;
+                text.push_str("))");
+            }
+            LayerKind::Residual { body_name, body, shortcut_name, shortcut, then } => {
+                let parts =
+                    [(body_name.as_str(), &body[..]), (shortcut_name, shortcut), ("", then)];
+                let names = self.names(&parts)?;
+                text.push_str("Residual(\n");
+                let inner = "    ".repeat(depth + 1);
+                for ((name, _), layers) in parts.iter().zip(&names).take(2) {
+                    let _ = write!(text, "{inner}({}, ", quoted(name));
+                    self.list(text, layers, &join(path, name), depth + 1)?;
+                    text.push_str("),\n");
+                }
+                text.push_str(&inner);
+                self.list(text, &names[2], path, depth + 1)?;
+                let _ = write!(text, ",\n{})", "    ".repeat(depth));
+            }
+            simple => text.push_str(&self.simple(simple, path)?),
+        }
+        Ok(())
+    }
+
+    /// A layer that PyTorch has.
+    fn simple(&self, kind: &LayerKind, path: &str) -> Result<String> {
+        let pool = |name: &str, p: &Pool2d| {
+            let mut text = format!("nn.{name}({}", pair(p.kernel));
+            if p.stride != p.kernel {
+                let _ = write!(text, ", stride={}", pair(p.stride));
+            }
+            if p.padding != [0, 0] {
+                let _ = write!(text, ", padding={}", pair(p.padding));
+            }
+            text + ")"
+        };
+        let bias = |with: bool| if with { "" } else { ", bias=False" };
+        Ok(match kind {
+            LayerKind::Conv2d { out, kernel, conv, bias: with } => {
+                let channels = self.weight(path)?[1] * conv.groups;
+                let mut text = format!("nn.Conv2d({channels}, {out}, {}", pair(*kernel));
+                for (key, value, default) in [
+                    ("stride", conv.stride, [1, 1]),
+                    ("padding", conv.padding, [0, 0]),
+                    ("dilation", conv.dilation, [1, 1]),
+                ] {
+                    if value != default {
+                        let _ = write!(text, ", {key}={}", pair(value));
+                    }
+                }
+                if conv.groups != 1 {
+                    let _ = write!(text, ", groups={}", conv.groups);
+                }
+                text + bias(*with) + ")"
+            }
+            LayerKind::Linear { out, bias: with } => {
+                format!("nn.Linear({}, {out}{})", self.weight(path)?[1], bias(*with))
+            }
+            LayerKind::Unary(Unary::Relu) => "nn.ReLU()".to_owned(),
+            LayerKind::Unary(Unary::LeakyRelu(slope)) => format!("nn.LeakyReLU({slope:?})"),
+            LayerKind::Unary(Unary::Sigmoid) => "nn.Sigmoid()".to_owned(),
+            LayerKind::Unary(Unary::Tanh) => "nn.Tanh()".to_owned(),
+            LayerKind::Unary(Unary::Gelu) => "nn.GELU()".to_owned(),
+            LayerKind::MaxPool2d(p) => pool("MaxPool2d", p),
+            LayerKind::AvgPool2d(p) => pool("AvgPool2d", p),
+            LayerKind::GlobalAvgPool2d => "nn.AdaptiveAvgPool2d(1)".to_owned(),
+            LayerKind::BatchNorm2d { eps, momentum } => {
+                let channels = self.weight(path)?[0];
+                format!("nn.BatchNorm2d({channels}, eps={eps:?}, momentum={momentum:?})")
+            }
+            LayerKind::Dropout { p } => format!("nn.Dropout({p:?})"),
+            LayerKind::Flatten => "nn.Flatten()".to_owned(),
+            LayerKind::Softmax => "nn.Softmax(dim=1)".to_owned(),
+            LayerKind::LogSoftmax => "nn.LogSoftmax(dim=1)".to_owned(),
+            other => {
+                let what = format!("PyTorch source of {other:?} at {path}");
+                return Err(Error::Unsupported { what });
+            }
+        })
+    }
+
+    fn weight(&self, path: &str) -> Result<Shape> {
+        let name = join(path, "weight");
+        let found = self.store.find(&name).map(|id| self.store.get(id).meta.shape);
+        found.ok_or_else(|| Error::Unsupported { what: format!("a layer without {name}") })
+    }
+}
+
+/// Adds the names of the layers with weights, which must be names that
+/// PyTorch's modules can have.
+fn reserve(layers: &[Layer], taken: &mut Vec<String>) -> Result<()> {
+    for (i, layer) in layers.iter().enumerate() {
+        let name = name_of(i, layer);
+        let again = has_weights(&layer.kind) && taken.contains(&name);
+        if again || name.is_empty() || name.contains('.') {
+            let twice = if again { ", twice" } else { "" };
+            let what = format!("a PyTorch module called {name:?}{twice}");
+            return Err(Error::Unsupported { what });
+        }
+        if has_weights(&layer.kind) {
+            taken.push(name);
+        }
+    }
+    Ok(())
+}
+
+fn name_of(i: usize, layer: &Layer) -> String {
+    layer.name.clone().unwrap_or_else(|| i.to_string())
+}
+
+fn has_weights(kind: &LayerKind) -> bool {
+    match kind {
+        LayerKind::Conv2d { .. } | LayerKind::Linear { .. } | LayerKind::BatchNorm2d { .. } => true,
+        LayerKind::Sequential(layers) => layers.iter().any(|layer| has_weights(&layer.kind)),
+        LayerKind::Residual { body, shortcut, then, .. } => {
+            [body, shortcut, then].into_iter().flatten().any(|layer| has_weights(&layer.kind))
+        }
+        _ => false,
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    match (path, name) {
+        ("", name) => name.to_owned(),
+        (path, "") => path.to_owned(),
+        (path, name) => format!("{path}.{name}"),
+    }
+}
+
+/// A text in Python, which reads JSON's texts as its own.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn pair([a, b]: [usize; 2]) -> String {
+    if a == b { a.to_string() } else { format!("({a}, {b})") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! What a run does, when it saves, and what it tells.
+
+use super::pass::Pass;
+use crate::data::{Dataset, Transform};
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a run does.
+pub struct Course<'a> {
+    /// The samples to learn from.
+    pub train: &'a dyn Dataset,
+    /// What is done to each of them.
+    pub transform: &'a Transform,
+    /// The sets that are judged by after every epoch.
+    pub judges: &'a [Judge<'a>],
+    /// Samples a step.
+    pub batch: usize,
+    /// Of the order of samples.
+    pub seed: u64,
+    /// Passes over the training samples.
+    pub epochs: u64,
+    /// What else must be the same for the bits to be the same, by key. What the
+    /// programs, the schedule and the fields above decide is known already.
+    pub recipe: BTreeMap<String, String>,
+    /// What the weights of checkpoints say of themselves: a
+    /// [`Card`](super::Card)'s text, or nothing.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Samples that a model is judged by.
+pub struct Judge<'a> {
+    /// What they are called: `test`.
+    pub name: &'a str,
+    /// The samples.
+    pub data: &'a dyn Dataset,
+    /// What is done to each.
+    pub transform: &'a Transform,
+}
+
+/// When checkpoints are written; one is always written at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// After every epoch, and when so much time has gone by since the last.
+    EpochAnd(Duration),
+    /// After so many steps.
+    Steps(u64),
+}
+
+/// What an epoch gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EpochRecord {
+    /// The epoch, from 1.
+    pub epoch: u64,
+    /// Training steps taken up to its end.
+    pub steps: u64,
+    /// What training gave, step by step.
+    pub train: Pass,
+    /// What each judge said after it, by name.
+    pub judged: Vec<(String, Pass)>,
+    /// How long training took.
+    pub seconds: f64,
+    /// When it ended, in seconds since 1970.
+    pub time: f64,
+}
+
+/// What a run tells while it goes on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A training step has ended.
+    Step {
+        /// The epoch, from 1.
+        epoch: u64,
+        /// What the epoch gave so far.
+        pass: &'a Pass,
+    },
+    /// A step of judging has ended.
+    Judging {
+        /// The judge.
+        name: &'a str,
+        /// What it said so far.
+        pass: &'a Pass,
+        /// How many samples it judges by.
+        of: usize,
+    },
+    /// An epoch has ended and was judged.
+    Epoch(&'a EpochRecord),
+    /// A checkpoint is on the disk.
+    Saved(&'a Path),
+    /// A checkpoint could not be written. The one before is as it was, and the
+    /// run goes on.
+    NotSaved(&'a Error),
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All epochs are done.
+    Finished,
+    /// It was told to stop.
+    Stopped,
+}
+
+/// Told what happens; says whether to go on.
+pub type Watcher<'w> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'w;

@@ -1,0 +1,28 @@
+//! What a network says of each sample.
+
+use super::pass::Use;
+use super::{Pass, Samples, Trainer};
+use crate::error::Result;
+use std::ops::ControlFlow;
+
+impl Trainer {
+    /// Evaluates all samples and shows the output of each, its logits, with the
+    /// sample's index in the dataset; parameters stay as they are.
+    pub fn output_pass(
+        &mut self,
+        samples: &Samples<'_>,
+        each: &mut dyn FnMut(usize, &[f64]) -> Result<()>,
+    ) -> Result<Pass> {
+        let mut batches = samples.order.batches(samples.batch);
+        let mut show = |trainer: &mut Trainer, _: &Pass| {
+            // A batch a step, in the order in which the pass takes them.
+            if let (Some(batch), Some(step)) = (batches.next(), trainer.evaluated) {
+                let outputs = trainer.output(step, "output")?;
+                let rows = outputs.chunks_exact((outputs.len() / batch.len()).max(1));
+                batch.iter().zip(rows).try_for_each(|(&index, row)| each(index, row))?;
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        self.pass(samples, Use::Judge, Pass::default(), &mut show)
+    }
+}
