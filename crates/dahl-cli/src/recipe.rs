@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use dahl::Error;
 use dahl::data::{self, Augment, Dataset, Fractions, Part, Subset};
 use dahl::model::{Optimizer, Schedule, TrainSpec};
+use dahl::train::Visits;
 use std::sync::Arc;
 
 /// How the model is trained
@@ -46,6 +47,9 @@ pub(crate) struct RecipeArgs {
     /// Mirror half of the training images, left to right
     #[arg(long)]
     flip: bool,
+    /// Visit training samples in the dataset's order
+    #[arg(long)]
+    no_shuffle: bool,
     /// Hold out training samples and judge each epoch by them: a fraction such
     /// as 0.1, or a number of samples
     #[arg(long, value_name = "PART", value_parser = Held::parse)]
@@ -131,6 +135,11 @@ impl RecipeArgs {
     /// The learning rate of each step of a run.
     pub(crate) fn schedule(&self, run: Span) -> Schedule {
         self.schedule.over(run)
+    }
+
+    /// In which order training samples are visited.
+    pub(crate) fn visits(&self) -> Visits {
+        if self.no_shuffle { Visits::InOrder } else { Visits::Shuffled }
     }
 
     /// The random changes of training images.

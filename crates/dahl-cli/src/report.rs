@@ -5,7 +5,7 @@ use crate::progress::{Meter, Progress, Show};
 use crate::rundir::{metrics, speed};
 use crate::stop::Reason;
 use dahl::native::resident_bytes;
-use dahl::train::{EpochRecord, Pass, State};
+use dahl::train::{Confusion, EpochRecord, Pass, State};
 use dahl::units::Bytes;
 use dahl::{Error, Result};
 use serde_json::{Value, json};
@@ -50,6 +50,9 @@ pub(crate) struct Conclusion<'a> {
     /// Where the weights are.
     pub(crate) file: Option<PathBuf>,
     pub(crate) seconds: f64,
+    /// Training samples a second.
+    pub(crate) speed: f64,
+    pub(crate) confusion: Option<Confusion>,
 }
 
 impl Report {
@@ -161,11 +164,14 @@ impl Report {
         let resident =
             resident_bytes().map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());
         let (name, pass) = end.judged();
-        let mut text = format!(
-            "{:.2} % of {} {name} samples right after {:.1} s; memory {} planned, {resident} resident\n",
+        let mut text = end.confusion.as_ref().map_or(String::new(), Confusion::to_string);
+        text += &format!(
+            "{:.2} % of {} {name} samples right after {:.1} s, {:.0} samples/s in training\n\
+             memory: {} planned, {resident} resident\n",
             100.0 * pass.accuracy(),
             pass.samples,
             end.seconds,
+            end.speed,
             end.planned,
         );
         let file = end.file.as_ref().map(|path| format!("{}, ", path.display()));

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Flags that are about one start of a run, not about the run.
-const OF_ONE_START: [&str; 10] = [
+const OF_ONE_START: [&str; 11] = [
     "help",
     "version",
     "config",
@@ -18,6 +18,7 @@ const OF_ONE_START: [&str; 10] = [
     "max-time",
     "max-steps",
     "quiet",
+    "confusion",
     "json",
 ];
 

@@ -11,12 +11,12 @@ use crate::schedule::Span;
 use crate::settings::Settings;
 use crate::stop::{Reason, Stop};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
-use dahl::data::Transform;
+use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
 use dahl::model::TrainSpec;
 use dahl::native::Native;
 use dahl::planner::Grain;
-use dahl::train::{Course, End, EpochRecord, Event, Judge, Run, Trainer};
+use dahl::train::{Confusion, Course, End, EpochRecord, Event, Judge, Run, Samples, Trainer};
 use dahl::units::Bytes;
 use dahl::{Error, Result};
 use std::ops::ControlFlow;
@@ -61,6 +61,9 @@ pub(crate) struct Args {
     save: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
+    /// Show at the end which classes of the test were taken for which
+    #[arg(long, conflicts_with = "json")]
+    confusion: bool,
     /// Print one JSON object an epoch
     #[arg(long)]
     json: bool,
@@ -142,6 +145,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         judges: &judges,
         batch,
         seed,
+        visits: args.recipe.visits(),
         epochs: args.epochs as u64,
         recipe: settings.recipe(),
         metadata: card.metadata.clone(),
@@ -153,8 +157,16 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     ];
     let gave = go(&args, Started { begin, place, texts }, course, &mut trainer, &mut report)?;
     let weights = TensorFile { tensors: trainer.weights()?.tensors, ..card };
+    let confusion = if args.confusion && gave.stopped.is_none() {
+        let order = Order::sequential(test.len());
+        let transform = &transform;
+        let samples = Samples { data: test, transform, order: &order, epoch: 0, batch };
+        Some(trainer.confusion_pass(&samples)?.1)
+    } else {
+        None
+    };
     let planned = trainer.plan().memory.peak();
-    conclude(&args, gave, &report, Ended { begin, planned, weights })
+    conclude(&args, gave, &report, Ended { begin, planned, weights, confusion })
 }
 
 /// The arguments of a run that goes on.
@@ -272,11 +284,12 @@ struct Ended {
     begin: Instant,
     planned: Bytes,
     weights: TensorFile,
+    confusion: Option<Confusion>,
 }
 
 /// Writes what the run gave, and says so. Returns the exit code.
 fn conclude(args: &Args, gave: Gave, report: &Report, end: Ended) -> Result<u8, Failure> {
-    let Ended { begin, planned, weights } = end;
+    let Ended { begin, planned, weights, confusion } = end;
     let run = gave.directory.as_ref();
     let on = |run: &RunDir| format!("dahl train --resume {}", run.path().display());
     if let (true, Some(run)) = (gave.idle, run) {
@@ -306,12 +319,20 @@ fn conclude(args: &Args, gave: Gave, report: &Report, end: Ended) -> Result<u8, 
         sha256: weights.sha256(),
         file: save.cloned().or(run.map(RunDir::weights)),
         seconds: begin.elapsed().as_secs_f64(),
+        speed: speed_of(&gave.history),
+        confusion,
     };
     if let Some(run) = run {
         run.conclude(&weights, &conclusion.to_json()).map_err(unsaved)?;
     }
     report.conclude(&conclusion)?;
     Ok(0)
+}
+
+/// Training samples a second, over all epochs.
+fn speed_of(history: &[EpochRecord]) -> f64 {
+    let samples: usize = history.iter().map(|record| record.train.samples).sum();
+    samples as f64 / history.iter().map(|record| record.seconds).sum::<f64>().max(1e-9)
 }
 
 /// What to do about a newest checkpoint that is damaged.

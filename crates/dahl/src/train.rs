@@ -14,7 +14,7 @@ pub use card::{Card, Origin};
 pub use checkpoint::{Checkpoint, State};
 pub use checkpoints::Checkpoints;
 pub use confusion::Confusion;
-pub use course::{Course, End, EpochRecord, Event, Every, Judge, Watcher};
+pub use course::{Course, End, EpochRecord, Event, Every, Judge, Visits, Watcher};
 pub use pass::{Pass, Samples};
 pub use run::Run;
 pub use weights::check_weights;

@@ -21,6 +21,8 @@ pub struct Course<'a> {
     pub batch: usize,
     /// Of the order of samples.
     pub seed: u64,
+    /// In which order samples are visited.
+    pub visits: Visits,
     /// Passes over the training samples.
     pub epochs: u64,
     /// What else must be the same for the bits to be the same, by key. What the
@@ -29,6 +31,16 @@ pub struct Course<'a> {
     /// What the weights of checkpoints say of themselves: a
     /// [`Card`](super::Card)'s text, or nothing.
     pub metadata: BTreeMap<String, String>,
+}
+
+/// In which order training samples are visited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Visits {
+    /// In another one each epoch, by the seed.
+    #[default]
+    Shuffled,
+    /// In that of the dataset.
+    InOrder,
 }
 
 /// Samples that a model is judged by.

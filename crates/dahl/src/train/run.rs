@@ -3,7 +3,7 @@
 use super::Trainer;
 use super::checkpoint::{About, Checkpoint, State};
 use super::checkpoints::{Checkpoints, Writer};
-use super::course::{Course, End, EpochRecord, Event, Every, Watcher};
+use super::course::{Course, End, EpochRecord, Event, Every, Visits, Watcher};
 use super::pass::{Pass, Samples, Use};
 use crate::data::Order;
 use crate::error::{Error, Result};
@@ -38,6 +38,7 @@ use std::time::{Duration, Instant, SystemTime};
 ///         judges: &[],
 ///         batch: 5,
 ///         seed: 1,
+///         visits: Default::default(),
 ///         epochs: 2,
 ///         recipe: Default::default(),
 ///         metadata: Default::default(),
@@ -223,9 +224,12 @@ impl<'a> Run<'a> {
 
     /// The rest of an epoch, and its judges.
     fn epoch(&mut self, watch: &mut Watcher<'_>) -> Result<ControlFlow<()>> {
-        let Course { train, transform, batch, seed, .. } = self.course;
+        let Course { train, transform, batch, seed, visits, .. } = self.course;
         let (epoch, from) = (self.state.epoch, Instant::now());
-        let order = Order::shuffled(train.len(), seed, epoch);
+        let order = match visits {
+            Visits::Shuffled => Order::shuffled(train.len(), seed, epoch),
+            Visits::InOrder => Order::sequential(train.len()),
+        };
         let samples = Samples { data: train, transform, order: &order, epoch, batch };
         let before = self.state.seconds;
         let (state, writer, due) = (&mut self.state, &mut self.writer, &mut self.due);
@@ -333,6 +337,7 @@ fn recipe(trainer: &Trainer, course: &Course<'_>) -> BTreeMap<String, String> {
         ("transform", format!("{:?}", course.transform)),
         ("batch", course.batch.to_string()),
         ("seed", course.seed.to_string()),
+        ("visits", format!("{:?}", course.visits)),
     ];
     recipe.extend(known.map(|(key, value)| (key.to_owned(), value)));
     recipe

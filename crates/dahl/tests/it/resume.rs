@@ -110,6 +110,7 @@ fn run_with(
         judges: &[Judge { name: "test", data: &test, transform: &judged }],
         batch: 5,
         seed: recipe.seed,
+        visits: Default::default(),
         epochs: recipe.epochs,
         recipe: Default::default(),
         metadata: Default::default(),
