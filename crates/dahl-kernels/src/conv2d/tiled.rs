@@ -2,10 +2,13 @@
 //! are copied panel by panel and never stored as a whole.
 #![expect(unsafe_code, reason = "tiles are read and written through pointers")]
 
+use super::direct::{Direct, Plan, Sample, Sink};
 use super::patches::{Axis, ByPlace, ByTap, Patches};
+use super::pooled::{conv2d_max_pool2d_scratch, forward as pooled_forward};
 use super::{Conv2d, Rectify};
 use crate::element::float_dispatch;
 use crate::gemm::{self, Bias, Finish, Lengths, Matrix, Panels, Tiles};
+use crate::pool::Pool2d;
 use crate::simd::Lane;
 use crate::{Call, DType, Piece, Region, Shape, View};
 use std::marker::PhantomData;
@@ -13,12 +16,27 @@ use std::ops::Range;
 
 /// [`conv2d`](super::conv2d) in tiles.
 pub fn conv2d_gemm(conv: &Conv2d, relu: Rectify, call: &mut Call<'_>) {
-    float_dispatch!(call.dtype(0), forward(conv, relu, call));
+    if few(conv, call.piece.out.len(1)) {
+        float_dispatch!(call.dtype(0), pooled_forward(conv, None, relu, call));
+    } else {
+        float_dispatch!(call.dtype(0), forward(conv, relu, call));
+    }
+}
+
+/// The most rows of a product for which copying patches costs more than it
+/// saves. Either way gives the same bits.
+const FEW: usize = 16;
+
+fn few(conv: &Conv2d, rows: usize) -> bool {
+    conv.groups == 1 && rows <= FEW
 }
 
 /// The bytes of scratch that [`conv2d_gemm`] needs for a piece.
-pub fn conv2d_gemm_scratch(weight: &Shape, piece: &Piece, dtype: DType) -> usize {
+pub fn conv2d_gemm_scratch(conv: &Conv2d, weight: &Shape, piece: &Piece, dtype: DType) -> usize {
     let out = &piece.out;
+    if few(conv, out.len(1)) {
+        return conv2d_max_pool2d_scratch(conv, &Pool2d::tiles([1, 1]), weight, piece, dtype);
+    }
     let lengths = Lengths {
         rows: out.len(1),
         columns: out.len(0) * out.len(2) * out.len(3),
@@ -137,7 +155,36 @@ impl<T> Tiles<T> for Cells<'_, T> {
 /// Pixels that lie alike to the stride see the same taps: each such class is a
 /// product of its own, and no product with an inserted zero is taken.
 pub fn conv2d_backward_input_gemm(conv: &Conv2d, call: &mut Call<'_>) {
-    float_dispatch!(call.dtype(0), backward_input(conv, call));
+    let shape = call.operands()[1].shape();
+    match direct_backward(conv, &shape, &call.piece.out) {
+        Some(of) => float_dispatch!(call.dtype(0), backward_input_direct(of, call)),
+        None => float_dispatch!(call.dtype(0), backward_input(conv, call)),
+    }
+}
+
+/// The work on one sample, where there are few channels.
+fn direct_backward(conv: &Conv2d, weight: &Shape, out: &Region) -> Option<Direct> {
+    if !few(conv, out.len(1)) || out.is_empty() {
+        return None;
+    }
+    let channels = (weight[0], out.len(1));
+    Direct::backward(conv, [weight[2], weight[3]], channels, [out.len(2), out.len(3)])
+}
+
+fn backward_input_direct<T: Lane>(of: Direct, call: &mut Call<'_>) {
+    let (region, isa) = (call.piece.out, call.isa);
+    let (ins, mut outs, scratch) = call.split();
+    let (gy, w) = (ins.get::<T>(0), ins.get::<T>(1));
+    let mut gx = outs.take::<T>();
+    let filter = region.range(1).start;
+    let mut plan = Plan::new(of, |[c, o, k, l]| w.at([o, filter + c, k, l]), scratch);
+    let first = [region.range(2).start, region.range(3).start];
+    for sample in region.range(0) {
+        plan.deal(&gy, sample, 0..w.shape()[0], first);
+        let (rectify, y) = (Rectify::No, &mut gx);
+        let sink = Sink { bias: &[], rectify, sample, filter, first, y, winner: None };
+        isa.run(Sample { plan: &plan, sink });
+    }
 }
 
 /// The bytes of scratch that [`conv2d_backward_input_gemm`] needs for a piece.
@@ -148,6 +195,9 @@ pub fn conv2d_backward_input_gemm_scratch(
     dtype: DType,
 ) -> usize {
     let out = &piece.out;
+    if let Some(of) = direct_backward(conv, weight, out) {
+        return of.scratch(dtype.size());
+    }
     let lengths = Lengths {
         rows: out.len(1).min(weight[1]),
         columns: out.len(0) * out.len(2) * out.len(3),

@@ -30,12 +30,12 @@ use tile::Tile;
 pub(crate) const BLOCK: usize = 256;
 
 /// Panels start at a line of the cache.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 /// Rows of a tile.
 pub(crate) const ROWS: usize = 6;
 /// Vectors of a tile's row.
-const VECTORS: usize = 2;
+pub(crate) const VECTORS: usize = 2;
 /// The most columns of a tile, over all instruction sets and elements.
 pub(crate) const MAX_COLUMNS: usize = 32;
 

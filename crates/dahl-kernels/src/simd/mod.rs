@@ -139,6 +139,9 @@ pub(crate) trait Vector: Copy {
     fn mul_add(self, b: Self, c: Self) -> Self;
     /// 0 where it is below 0, itself elsewhere, NaN too.
     fn relu(self) -> Self;
+    /// The larger of two, with what stands for it: the first of equal ones, NaN
+    /// before all.
+    fn better(best: (Self, Self), new: (Self, Self)) -> (Self, Self);
 
     #[inline(always)]
     fn zero() -> Self {

@@ -19,7 +19,8 @@ impl Simd for Neon {
 macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-        $add:ident, $mul:ident, $fma:ident, $less:ident, $select:ident
+        $add:ident, $mul:ident, $fma:ident, $less:ident, $select:ident, $greater:ident, $equal:ident,
+        $or:ident, $is_zero:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -67,6 +68,16 @@ macro_rules! vector {
             }
 
             #[inline(always)]
+            fn better((best, at): (Self, Self), (new, here): (Self, Self)) -> (Self, Self) {
+                // SAFETY: see above.
+                unsafe {
+                    let nan = $is_zero($equal(new.0, new.0));
+                    let wins = $or($greater(new.0, best.0), nan);
+                    (Self($select(wins, new.0, best.0)), Self($select(wins, here.0, at.0)))
+                }
+            }
+
+            #[inline(always)]
             fn relu(self) -> Self {
                 // SAFETY: see above.
                 unsafe {
@@ -90,7 +101,11 @@ vector!(
     vmulq_f32,
     vfmaq_f32,
     vcltq_f32,
-    vbslq_f32
+    vbslq_f32,
+    vcgtq_f32,
+    vceqq_f32,
+    vorrq_u32,
+    vceqzq_u32
 );
 vector!(
     F64x2,
@@ -104,5 +119,9 @@ vector!(
     vmulq_f64,
     vfmaq_f64,
     vcltq_f64,
-    vbslq_f64
+    vbslq_f64,
+    vcgtq_f64,
+    vceqq_f64,
+    vorrq_u64,
+    vceqzq_u64
 );

@@ -69,4 +69,13 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     fn relu(self) -> Self {
         Self(self.0.map(crate::elementwise::relu))
     }
+
+    #[inline(always)]
+    fn better((best, at): (Self, Self), (new, here): (Self, Self)) -> (Self, Self) {
+        let wins: [bool; N] = std::array::from_fn(|i| (new.0[i] > best.0[i]) | new.0[i].is_nan());
+        let select = |new: Self, old: Self| {
+            Self(std::array::from_fn(|i| if wins[i] { new.0[i] } else { old.0[i] }))
+        };
+        (select(new, best), select(here, at))
+    }
 }

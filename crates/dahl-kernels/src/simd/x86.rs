@@ -34,7 +34,7 @@ impl Simd for Avx512 {
 macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-        $add:ident, $mul:ident, $fma:ident, $max:ident
+        $add:ident, $mul:ident, $fma:ident, $max:ident, $better:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -88,8 +88,47 @@ macro_rules! vector {
                 // SAFETY: see above.
                 Self(unsafe { $max($splat(0.0), self.0) })
             }
+
+            #[inline(always)]
+            fn better((best, at): (Self, Self), (new, here): (Self, Self)) -> (Self, Self) {
+                // SAFETY: see above.
+                let (best, at) = unsafe { $better!(best.0, at.0, new.0, here.0) };
+                (Self(best), Self(at))
+            }
         }
     };
+}
+
+macro_rules! better256_ps {
+    ($best:expr, $at:expr, $new:expr, $here:expr) => {{
+        let larger = _mm256_cmp_ps::<_CMP_GT_OQ>($new, $best);
+        let wins = _mm256_or_ps(larger, _mm256_cmp_ps::<_CMP_UNORD_Q>($new, $new));
+        (_mm256_blendv_ps($best, $new, wins), _mm256_blendv_ps($at, $here, wins))
+    }};
+}
+
+macro_rules! better512_ps {
+    ($best:expr, $at:expr, $new:expr, $here:expr) => {{
+        let larger = _mm512_cmp_ps_mask::<_CMP_GT_OQ>($new, $best);
+        let wins = larger | _mm512_cmp_ps_mask::<_CMP_UNORD_Q>($new, $new);
+        (_mm512_mask_blend_ps(wins, $best, $new), _mm512_mask_blend_ps(wins, $at, $here))
+    }};
+}
+
+macro_rules! better256_pd {
+    ($best:expr, $at:expr, $new:expr, $here:expr) => {{
+        let larger = _mm256_cmp_pd::<_CMP_GT_OQ>($new, $best);
+        let wins = _mm256_or_pd(larger, _mm256_cmp_pd::<_CMP_UNORD_Q>($new, $new));
+        (_mm256_blendv_pd($best, $new, wins), _mm256_blendv_pd($at, $here, wins))
+    }};
+}
+
+macro_rules! better512_pd {
+    ($best:expr, $at:expr, $new:expr, $here:expr) => {{
+        let larger = _mm512_cmp_pd_mask::<_CMP_GT_OQ>($new, $best);
+        let wins = larger | _mm512_cmp_pd_mask::<_CMP_UNORD_Q>($new, $new);
+        (_mm512_mask_blend_pd(wins, $best, $new), _mm512_mask_blend_pd(wins, $at, $here))
+    }};
 }
 
 vector!(
@@ -103,7 +142,8 @@ vector!(
     _mm256_add_ps,
     _mm256_mul_ps,
     _mm256_fmadd_ps,
-    _mm256_max_ps
+    _mm256_max_ps,
+    better256_ps
 );
 vector!(
     F64x4,
@@ -116,7 +156,8 @@ vector!(
     _mm256_add_pd,
     _mm256_mul_pd,
     _mm256_fmadd_pd,
-    _mm256_max_pd
+    _mm256_max_pd,
+    better256_pd
 );
 vector!(
     F32x16,
@@ -129,7 +170,8 @@ vector!(
     _mm512_add_ps,
     _mm512_mul_ps,
     _mm512_fmadd_ps,
-    _mm512_max_ps
+    _mm512_max_ps,
+    better512_ps
 );
 vector!(
     F64x8,
@@ -142,5 +184,6 @@ vector!(
     _mm512_add_pd,
     _mm512_mul_pd,
     _mm512_fmadd_pd,
-    _mm512_max_pd
+    _mm512_max_pd,
+    better512_pd
 );

@@ -1,13 +1,16 @@
 //! Two-dimensional convolution.
 
+use super::conv2d_max_pool2d::Conv2dMaxPool2d;
 use super::cut::{window, window_back};
 use super::eager::{self, Accum, Arg};
+use super::pool::MaxPool2d;
 use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
 use crate::tensor::{Arena, AsView, Tensor, TensorView};
 use crate::units::Flops;
 use dahl_kernels::conv2d as kernels;
 pub use dahl_kernels::conv2d::{Conv2d, Rectify};
 use dahl_kernels::{Call, Float, Isa, Piece, Region, Shape};
+use std::any::Any;
 use std::sync::Arc;
 
 /// The length of an axis after a window has slid along it.
@@ -36,7 +39,7 @@ fn choose(conv: &Conv2d, weight: &Shape) -> usize {
     if conv.groups > 1 && (filters == 1 || weight[1] == 1) { PLAIN } else { GEMM }
 }
 
-fn attributes(conv: &Conv2d) -> Vec<(&'static str, String)> {
+pub(super) fn attributes(conv: &Conv2d) -> Vec<(&'static str, String)> {
     let mut attributes = Vec::new();
     for (name, value, default) in [
         ("stride", conv.stride, [1, 1]),
@@ -192,7 +195,11 @@ impl Op for Conv2dForward {
         Some([input, weight, bias].into_iter().take(at.inputs.len()).collect())
     }
 
-    fn fuse(&self, next: &dyn Op) -> Option<Arc<dyn Op>> {
+    fn fuse(&self, metas: Metas<'_>, next: &dyn Op) -> Option<Arc<dyn Op>> {
+        if let Some(MaxPool2d(pool)) = (next as &dyn Any).downcast_ref() {
+            let fused = Conv2dMaxPool2d::fused(self, pool, &metas.inputs[1].shape)?;
+            return Some(Arc::new(fused));
+        }
         let fused = Self { rectify: Rectify::Relu, ..*self };
         (self.rectify == Rectify::No && next.name() == "relu").then(|| Arc::new(fused) as _)
     }
@@ -201,7 +208,7 @@ impl Op for Conv2dForward {
         let (x, w) = (metas.inputs[0], metas.inputs[1].shape);
         match variant {
             PLAIN => 0,
-            _ => kernels::conv2d_gemm_scratch(&w, piece, x.dtype),
+            _ => kernels::conv2d_gemm_scratch(&self.conv, &w, piece, x.dtype),
         }
     }
 

@@ -12,6 +12,7 @@ mod recorder;
 
 pub mod batch_norm2d;
 pub mod conv2d;
+pub mod conv2d_max_pool2d;
 pub mod copy;
 pub mod cross_entropy;
 pub mod eager;

@@ -3,6 +3,7 @@
 use super::{Backprop, Cut, Recorder, SumBlocks, Var, ViewMap};
 use crate::units::Flops;
 use dahl_kernels::{Call, DType, Isa, Piece, Region, Shape};
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -95,7 +96,7 @@ pub enum Access {
 ///
 /// The iteration space of an op is the box of its first output, plus at most
 /// one axis that is summed over. A *piece* is a box of that space.
-pub trait Op: fmt::Debug + Send + Sync + 'static {
+pub trait Op: Any + fmt::Debug + Send + Sync {
     /// The name, as PyTorch has it where it has one.
     fn name(&self) -> &'static str;
 
@@ -157,7 +158,7 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
 
     /// The op that does what this one and then `next` do, where there is one:
     /// `next` has this op's first output as its first input.
-    fn fuse(&self, _next: &dyn Op) -> Option<Arc<dyn Op>> {
+    fn fuse(&self, _metas: Metas<'_>, _next: &dyn Op) -> Option<Arc<dyn Op>> {
         None
     }
 

@@ -25,7 +25,7 @@ fn axis(pool: &Pool2d, a: usize) -> (usize, usize, usize) {
     (pool.stride[a], pool.padding[a], 1)
 }
 
-fn infer(pool: &Pool2d, inputs: &[Meta]) -> Result<Meta, Mismatch> {
+pub(super) fn infer(pool: &Pool2d, inputs: &[Meta]) -> Result<Meta, Mismatch> {
     let x = inputs[0];
     if x.shape.rank() != 4 {
         return Err(Mismatch::new("input", "4 axes [N, C, H, W]", x.shape));

@@ -2,20 +2,27 @@
 
 use crate::error::{Error, Result};
 use crate::graph::{Program, Programs, block_sums};
-use crate::ops::{Metas, split};
+use crate::ops::{Meta, Metas, split};
 use dahl_kernels::Isa;
 use std::ops::Range;
 
 /// The bytes of partial sums that an op may have.
 const PARTIALS: usize = 256 << 10;
 
+/// The fewest products that an element of a partial sum takes.
+const PRODUCTS: u64 = 16;
+
 /// How many blocks a sum over samples has by default: one a sample where the
-/// partial sums fit into 256 KiB, else the largest power of two that does.
+/// partial sums fit into 256 KiB, else the largest power of two that does; and
+/// never so many that an element of a partial sum takes less than 16 products,
+/// for then storing the sums would cost more than taking them.
 ///
 /// A power of two, so that the bounds of 2, 4, … pieces of the batch are
 /// bounds of blocks and a piece's blocks can be summed where the piece is.
-pub fn default_blocks(samples: usize, result_bytes: usize) -> usize {
-    let fit = PARTIALS / result_bytes.max(1);
+pub fn default_blocks(samples: usize, result: Meta, products: u64) -> usize {
+    let elements = result.shape.elements().max(1) as u64;
+    let worth = usize::try_from(products / (PRODUCTS * elements)).unwrap_or(usize::MAX);
+    let fit = (PARTIALS / result.bytes().max(1)).min(worth);
     if fit >= samples { samples.max(1) } else { 1 << fit.max(1).ilog2() }
 }
 
@@ -50,7 +57,8 @@ impl Numerics {
                 let (inputs, outputs) = graph.metas(node);
                 let metas = Metas { inputs: &inputs, outputs: &outputs };
                 let length = node.op.summed(metas);
-                blocks.push(length.map_or(1, |n| default_blocks(n, outputs[0].bytes())));
+                let products = node.op.flops(metas, &graph.whole(node)).0 / 2;
+                blocks.push(length.map_or(1, |n| default_blocks(n, outputs[0], products)));
                 variants.push(node.op.choose(metas, isa));
             }
             ProgramNumerics { variants, blocks }

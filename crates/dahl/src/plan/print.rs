@@ -440,8 +440,9 @@ mod tests {
         };
         let groups = vec![group(&[0, 1], &[(0, 2)], &[0, 1]), group(&[2], &[], &[0])];
         let placement = Placement { workers: 2, programs: vec![ProgramPlacement { groups }] };
-        Plan::new(programs, Numerics::default_for(programs, crate::Isa::detect()), placement)
-            .unwrap()
+        let mut numerics = Numerics::default_for(programs, crate::Isa::detect());
+        numerics.programs[0].blocks = vec![1, 4];
+        Plan::new(programs, numerics, placement).unwrap()
     }
 
     #[test]

@@ -5,6 +5,7 @@ use dahl::DType;
 use dahl::graph::{Builder, Graph, Store};
 use dahl::ops::batch_norm2d::BatchNorm2dTrack;
 use dahl::ops::conv2d::{Conv2d, Conv2dForward, Rectify};
+use dahl::ops::conv2d_max_pool2d::Conv2dMaxPool2d;
 use dahl::ops::elementwise::{Dropout, Unary};
 use dahl::ops::matmul::{Bmm, Matmul, Matvec, Side};
 use dahl::ops::optim::{Adam, CountUpdate, Decay, Sgd};
@@ -255,6 +256,37 @@ fn images() -> Vec<Case> {
         cases.push(case(name("conv2d_relu"), inputs(), move |g, v| {
             g.one(Conv2dForward { conv, rectify: Rectify::Relu }, &[v[0], v[1], v[2]])
         }));
+    }
+    for (x, w, conv, pool) in [
+        ([2, 1, 9, 9], [4, 1, 3, 3], Conv2d::default(), Pool2d::tiles([2, 2])),
+        (
+            [1, 3, 8, 11],
+            [7, 3, 3, 2],
+            Conv2d { padding: [1, 1], ..Conv2d::default() },
+            Pool2d::tiles([3, 2]),
+        ),
+        (
+            [3, 2, 7, 21],
+            [13, 2, 1, 9],
+            Conv2d { padding: [0, 4], ..Conv2d::default() },
+            Pool2d { kernel: [2, 3], stride: [1, 2], padding: [0, 0] },
+        ),
+        (
+            [2, 3, 12, 10],
+            [5, 3, 3, 3],
+            Conv2d { stride: [2, 1], padding: [2, 1], ..Conv2d::default() },
+            Pool2d::tiles([2, 2]),
+        ),
+        ([1, 1, 1, 1], [1, 1, 1, 1], Conv2d::default(), Pool2d::tiles([1, 1])),
+        ([0, 1, 4, 4], [2, 1, 3, 3], Conv2d::default(), Pool2d::tiles([2, 2])),
+    ] {
+        for rectify in [Rectify::No, Rectify::Relu] {
+            let name = format!("conv2d_max_pool2d {x:?} {w:?} {conv:?} {pool:?} {rectify:?}");
+            let inputs = vec![signed(&x), signed(&w), signed(&w[..1])];
+            cases.push(case(name, inputs, move |g, v| {
+                g.one(Conv2dMaxPool2d { conv, rectify, pool }, &[v[0], v[1], v[2]])
+            }));
+        }
     }
     for (x, pool) in [
         ([2, 3, 4, 6], Pool2d::tiles([2, 3])),

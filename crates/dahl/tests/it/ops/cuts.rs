@@ -60,11 +60,12 @@ fn check(name: &str, op: &dyn Op, inputs: &[Buffer], outputs: &[Buffer]) -> Vec<
         };
         outputs.iter().enumerate().map(fresh).collect()
     };
-    let mut expected = start(0xAA);
-    run(op, 0, inputs, &mut expected, &whole);
+    let mut plain = start(0xAA);
+    run(op, 0, inputs, &mut plain, &whole);
     for variant in 0..op.variants().len() {
         let mut expected = start(0xAA);
         run(op, variant, inputs, &mut expected, &whole);
+        near(name, op, variant, &plain, &expected);
         for way in ways(&op.cuts(metas), &out) {
             let mut found = start(0x55);
             let pieces = pieces(&whole, &way);
@@ -78,7 +79,25 @@ fn check(name: &str, op: &dyn Op, inputs: &[Buffer], outputs: &[Buffer]) -> Vec<
             }
         }
     }
-    expected
+    plain
+}
+
+/// A tuned variant gives what the plain one gives, but for rounding.
+fn near(name: &str, op: &dyn Op, variant: usize, plain: &[Buffer], tuned: &[Buffer]) {
+    for (plain, tuned) in plain.iter().zip(tuned) {
+        let tolerance = match plain.meta.dtype {
+            DType::F64 => 1e-13,
+            DType::F32 => 1e-5,
+            _ => 0.0,
+        };
+        let (plain, tuned) = (plain.to_f64(), tuned.to_f64());
+        let largest = plain.iter().fold(1.0f64, |m, x| m.max(x.abs()));
+        for (i, (p, t)) in plain.iter().zip(&tuned).enumerate() {
+            let near = (p - t).abs() <= tolerance * largest || (p.is_nan() && t.is_nan()) || p == t;
+            let variant = op.variants()[variant];
+            assert!(near, "{name}: {} {variant} gives {t} at {i}, plain {p}", op.name());
+        }
+    }
 }
 
 /// Every element of every output is in the box of just one piece.
