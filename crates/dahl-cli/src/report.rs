@@ -47,6 +47,8 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) last: &'a EpochRecord,
     pub(crate) planned: Bytes,
     pub(crate) sha256: String,
+    /// The run's directory, where it has one.
+    pub(crate) run: Option<&'a Path>,
     /// Where the weights are.
     pub(crate) file: Option<PathBuf>,
     pub(crate) seconds: f64,
@@ -175,9 +177,22 @@ impl Report {
             end.planned,
         );
         let file = end.file.as_ref().map(|path| format!("{}, ", path.display()));
-        text += &format!("weights: {}sha256 {}\n", file.unwrap_or_default(), end.sha256);
+        // The first digits tell runs apart; the directory has them all.
+        let hash = &end.sha256[..end.sha256.len().min(16)];
+        text += &format!("weights: {}sha256 {hash}…\n", file.unwrap_or_default());
         if self.voice == Voice::Text {
-            text += "try: --model lenet --data DIR, --help\n";
+            text += &match end.run {
+                Some(run) => {
+                    let run = run.strip_prefix("runs").unwrap_or(run).display();
+                    let more = 2 * self.length.epochs;
+                    format!(
+                        "next: dahl eval --run {run} --confusion\n      \
+                         dahl predict --run {run} IMAGE…\n      \
+                         dahl train --resume {run} --epochs {more}\n"
+                    )
+                }
+                None => "next: dahl train --model lenet --data DIR, dahl train --help\n".to_owned(),
+            };
         }
         show(&text)
     }

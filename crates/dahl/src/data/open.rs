@@ -44,7 +44,7 @@ impl Default for Options {
     /// Sets in `data`, no validation, a fifth for the test, 64x64 in colour.
     fn default() -> Self {
         Self {
-            roots: vec![PathBuf::from("data")],
+            roots: vec![PathBuf::from("data"), PathBuf::from(".")],
             seed: 0,
             fractions: Fractions { validation: 0.0, test: 0.2 },
             limit: None,

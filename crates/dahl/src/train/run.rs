@@ -5,7 +5,7 @@ use super::checkpoint::{About, Checkpoint, State};
 use super::checkpoints::{Checkpoints, Writer};
 use super::course::{Course, End, EpochRecord, Event, Every, Visits, Watcher};
 use super::pass::{Pass, Samples, Use};
-use crate::data::Order;
+use crate::data::{Dataset, Order};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -333,7 +333,8 @@ fn recipe(trainer: &Trainer, course: &Course<'_>) -> BTreeMap<String, String> {
         // Model, element type, batch sizes, optimiser: everything but the rate.
         (PROGRAMS, trainer.plan().numerics_hash(programs)),
         ("learning rate", format!("{:?} {:?}", trainer.lr, trainer.schedule)),
-        ("training samples", format!("{} of {}", course.train.len(), course.train.name())),
+        // Not the name: a dataset may be moved, and named by another path.
+        ("training samples", samples(course.train)),
         ("transform", format!("{:?}", course.transform)),
         ("batch", course.batch.to_string()),
         ("seed", course.seed.to_string()),
@@ -341,6 +342,10 @@ fn recipe(trainer: &Trainer, course: &Course<'_>) -> BTreeMap<String, String> {
     ];
     recipe.extend(known.map(|(key, value)| (key.to_owned(), value)));
     recipe
+}
+
+fn samples(data: &dyn Dataset) -> String {
+    format!("{} of {} in {} classes", data.len(), data.shape(), data.classes().len())
 }
 
 fn poll(writer: &mut Writer, watch: &mut Watcher<'_>) -> ControlFlow<()> {
