@@ -19,7 +19,8 @@ use super::{Conv2d, Rectify};
 use crate::gemm::{BLOCK, LINE, MAX_COLUMNS, ROWS, VECTORS};
 use crate::pool::Pool2d;
 use crate::simd::{Lane, Simd, Vector, Work};
-use crate::{View, ViewMut};
+use crate::{Element, Region, View, ViewMut};
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// How a convolution and the windows over its result lie along one axis.
@@ -259,8 +260,13 @@ impl<'a, T: Lane> Plan<'a, T> {
 
 /// Every `K`th element.
 fn deal_out<T: Copy, const K: usize>(from: &[T], to: &mut [T]) {
-    for (to, x) in to.iter_mut().zip(from.chunks(K)) {
+    let (whole, rest) = from.as_chunks::<K>();
+    let (most, last) = to.split_at_mut(whole.len().min(to.len()));
+    for (to, x) in most.iter_mut().zip(whole) {
         *to = x[0];
+    }
+    if let (Some(to), Some(x)) = (last.first_mut(), rest.first()) {
+        *to = *x;
     }
 }
 
@@ -272,25 +278,63 @@ pub(super) fn split<T: bytemuck::Pod>(scratch: &mut [u8], count: usize) -> (&mut
 }
 
 /// What is done to a sum, and where it goes.
-pub(super) struct Sink<'a, 'b, T> {
+pub(super) struct Sink<'a, T> {
     pub(super) bias: &'a [T],
     pub(super) rectify: Rectify,
-    /// The sample, the first filter and the first window of the result.
-    pub(super) sample: usize,
-    pub(super) filter: usize,
-    pub(super) first: [usize; 2],
-    pub(super) y: &'a mut ViewMut<'b, T>,
+    /// Where the sample's windows go.
+    y: Maps<'a, T>,
     /// Which place of its window was the largest.
-    pub(super) winner: Option<&'a mut ViewMut<'b, u8>>,
+    winner: Option<Maps<'a, u8>>,
+}
+
+/// The maps of one sample in a result, rows by rows.
+struct Maps<'a, T> {
+    first: *mut T,
+    /// Distance of filters, and of rows.
+    filter: usize,
+    row: usize,
+    element: PhantomData<&'a mut T>,
+}
+
+impl<'a, T: Element> Maps<'a, T> {
+    fn new(view: &'a mut ViewMut<'_, T>, region: &Region) -> Self {
+        let (first, strides) = view.raw_mut(region);
+        assert!(strides[3] == 1 || region.len(3) <= 1, "columns lie behind each other");
+        Self { first, filter: strides[1], row: strides[2], element: PhantomData }
+    }
+
+    /// # Safety
+    /// So many columns from the place on are inside of the region.
+    #[inline(always)]
+    unsafe fn row(&mut self, filter: usize, [i, j]: [usize; 2], columns: usize) -> &mut [T] {
+        // SAFETY: as promised; `&mut self` keeps it the only one.
+        unsafe {
+            let first = self.first.add(filter * self.filter + i * self.row + j);
+            std::slice::from_raw_parts_mut(first, columns)
+        }
+    }
+}
+
+impl<'a, T: Lane> Sink<'a, T> {
+    /// For one sample of `region`, whose box is written.
+    pub(super) fn new(
+        (bias, rectify): (&'a [T], Rectify),
+        region: &Region,
+        y: &'a mut ViewMut<'_, T>,
+        winner: Option<&'a mut ViewMut<'_, u8>>,
+    ) -> Self {
+        let (y, winner) = (Maps::new(y, region), winner.map(|w| Maps::new(w, region)));
+        Self { bias, rectify, y, winner }
+    }
 }
 
 /// All windows of a sample.
-pub(super) struct Sample<'a, 'b, 'c, T> {
+pub(super) struct Sample<'a, 'b, T> {
     pub(super) plan: &'a Plan<'a, T>,
-    pub(super) sink: Sink<'b, 'c, T>,
+    pub(super) sink: Sink<'b, T>,
 }
 
-impl<T: Lane> Work for Sample<'_, '_, '_, T> {
+impl<T: Lane> Work for Sample<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -306,17 +350,34 @@ impl<T: Lane> Work for Sample<'_, '_, '_, T> {
             values: [[T::ZERO; MAX_COLUMNS]; ROWS],
             winners: [[T::ZERO; MAX_COLUMNS]; ROWS],
         };
+        // The row and column of the next place.
+        let (mut i, mut j) = (0, 0);
         for q in (0..last).step_by(width) {
+            // The rows that the places of this tile lie in.
+            let mut segments = [Segment::default(); MAX_COLUMNS];
+            let (mut count, mut lane) = (0, 0);
+            while lane < width && i < rows {
+                if j < columns {
+                    let length = (columns - j).min(width - lane);
+                    segments[count] = Segment { lane, at: [i, j], length };
+                    count += 1;
+                }
+                let step = (pitch - j).min(width - lane);
+                (lane, j) = (lane + step, j + step);
+                if j == pitch {
+                    (i, j) = (i + 1, 0);
+                }
+            }
             for f in (0..of.filters).step_by(ROWS) {
-                let count = (of.filters - f).min(ROWS);
+                let filters = (of.filters - f).min(ROWS);
                 let tile = Tile {
                     plan,
                     weights: &plan.weights[f / ROWS * panel..][..panel],
                     q,
-                    bias: if sink.bias.is_empty() { &[] } else { &sink.bias[f..f + count] },
+                    bias: if sink.bias.is_empty() { &[] } else { &sink.bias[f..f + filters] },
                     rectify: sink.rectify,
                 };
-                match count {
+                match filters {
                     6 => tile.sized::<S, 6>(&mut results),
                     5 => tile.sized::<S, 5>(&mut results),
                     4 => tile.sized::<S, 4>(&mut results),
@@ -324,13 +385,20 @@ impl<T: Lane> Work for Sample<'_, '_, '_, T> {
                     2 => tile.sized::<S, 2>(&mut results),
                     _ => tile.sized::<S, 1>(&mut results),
                 }
-                let places = q..(q + width).min(last);
-                for r in 0..count {
-                    sink.store(f + r, places.clone(), [pitch, columns], &results, r);
+                for r in 0..filters {
+                    sink.store(f + r, &segments[..count], &results, r);
                 }
             }
         }
     }
+}
+
+/// A part of a row of windows, from a lane of a tile on.
+#[derive(Clone, Copy, Default)]
+struct Segment {
+    lane: usize,
+    at: [usize; 2],
+    length: usize,
 }
 
 /// Two vectors of windows of some filters.
@@ -339,37 +407,22 @@ struct Results<T> {
     winners: [[T; MAX_COLUMNS]; ROWS],
 }
 
-impl<T: Lane> Sink<'_, '_, T> {
-    /// Stores row `r` of the results: the places `q` of the planes, whose rows
-    /// have `pitch` places, of which `columns` are windows.
+impl<T: Lane> Sink<'_, T> {
+    /// Stores row `r` of the results.
     #[inline(always)]
-    fn store(
-        &mut self,
-        filter: usize,
-        q: Range<usize>,
-        [pitch, columns]: [usize; 2],
-        results: &Results<T>,
-        r: usize,
-    ) {
-        let (values, winners) = (&results.values[r], &results.winners[r]);
-        let mut at = q.start;
-        while at < q.end {
-            let (i, j) = (at / pitch, at % pitch);
-            let next = (at - j + pitch).min(q.end);
-            if j < columns {
-                let count = (columns - j).min(next - at);
-                let place =
-                    [self.sample, self.filter + filter, self.first[0] + i, self.first[1] + j];
-                let from = at - q.start;
-                self.y.row_mut(place)[..count].copy_from_slice(&values[from..from + count]);
-                if let Some(winner) = &mut self.winner {
-                    let to = &mut winner.row_mut(place)[..count];
-                    for (to, w) in to.iter_mut().zip(&winners[from..from + count]) {
-                        *to = w.to_f64() as u8;
-                    }
+    fn store(&mut self, filter: usize, segments: &[Segment], results: &Results<T>, r: usize) {
+        for &Segment { lane, at, length } in segments {
+            // SAFETY: a segment is a part of a row of windows, which the result
+            // has for every filter.
+            let to = unsafe { self.y.row(filter, at, length) };
+            to.copy_from_slice(&results.values[r][lane..][..length]);
+            if let Some(winner) = &mut self.winner {
+                // SAFETY: as above.
+                let to = unsafe { winner.row(filter, at, length) };
+                for (to, w) in to.iter_mut().zip(&results.winners[r][lane..][..length]) {
+                    *to = w.to_byte();
                 }
             }
-            at = next;
         }
     }
 }

@@ -58,8 +58,8 @@ pub(super) fn forward<T: Lane>(
     let bias = b.as_ref().map_or(&[][..], |b| &b.row([filter])[..region.len(1)]);
     for sample in region.range(0) {
         plan.deal(&x, sample, 0..w.shape()[1], first);
-        let sink =
-            Sink { bias, rectify: relu, sample, filter, first, y: &mut y, winner: winner.as_mut() };
+        let place = region.with(0, sample..sample + 1);
+        let sink = Sink::new((bias, relu), &place, &mut y, winner.as_mut());
         isa.run(Sample { plan: &plan, sink });
     }
 }
@@ -81,6 +81,10 @@ fn unpool<T: Lane>(pool: &Pool2d, call: &mut Call<'_>) {
     }
     let [rows, columns] = [grad.shape()[2], grad.shape()[3]];
     let window = pool.kernel[1];
+    let mut places = [(0, 0); 256];
+    for (number, place) in places.iter_mut().enumerate() {
+        *place = (number / window, number % window);
+    }
     for n in region.range(0) {
         for c in region.range(1) {
             for i in region.range(2) {
@@ -95,7 +99,7 @@ fn unpool<T: Lane>(pool: &Pool2d, call: &mut Call<'_>) {
                 for (a, line) in (0..pool.kernel[0]).map(|a| (a, i * pool.stride[0] + a)) {
                     let line = to.row_mut([n, c, line, 0]);
                     for (j, (&g, &w)) in grads.iter().zip(winners).enumerate() {
-                        let (row, column) = (w as usize / window, w as usize % window);
+                        let (row, column) = places[usize::from(w)];
                         if row == a {
                             line[j * pool.stride[1] + column] += g;
                         }
@@ -222,16 +226,21 @@ fn won<T: Lane>(
 ) -> usize {
     let shape = grad.shape();
     let (window, width) = (pool.kernel[1], of.padded[1]);
+    let at = |a: usize, b: usize| (a * conv.stride[0] * width + b * conv.stride[1]) as u32;
+    let mut places = [0; 256];
+    for (number, place) in places[..pool.kernel[0] * window].iter_mut().enumerate() {
+        *place = at(number / window, number % window);
+    }
+    let step = at(0, pool.stride[1]);
     let mut count = 0;
     for i in 0..shape[2] {
         let (row, winners) = (grad.row([n, o, i, 0]), winner.row([n, o, i, 0]));
-        for (j, (&g, &w)) in row.iter().zip(winners).enumerate() {
-            let (a, b) = (w as usize / window, w as usize % window);
-            let y = (i * pool.stride[0] + a) * conv.stride[0];
-            let x = (j * pool.stride[1] + b) * conv.stride[1];
+        let mut first = at(i * pool.stride[0], 0);
+        for (&g, &w) in row.iter().zip(winners) {
             // Written always, kept if there is one: no jump.
-            (grads[count], offsets[count]) = (g, (y * width + x) as u32);
+            (grads[count], offsets[count]) = (g, first + places[usize::from(w)]);
             count += usize::from(g != T::ZERO);
+            first += step;
         }
     }
     count

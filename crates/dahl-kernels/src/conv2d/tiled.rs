@@ -181,8 +181,8 @@ fn backward_input_direct<T: Lane>(of: Direct, call: &mut Call<'_>) {
     let first = [region.range(2).start, region.range(3).start];
     for sample in region.range(0) {
         plan.deal(&gy, sample, 0..w.shape()[0], first);
-        let (rectify, y) = (Rectify::No, &mut gx);
-        let sink = Sink { bias: &[], rectify, sample, filter, first, y, winner: None };
+        let place = region.with(0, sample..sample + 1);
+        let sink = Sink::new((&[], Rectify::No), &place, &mut gx, None);
         isa.run(Sample { plan: &plan, sink });
     }
 }

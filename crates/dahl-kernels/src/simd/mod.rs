@@ -152,12 +152,24 @@ pub(crate) trait Vector: Copy {
 /// A float that vectors are made of.
 pub(crate) trait Lane: crate::Float {
     type Vector<S: Simd>: Vector<Elem = Self>;
+    /// A small whole number as a byte.
+    fn to_byte(self) -> u8;
 }
 
 impl Lane for f32 {
     type Vector<S: Simd> = S::F32;
+
+    #[inline(always)]
+    fn to_byte(self) -> u8 {
+        self as i32 as u8
+    }
 }
 
 impl Lane for f64 {
     type Vector<S: Simd> = S::F64;
+
+    #[inline(always)]
+    fn to_byte(self) -> u8 {
+        self as i32 as u8
+    }
 }
