@@ -4,6 +4,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod bench;
 mod completions;
 mod config;
 mod data;
@@ -49,6 +50,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(bench::Args),
     Completions(completions::Args),
     Data(data::Args),
     Diff(diff::Args),
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Err(config::Failure::Setting(error)) => return output::fail(error, output::USAGE),
     };
     match cli.command {
+        Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),

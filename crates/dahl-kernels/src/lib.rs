@@ -34,6 +34,7 @@ pub mod matmul;
 pub mod norm;
 pub mod one_hot;
 pub mod optim;
+pub mod peak;
 pub mod permute;
 pub mod pool;
 pub mod reduce;

@@ -34,5 +34,5 @@ pub mod planner;
 pub mod train;
 pub mod verify;
 
-pub use dahl_kernels::{DType, Element, Float, Isa, Region, Shape, StepScalars};
+pub use dahl_kernels::{DType, Element, Float, Isa, Region, Shape, StepScalars, peak};
 pub use error::{Error, Result};

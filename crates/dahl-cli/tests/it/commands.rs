@@ -188,3 +188,30 @@ fn train_says_what_is_wrong() {
     assert_eq!(code, 5, "{stderr}");
     assert!(stderr.contains("no update was made with it"), "{stderr}");
 }
+
+#[test]
+fn bench_measures_a_model_and_knows_its_workloads() {
+    let (code, stdout, stderr) = dahl(&[
+        "bench",
+        "--model",
+        "seed-cnn",
+        "--batch",
+        "4",
+        "--threads",
+        "1",
+        "--dtypes",
+        "f32",
+        "--pairs",
+        "2",
+        "--seconds",
+        "0.001",
+        "--json",
+    ]);
+    assert_eq!(code, 0, "{stderr}");
+    let row: serde_json::Value = serde_json::from_str(&stdout).expect("a line of JSON");
+    assert_eq!((row["workload"].as_str(), row["threads"].as_u64()), (Some("seed-cnn-b4"), Some(1)));
+    assert!(row["dahl_ms"].as_f64() > Some(0.0) && row["torch_ms"].is_null(), "{row}");
+    check(&["bench", "seed-29"], 2, "", "workload: expected one of seed-28-b10, ");
+    let python = ["bench", "lenet-b64", "--against", "torch", "--python", "/nowhere/python"];
+    check(&python, 2, "", "python: expected a Python with PyTorch, found none in /nowhere/python");
+}

@@ -1,0 +1,150 @@
+//! `dahl bench`: how fast training steps are, alone and beside PyTorch.
+
+mod cell;
+mod measure;
+mod torch;
+mod workloads;
+
+use crate::grain::at_least_one;
+use crate::output::{code, fail, print};
+use crate::{machine, models};
+use cell::{Cell, Row};
+use clap::{Args as ClapArgs, ValueEnum};
+use dahl::{DType, Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use workloads::Workload;
+
+/// Measure training steps, alone or beside PyTorch
+///
+/// A step is forward, cross-entropy, backward and an update by SGD, on the same
+/// batch again and again. The best of some repetitions counts: others only show
+/// how busy the machine was. With --against torch the repetitions of both take
+/// turns, in every mode that PyTorch has; the ratio is that of the best
+/// repetitions, against the best mode.
+#[derive(ClapArgs)]
+#[command(after_help = "Workloads:
+  seed-28-b10 seed-28-b64 seed-28-b256 seed-cifar-b64 seed-512-b16 lenet-b64
+  vgg-small-b32 resnet18-cifar-b32 mlp-b128
+
+Examples:
+  dahl bench
+  dahl bench lenet-b64 --threads 1,2 --dtypes f32 --against torch
+  dahl bench --model my.toml --batch 64 --against torch --python venv/bin/python
+
+A cell is marked with ! where the processors were not ours: the processor time is
+not about the time gone by times the threads. Its figures say little.")]
+pub(crate) struct Args {
+    /// Workloads to measure [default: all]
+    #[arg(value_name = "WORKLOAD", conflicts_with = "model")]
+    workloads: Vec<String>,
+    /// A model of one's own instead: its name or TOML file
+    #[arg(long)]
+    model: Option<String>,
+    /// Samples a step, with --model
+    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
+    batch: usize,
+    /// Numbers of threads [default: one, and one a processor]
+    #[arg(long, value_delimiter = ',', value_parser = at_least_one)]
+    threads: Vec<usize>,
+    /// Element types
+    #[arg(long, value_delimiter = ',', default_value = "f32,f64")]
+    dtypes: Vec<DType>,
+    /// Measure this beside dahl
+    #[arg(long, value_enum)]
+    against: Option<Against>,
+    /// The Python that has PyTorch [default: the first that has]
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+    /// Repetitions of each side
+    #[arg(long, default_value_t = 15, value_parser = at_least_one)]
+    pairs: usize,
+    /// Seconds that a repetition takes about
+    #[arg(long, default_value_t = 0.2)]
+    seconds: f64,
+    /// Write a table in Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Print one JSON object a cell
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Against {
+    /// PyTorch, in all its modes
+    Torch,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match bench(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, code(&error)),
+    }
+}
+
+fn bench(args: &Args) -> Result<()> {
+    let workloads = match &args.model {
+        Some(name) => {
+            let model = models::find(name)?;
+            vec![Workload {
+                name: format!("{}-b{}", model.name, args.batch),
+                model,
+                batch: args.batch,
+            }]
+        }
+        None if args.workloads.is_empty() => workloads::all(),
+        None => args.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match &args.threads[..] {
+        [] if processors > 1 => vec![1, processors],
+        [] => vec![1],
+        given => given.to_vec(),
+    };
+    let python = match args.against {
+        Some(Against::Torch) => Some(torch::find(args.python.as_deref())?),
+        None => None,
+    };
+    let mut rows: Vec<Row> = Vec::new();
+    let shown = |text: String| {
+        print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
+    };
+    if !args.json {
+        shown(Row::head(python.is_some()))?;
+    }
+    for workload in &workloads {
+        for &dtype in &args.dtypes {
+            for &threads in &threads {
+                let cell = Cell { workload, dtype, threads, python: python.as_deref() };
+                let row = cell.measure(args.pairs, args.seconds)?;
+                let single = rows.iter().find(|r| r.is_single_of(&row)).map(|r| r.dahl_ms);
+                let row = Row { scaling: single.map(|one| one / row.dahl_ms), ..row };
+                shown(if args.json { row.to_json() } else { row.to_line() })?;
+                rows.push(row);
+            }
+        }
+    }
+    match &args.markdown {
+        Some(path) => write_table(path, &rows, args),
+        None => Ok(()),
+    }
+}
+
+/// Writes the rows as a table, with where and how they were measured.
+fn write_table(path: &Path, rows: &[Row], args: &Args) -> Result<()> {
+    let about = machine::about();
+    let cpu = about["machine"]["cpu"].as_str().unwrap_or("unknown processor");
+    let processors = &about["machine"]["processors"];
+    let torch = rows.iter().find_map(|row| row.torch.as_ref());
+    let other = torch.map_or(String::new(), |t| format!(", PyTorch {}", t.version));
+    let mut text = format!(
+        "dahl {} ({}){other}; {cpu}, {processors} processors; best of {} repetitions.\n\n{}",
+        env!("CARGO_PKG_VERSION"),
+        env!("BUILD_COMMIT"),
+        args.pairs,
+        Row::markdown_head(),
+    );
+    rows.iter().for_each(|row| text += &row.to_markdown());
+    dahl::file::replace(path, |out| out.write_all(text.as_bytes()))
+}

@@ -1,0 +1,133 @@
+//! Steps of a network, timed.
+
+use dahl::graph::Graph;
+use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
+use dahl::native::Native;
+use dahl::ops::Metas;
+use dahl::planner::Grain;
+use dahl::train::Trainer;
+use dahl::{DType, Result};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Instant;
+
+/// The time of one step, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    pub(super) wall: f64,
+    /// Of all threads together.
+    pub(super) cpu: f64,
+}
+
+impl Timing {
+    /// Whether the processors were ours: the threads computed all the time. More
+    /// is fine where a runtime waits by spinning.
+    pub(super) fn is_valid(&self, threads: usize) -> bool {
+        self.cpu >= 0.85 * self.wall * threads as f64
+            && self.cpu <= 1.15 * self.wall * threads as f64
+    }
+}
+
+/// Several timings of the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timings(pub(super) Vec<Timing>);
+
+impl Timings {
+    pub(super) fn best(&self) -> Timing {
+        let worst = Timing { wall: f64::INFINITY, cpu: 0.0 };
+        self.0.iter().copied().fold(worst, |a, b| if b.wall < a.wall { b } else { a })
+    }
+
+    /// Slowest minus fastest, over the median.
+    pub(super) fn spread(&self) -> f64 {
+        let mut walls: Vec<f64> = self.0.iter().map(|t| t.wall).collect();
+        walls.sort_by(f64::total_cmp);
+        match (walls.first(), walls.last()) {
+            (Some(first), Some(last)) => (last - first) / walls[walls.len() / 2],
+            _ => 0.0,
+        }
+    }
+}
+
+/// A network with its batch, ready to be trained on the same samples again and
+/// again.
+pub(super) struct Bench {
+    trainer: Trainer,
+    batch: usize,
+}
+
+impl Bench {
+    pub(super) fn new(model: &Model, batch: usize, dtype: DType, workers: usize) -> Result<Self> {
+        let spec = TrainSpec::new(batch, dtype, Optimizer::sgd(0.01));
+        let grain = Grain::for_workers(workers);
+        let mut trainer = Trainer::new(model, &spec, grain, &Native::default())?;
+        let samples: usize = batch * model.input.iter().product::<usize>();
+        // Both slots are filled once; what is in them stays.
+        let slots = [trainer.slot(batch)?, trainer.slot(batch)?];
+        for slot in slots {
+            let mut slot = slot;
+            let noise = (0..samples).map(|i| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0);
+            slot.input("input")?.write_f64(noise)?;
+            slot.input("target")?.write_f64((0..batch).map(|i| (i % 10) as f64))?;
+            trainer.step(slot)?;
+        }
+        trainer.last_loss()?;
+        Ok(Self { trainer, batch })
+    }
+
+    /// The time of so many steps.
+    pub(super) fn run(&mut self, steps: u64) -> Result<Timing> {
+        let (wall, cpu) = (Instant::now(), cpu_seconds());
+        for _ in 0..steps {
+            let slot = self.trainer.slot(self.batch)?;
+            self.trainer.step(slot)?;
+        }
+        self.trainer.last_loss()?;
+        let steps = steps as f64;
+        Ok(Timing {
+            wall: wall.elapsed().as_secs_f64() / steps,
+            cpu: (cpu_seconds() - cpu) / steps,
+        })
+    }
+
+    /// How long kernels ran since the start, on all workers, in seconds.
+    pub(super) fn in_kernels(&mut self) -> f64 {
+        self.trainer.session().counters().iter().map(|c| c.time.0 as f64 / 1e9).sum()
+    }
+}
+
+/// The processor time of this process.
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The floating-point operations of a step as one would count them: products of
+/// convolutions and linear layers, forwards and backwards, each as two.
+pub(super) fn flops(model: &Model, batch: usize) -> Result<f64> {
+    let spec = TrainSpec {
+        fusion: Fusion::Off,
+        ..TrainSpec::new(batch, DType::F32, Optimizer::sgd(0.01))
+    };
+    let lowered = model.lower(&spec)?;
+    let graph: &Graph = &lowered.programs.programs[0].graph;
+    let products = graph.nodes.iter().filter(|node| {
+        node.op.name().starts_with("conv2d") || node.op.name().starts_with("linear")
+    });
+    let flops = products.map(|node| {
+        let (inputs, outputs) = graph.metas(node);
+        let metas = Metas { inputs: &inputs, outputs: &outputs };
+        node.op.flops(metas, &graph.whole(node)).0 as f64
+    });
+    Ok(flops.sum())
+}
+
+/// The most floating-point operations a second of one thread: multiply-adds of
+/// vectors that wait for nothing. The best of some tries.
+pub(super) fn peak(dtype: DType) -> f64 {
+    let tries = (0..20).map(|_| {
+        let from = Instant::now();
+        let flops = dahl::peak::burst(dahl::Isa::detect(), dtype);
+        flops as f64 / from.elapsed().as_secs_f64()
+    });
+    tries.fold(0.0, f64::max)
+}
