@@ -10,7 +10,7 @@ accuracy  Trains with several seeds from PyTorch's initial weights, each side wi
     cargo build --release
     python scripts/against_torch.py diverge seed-cnn --data DIR --limit 6000 --epochs 20 --batch 10
     python scripts/against_torch.py diverge resnet18 --data DIR --limit 400 --epochs 1 --batch 8
-    python scripts/against_torch.py accuracy lenet --data DIR --epochs 15 --seeds 5
+    python scripts/against_torch.py accuracy lenet --data DIR --epochs 15 --seeds 5 --least 0.9
 
 DIR has the files of MNIST, Fashion-MNIST (IDX) or CIFAR-10 (binary), gzipped or not.
 Needs torch, numpy and safetensors. Ends with 1 where dahl is too far.
@@ -72,6 +72,7 @@ def recipe(args):
     flags = ["--optimizer", args.optimizer, "--lr", args.lr, "--batch", args.batch]
     flags += ["--momentum", args.momentum] if args.momentum else []
     flags += ["--limit", args.limit] if args.limit else []
+    flags += ["--workers", args.threads] if args.threads else []
     return [*flags, "--dtype", args.dtype, "--epochs", args.epochs]
 
 
@@ -206,7 +207,7 @@ def compare_accuracy(args):
         test_labels = torch.from_numpy(test[1])
         rows = []
         print("seed    dahl  PyTorch  seconds of dahl  of PyTorch", flush=True)
-        for seed in range(args.seeds):
+        for seed in range(args.seed, args.seed + args.seeds):
             network, start = case.network(seed)
             begin = time.perf_counter()
             lines = dahl(args, "train", "--model", args.model, "--data", args.data, *recipe(args),
@@ -242,13 +243,16 @@ def main():
     parser.add_argument("--optimizer", choices=["sgd", "adam"], default=None)
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--dtype", choices=list(DTYPES), default=None)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="the first, where there are several")
+    parser.add_argument("--threads", type=int, default=0, help="of both [default: all]")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--least", type=float, default=0.0, help="the least median accuracy")
     args = parser.parse_args()
     defaults = {"diverge": (10, 0.01, "sgd", "f64"), "accuracy": (64, 0.001, "adam", "f32")}
     for key, value in zip(("batch", "lr", "optimizer", "dtype"), defaults[args.what]):
         setattr(args, key, getattr(args, key) or value)
+    if args.threads:
+        torch.set_num_threads(args.threads)
     sys.exit(0 if {"diverge": diverge, "accuracy": compare_accuracy}[args.what](args) else 1)
 
 
