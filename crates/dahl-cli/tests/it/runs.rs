@@ -349,7 +349,9 @@ fn a_run_on_a_folder_named_by_a_relative_path_goes_on() {
     let stopped = ["--epochs", "2", "--max-steps", "1", "--run", "parts"];
     let (code, _, stderr) = place.dahl(&[&train[..], &stopped].concat());
     assert_eq!(code, 0, "{stderr}");
-    let (code, _, stderr) = place.dahl(&["train", "--resume", "parts"]);
-    assert_eq!(code, 0, "{stderr}");
+    let (code, _, resumed) = place.dahl(&["train", "--resume", "parts"]);
+    assert_eq!(code, 0, "{resumed}");
+    // It is called as at the start.
+    assert_eq!(resumed.lines().next(), stderr.lines().next());
     assert_eq!(place.gave("whole"), place.gave("parts"));
 }
