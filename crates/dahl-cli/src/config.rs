@@ -5,7 +5,7 @@
 //! means, which values it takes and what is said of a wrong one is decided in one
 //! place, and a new flag has its key and its variable at once.
 
-mod file;
+pub(crate) mod file;
 
 use clap::builder::{Command, Resettable};
 use clap::error::{ContextKind, ContextValue, ErrorKind};

@@ -1,7 +1,7 @@
 //! `dahl data`: what datasets there are, and what is in one.
 
 use crate::grain::at_least_one;
-use crate::output::{Colour, DIFFERENT, code, fail, print};
+use crate::output::{BAD_FILE, Colour, FAILED, code, fail, print};
 use crate::progress::{Progress, Show};
 use clap::Args as ClapArgs;
 use dahl::data::{self, Check, Dataset, Description, Part};
@@ -21,7 +21,8 @@ use std::process::ExitCode;
   dahl data path/to/fashion-mnist --check
   dahl data photos --check --limit 100 --json
 
-Exit codes: 0 ok, 1 a sample is wrong, 2 usage, 4 a file is missing or damaged.")]
+Exit codes: 0 ok, 1 the result cannot be written, 2 usage, 4 a file is missing or
+damaged, or a sample is wrong.")]
 pub(crate) struct Args {
     /// A dataset's name, directory or file
     data: Option<String>,
@@ -50,8 +51,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match text {
         Ok((text, fine)) => match print(&text) {
             Ok(()) if fine => ExitCode::SUCCESS,
-            Ok(()) => ExitCode::from(DIFFERENT),
-            Err(error) => fail(error, DIFFERENT),
+            Ok(()) => ExitCode::from(BAD_FILE),
+            Err(error) => fail(format_args!("standard output: {error}"), FAILED),
         },
         Err(error) => fail(&error, code(&error)),
     }

@@ -27,8 +27,8 @@ Example:
 
     different: 1 of 2 tensors not equal within 1e-6 of the largest magnitude
 
-Exit code: 0 equal within the tolerance, 1 different, 2 wrong usage,
-4 a file that cannot be read.";
+Exit code: 0 equal within the tolerance, 1 different, or not to be
+written, 2 wrong usage, 4 a file that cannot be read.";
 
 /// Compare two safetensors files, value by value.
 ///
@@ -81,7 +81,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let colour = Colour::of_stdout();
     let text = if args.json { as_json(&rows, &args) } else { as_text(&rows, &args, colour) };
     if let Err(error) = output::print(&text) {
-        return output::fail(format_args!("standard output: {error}"), output::BAD_FILE);
+        return output::fail(format_args!("standard output: {error}"), output::FAILED);
     }
     if rows.iter().all(|row| row.equal(args.tolerance)) {
         ExitCode::SUCCESS

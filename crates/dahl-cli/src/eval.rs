@@ -1,6 +1,6 @@
 //! `dahl eval`: how well weights do on a dataset.
 
-use crate::output::{code, fail, print};
+use crate::output::{code, fail, show};
 use crate::progress::{Progress, Show};
 use crate::weights::{PassArgs, WeightArgs};
 use clap::Args as ClapArgs;
@@ -21,8 +21,8 @@ use std::process::ExitCode;
   dahl eval --weights weights.safetensors --confusion
   dahl eval --weights from-pytorch.safetensors --model lenet --data path/to/fashion-mnist
 
-Exit codes: 0 ok, 1 the run failed, 2 usage, 3 no feasible plan, 4 bad data, weights
-or model.")]
+Exit codes: 0 ok, 1 the run failed or its result cannot be written, 2 usage, 3 no
+feasible plan, 4 bad data, weights or model.")]
 pub(crate) struct Args {
     #[command(flatten)]
     weights: WeightArgs,
@@ -59,8 +59,8 @@ fn eval(args: &Args) -> Result<()> {
     let order = Order::sequential(test.len());
     let batch = args.pass.batch;
     let samples = Samples { data: &*test, transform: &transform, order: &order, epoch: 0, batch };
-    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
-    let mut meter = Progress::of_looking(show).look("eval", test.len());
+    let progress = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let mut meter = Progress::of_looking(progress).look("eval", test.len());
     let (mut confusion, mut judged) = (Confusion::new(test.classes()), 0);
     let pass = trainer.output_pass(&samples, &mut |index, outputs| {
         confusion.add(test.label(index)?, outputs);
@@ -72,7 +72,7 @@ fn eval(args: &Args) -> Result<()> {
     let pass = pass.map_err(|error| weights.blame(error))?;
     let confusion = args.confusion.then_some(confusion);
     let text = if args.json { json(&pass, confusion) } else { table(&pass, confusion) };
-    print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
+    show(&text)
 }
 
 /// A label must mean the class that the weights learned under its number.

@@ -1,6 +1,6 @@
 //! `dahl export`: weights and model for PyTorch.
 
-use crate::output::{code, fail, print};
+use crate::output::{code, fail, show};
 use crate::weights::WeightArgs;
 use clap::Args as ClapArgs;
 use dahl::train::Card;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
   dahl export --weights weights.safetensors --to lenet.safetensors --module lenet.py
   python -c 'import lenet; print(lenet.load(\"lenet.safetensors\"))'
 
-Exit codes: 0 ok, 2 usage, 4 bad weights or model, or a file that cannot be written.")]
+Exit codes: 0 ok, 1 a file cannot be written, 2 usage, 4 bad weights or model.")]
 pub(crate) struct Args {
     #[command(flatten)]
     weights: WeightArgs,
@@ -48,7 +48,16 @@ def load(path):
 pub(crate) fn run(args: &Args) -> ExitCode {
     match export(args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => {
+            // Nothing is read from where it writes to.
+            let to = [&args.to, &args.module];
+            let ours = |path: &PathBuf| to.into_iter().flatten().any(|ours| ours == path);
+            let error = match error {
+                Error::Io { ref path, .. } if ours(path) => error.while_writing(),
+                error => error,
+            };
+            fail(&error, code(&error))
+        }
     }
 }
 
@@ -74,7 +83,7 @@ fn export(args: &Args) -> Result<()> {
         write(path, &source)?;
         text += &format!("{}: {}\n", path.display(), weights.model.name);
     }
-    print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
+    show(&text)
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -1,4 +1,6 @@
 //! The command line of dahl.
+// They panic where the stream cannot be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ mod export;
 mod grain;
 mod machine;
 mod models;
+mod outcome;
 mod output;
 mod place;
 mod plan;

@@ -31,10 +31,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Whether a model of this name is read from a file.
+pub(crate) fn is_file(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|e| e == "toml")
+}
+
 /// A model by its name or from a TOML file.
 pub(crate) fn find(name: &str) -> dahl::Result<Model> {
     let path = Path::new(name);
-    if path.extension().is_some_and(|e| e == "toml") {
+    if is_file(name) {
         let text = std::fs::read_to_string(path)
             .map_err(|source| dahl::Error::Io { path: path.to_owned(), source })?;
         // The model is lowered here so that whatever is wrong names the file.

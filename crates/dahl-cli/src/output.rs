@@ -16,7 +16,7 @@ pub(crate) const NO_PLAN: u8 = 3;
 /// A file cannot be read or is not what it should be.
 pub(crate) const BAD_FILE: u8 = 4;
 
-/// The loss is not finite.
+/// The loss or a value of the model is not finite.
 pub(crate) const NOT_FINITE: u8 = 5;
 
 /// Whether text on a terminal is coloured.
@@ -62,11 +62,21 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
+/// The same, as an error of dahl.
+pub(crate) fn show(text: &str) -> dahl::Result<()> {
+    print(text).map_err(|source| Error::Write { path: "standard output".into(), source })
+}
+
+/// Says something on standard error. Where that cannot be written, results and
+/// exit code still tell.
+pub(crate) fn say(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Prints an error and gives the code to end with.
 pub(crate) fn fail(error: impl fmt::Display, code: u8) -> ExitCode {
-    // Where standard error is closed the code still tells.
     let text = error.to_string().replace('\n', "\n       ");
-    let _ = writeln!(io::stderr(), "error: {text}");
+    say(format_args!("error: {text}"));
     ExitCode::from(code)
 }
 
@@ -76,8 +86,8 @@ pub(crate) fn code(error: &Error) -> u8 {
         Error::Config { .. } | Error::Unsupported { .. } => USAGE,
         Error::Memory { .. } | Error::Plan { .. } => NO_PLAN,
         Error::Model(_) | Error::Data { .. } | Error::Io { .. } | Error::Missing { .. } => BAD_FILE,
-        Error::NotFinite { .. } => NOT_FINITE,
-        _ => DIFFERENT,
+        Error::NotFinite { .. } | Error::Overflow { .. } => NOT_FINITE,
+        _ => FAILED,
     }
 }
 

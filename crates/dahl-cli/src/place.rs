@@ -56,7 +56,8 @@ impl RunArgs {
     /// process' own from now on.
     pub(crate) fn place(&self) -> Result<Place> {
         if let Some(name) = &self.resume {
-            let (directory, checkpoints) = RunDir::take(find(name), self.keep)?;
+            let (directory, checkpoints) =
+                RunDir::take(find(name), self.keep).map_err(Error::while_writing)?;
             return Ok(Place::Old(directory, checkpoints));
         }
         if self.no_run {
@@ -84,9 +85,10 @@ impl RunArgs {
             Place::Nowhere => return Ok(None),
             Place::Old(directory, checkpoints) => return Ok(Some((directory, checkpoints))),
             Place::New(Some(path)) => path,
-            Place::New(None) => RunDir::numbered(samples)?,
+            Place::New(None) => RunDir::numbered(samples).map_err(Error::while_writing)?,
         };
-        let (directory, checkpoints) = RunDir::take(path, self.keep)?;
+        let (directory, checkpoints) =
+            RunDir::take(path, self.keep).map_err(Error::while_writing)?;
         // Another process may have been faster.
         refuse_old(directory.path())?;
         if let Some(found) = checkpoints.list()?.first() {

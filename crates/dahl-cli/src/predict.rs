@@ -1,7 +1,7 @@
 //! `dahl predict`: what is on images.
 
 use crate::grain::at_least_one;
-use crate::output::{BAD_FILE, code, fail, print};
+use crate::output::{BAD_FILE, code, fail, show};
 use crate::weights::{PassArgs, WeightArgs};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::data::{self, Dataset, Images, Order, Part, Transform};
@@ -28,8 +28,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 An image that cannot be read is named, the others are still done, and the exit code
 is 4.
 
-Exit codes: 0 ok, 1 the run failed, 2 usage, 3 no feasible plan, 4 bad images,
-weights or model.")]
+Exit codes: 0 ok, 1 the run failed or its result cannot be written, 2 usage, 3 no
+feasible plan, 4 bad images, weights or model.")]
 pub(crate) struct Args {
     /// Image files, or directories of them
     #[arg(value_name = "IMAGE")]
@@ -105,8 +105,7 @@ fn predict(args: &Args) -> Result<(usize, usize)> {
                 if args.json { one.json(&card, args.top) } else { one.line(&card, args.top, width) }
             }
         };
-        print(&format!("{line}\n"))
-            .map_err(|source| Error::Io { path: "standard output".into(), source })
+        show(&format!("{line}\n"))
     };
     trainer.output_pass(&samples, each).map_err(|error| weights.blame(error))?;
     Ok((bad, set.len()))

@@ -1,13 +1,13 @@
 //! What a person sees of a run.
 
-use crate::output::print;
+use crate::output::{FAILED, say, show};
 use crate::progress::{Meter, Progress, Show};
 use crate::rundir::{metrics, speed};
 use crate::stop::Reason;
-use dahl::native::resident_bytes;
+use dahl::Result;
+use dahl::native::{peak_bytes, resident_bytes};
 use dahl::train::{Confusion, EpochRecord, Pass, State};
 use dahl::units::Bytes;
-use dahl::{Error, Result};
 use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,8 @@ pub(crate) struct Report {
     progress: Progress,
     /// The pass that is shown: its name and how far it is.
     meter: Option<(String, Meter)>,
+    /// Results could not be printed.
+    unprinted: bool,
 }
 
 /// What a run gave.
@@ -51,16 +53,21 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) run: Option<&'a Path>,
     /// Where the weights are.
     pub(crate) file: Option<PathBuf>,
+    /// How long this process took.
     pub(crate) seconds: f64,
-    /// Training samples a second.
+    /// Training samples a second, over all epochs.
     pub(crate) speed: f64,
+    /// The step that this process went on from.
+    pub(crate) from_step: u64,
+    /// How many epochs it may be made longer to.
+    pub(crate) longer: Option<usize>,
     pub(crate) confusion: Option<Confusion>,
 }
 
 impl Report {
     pub(crate) fn new(voice: Voice, length: Length) -> Self {
         let progress = Progress::of_looking(Show::Nothing);
-        Self { voice, length, headed: false, progress, meter: None }
+        Self { voice, length, headed: false, progress, meter: None, unprinted: false }
     }
 
     /// Training begins, or goes on from here.
@@ -78,14 +85,14 @@ impl Report {
     /// A line for the log.
     pub(crate) fn log(&self, text: impl Display) {
         if !self.is_quiet() {
-            eprintln!("{text}");
+            say(text);
         }
     }
 
     /// Something that the user should know even of a run that is silent.
     pub(crate) fn warn(&mut self, text: impl Display) {
         self.clear();
-        eprintln!("{text}");
+        say(text);
     }
 
     /// Where the run is kept, and how far it is.
@@ -130,13 +137,29 @@ impl Report {
         self.meter = None;
     }
 
+    /// Prints a result. Training is worth more than its table: where that cannot
+    /// be printed, the run goes on.
+    fn show(&mut self, printed: Result<()>) {
+        if let Err(error) = printed
+            && !self.unprinted
+        {
+            self.warn(format_args!("warning: {error}; the run goes on"));
+            self.unprinted = true;
+        }
+    }
+
+    /// The exit code of a run that was not stopped.
+    pub(crate) fn code(&self) -> u8 {
+        if self.unprinted { FAILED } else { 0 }
+    }
+
     /// An epoch has ended.
-    pub(crate) fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+    pub(crate) fn epoch(&mut self, record: &EpochRecord) {
         self.clear();
-        let last = record.epoch == self.length.epochs as u64;
+        let last = record.epoch >= self.length.epochs as u64;
         let text = match self.voice {
-            Voice::Quiet => return Ok(()),
-            Voice::LastJson if !last => return Ok(()),
+            Voice::Quiet => return,
+            Voice::LastJson if !last => return,
             Voice::Json | Voice::LastJson => format!("{}\n", metrics(record)),
             Voice::Text => {
                 let (head, row) = table(record);
@@ -144,7 +167,7 @@ impl Report {
             }
         };
         self.headed = true;
-        show(&text)
+        self.show(show(&text));
     }
 
     /// The run stops before its end.
@@ -159,17 +182,20 @@ impl Report {
     }
 
     /// The run has ended.
-    pub(crate) fn conclude(&self, end: &Conclusion<'_>) -> Result<()> {
+    pub(crate) fn conclude(&mut self, end: &Conclusion<'_>) {
         if matches!(self.voice, Voice::Json | Voice::LastJson) {
-            return Ok(());
+            return;
         }
-        let resident =
-            resident_bytes().map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());
+        let known = |bytes: Option<u64>| {
+            bytes.map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string())
+        };
+        let (resident, peak) = (known(resident_bytes()), known(peak_bytes()));
+        let session = if end.from_step == 0 { "" } else { " in this session" };
         let (name, pass) = end.judged();
         let mut text = end.confusion.as_ref().map_or(String::new(), Confusion::to_string);
         text += &format!(
-            "{:.2} % of {} {name} samples right after {:.1} s, {:.0} samples/s in training\n\
-             memory: {} planned, {resident} resident\n",
+            "{:.2} % of {} {name} samples right after {:.1} s{session}, {:.0} samples/s in training\n\
+             memory: {} planned, {resident} resident, {peak} peak\n",
             100.0 * pass.accuracy(),
             pass.samples,
             end.seconds,
@@ -184,17 +210,19 @@ impl Report {
             text += &match end.run {
                 Some(run) => {
                     let run = run.strip_prefix("runs").unwrap_or(run).display();
-                    let more = 2 * self.length.epochs;
+                    let longer = end.longer.map(|epochs| {
+                        format!("      dahl train --resume {run} --epochs {epochs}\n")
+                    });
                     format!(
                         "next: dahl eval --run {run} --confusion\n      \
-                         dahl predict --run {run} IMAGE…\n      \
-                         dahl train --resume {run} --epochs {more}\n"
+                         dahl predict --run {run} IMAGE…\n{}",
+                        longer.unwrap_or_default()
                     )
                 }
                 None => "next: dahl train --model lenet --data DIR, dahl train --help\n".to_owned(),
             };
         }
-        show(&text)
+        self.show(show(&text));
     }
 }
 
@@ -212,12 +240,9 @@ impl Conclusion<'_> {
         value["weights_sha256"] = json!(self.sha256);
         value["memory_planned_bytes"] = json!(self.planned.0);
         value["memory_resident_bytes"] = json!(resident_bytes());
+        value["memory_peak_bytes"] = json!(peak_bytes());
         value
     }
-}
-
-fn show(text: &str) -> Result<()> {
-    print(text).map_err(|source| Error::Io { path: "standard output".into(), source })
 }
 
 /// The head of the table of epochs, and the row of one.

@@ -16,6 +16,10 @@ const RUNS: &str = "runs";
 /// The configuration of a run.
 pub(crate) const CONFIG: &str = "config.toml";
 const RESULT: &str = "result.json";
+/// The final weights of a run.
+pub(crate) const WEIGHTS: &str = "weights.safetensors";
+/// The directory of its checkpoints.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
 
 /// A run's directory, which no other process trains in.
 pub(crate) struct RunDir {
@@ -33,6 +37,31 @@ pub(crate) fn resolve(name: &Path) -> PathBuf {
 pub(crate) fn find(name: &Path) -> PathBuf {
     let path = resolve(name);
     if !path.is_dir() && name.is_dir() { name.to_owned() } else { path }
+}
+
+/// What to say of a directory without a run: which runs there are.
+pub(crate) fn no_run(key: &str, path: &Path) -> Error {
+    const SHOWN: usize = 10;
+    let entries = fs::read_dir(RUNS).into_iter().flatten().flatten();
+    let runs = entries.filter(|entry| entry.path().join(CONFIG).exists());
+    let mut names: Vec<String> =
+        runs.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    let more = names.len().saturating_sub(SHOWN);
+    names.truncate(SHOWN);
+    let there = match (names.is_empty(), more) {
+        (true, _) => format!("there is no run in {RUNS}"),
+        (false, 0) => format!("{RUNS} has {}", names.join(", ")),
+        (false, more) => format!("{RUNS} has {} and {more} more", names.join(", ")),
+    };
+    let lacks = if path.is_dir() { format!("has no {CONFIG}") } else { "is not there".to_owned() };
+    let found = format!("{}, which {lacks}; {there}", path.display());
+    Error::config(key, "the directory of a run, or its name in runs", found)
+}
+
+/// Whether the run of a directory has ended: its final weights are there.
+pub(crate) fn has_result(path: &Path) -> bool {
+    path.join(RESULT).exists() && path.join(WEIGHTS).exists()
 }
 
 /// Refuses a directory that has a run.
@@ -69,13 +98,10 @@ impl RunDir {
 
     /// Takes a directory for this process alone; makes it where there is none.
     pub(crate) fn take(path: PathBuf, keep: usize) -> Result<(Self, Checkpoints)> {
-        let checkpoints =
-            Checkpoints::open(path.join("checkpoints"), keep).map_err(|e| match e {
-                Error::Config { key, expected, .. } => {
-                    Error::config(&key, expected, path.display())
-                }
-                error => error,
-            })?;
+        let checkpoints = Checkpoints::open(path.join(CHECKPOINTS), keep).map_err(|e| match e {
+            Error::Config { key, expected, .. } => Error::config(&key, expected, path.display()),
+            error => error,
+        })?;
         remove_temporary(&path)?;
         Ok((Self { path }, checkpoints))
     }
@@ -86,7 +112,7 @@ impl RunDir {
 
     /// Whether the run has ended.
     pub(crate) fn has_result(&self) -> bool {
-        self.path.join(RESULT).exists()
+        has_result(&self.path)
     }
 
     fn write(&self, name: &str, text: &str) -> Result<()> {
@@ -95,6 +121,7 @@ impl RunDir {
             return Ok(());
         }
         replace(self.path.join(name), |out| out.write_all(text.as_bytes()))
+            .map_err(Error::while_writing)
     }
 
     /// Writes what is known beforehand, and notes who starts the run, or goes on
@@ -110,18 +137,20 @@ impl RunDir {
         line["seed"] = json!(seed);
         line["command"] = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
         let path = self.path.join("sessions.jsonl");
-        append(&path, format!("{line}\n").as_bytes())
+        // A process that was killed may have left half a line.
+        let torn = fs::read(&path).is_ok_and(|old| !old.is_empty() && !old.ends_with(b"\n"));
+        append(&path, format!("{}{line}\n", if torn { "\n" } else { "" }).as_bytes())
     }
 
     /// Writes weights and what there is to say about the run.
     pub(crate) fn conclude(&self, weights: &dahl::file::TensorFile, result: &Value) -> Result<()> {
-        weights.write(self.weights())?;
+        weights.write(self.weights()).map_err(Error::while_writing)?;
         self.write(RESULT, &format!("{result:#}\n"))
     }
 
     /// The file of the final weights.
     pub(crate) fn weights(&self) -> PathBuf {
-        self.path.join("weights.safetensors")
+        self.path.join(WEIGHTS)
     }
 
     /// `metrics.jsonl`: a line an epoch.
@@ -154,7 +183,7 @@ impl Log {
     pub(crate) fn rewrite(&mut self, history: &[EpochRecord]) -> Result<()> {
         let mut bytes = self.head.clone();
         bytes.extend(history.iter().flat_map(self.line));
-        replace(&self.path, |out| out.write_all(&bytes))?;
+        replace(&self.path, |out| out.write_all(&bytes)).map_err(Error::while_writing)?;
         self.whole = true;
         Ok(())
     }
@@ -174,7 +203,7 @@ impl Log {
 fn append(path: &Path, bytes: &[u8]) -> Result<()> {
     let file = OpenOptions::new().append(true).create(true).open(path);
     file.and_then(|mut file| file.write_all(bytes))
-        .map_err(|source| Error::Io { path: path.to_owned(), source })
+        .map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
 /// The numbers of an epoch; `seconds`, `samples_per_second` and `time` are the

@@ -91,6 +91,13 @@ pub(crate) fn options(model: &Model) -> data::Options {
     data::Options { images, ..data::Options::default() }
 }
 
+/// Whether datasets of this text are found by name, not by path. A name goes
+/// first: a directory beside may be called `digits` too.
+pub(crate) fn is_name(data: &str) -> bool {
+    let named = data::NAMES.iter().any(|(name, _)| *name == data);
+    named || data == "cifar-10" || data.starts_with("synthetic:")
+}
+
 /// Refuses samples that the model does not take.
 pub(crate) fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
     // Equal numbers of elements fit too: an MLP takes images as rows.

@@ -1,10 +1,13 @@
 //! The configuration of a run: flags by their long names, as a TOML file.
 
+use crate::config::file::File;
+use crate::models;
+use crate::samples::is_name;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use dahl::{Error, Result};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Flags that are about one start of a run, not about the run.
@@ -29,18 +32,25 @@ const FREE: [&str; 6] = ["epochs", "workers", "checkpoint-every", "keep", "save"
 /// Flags that may name a file or directory.
 const PATHS: [&str; 4] = ["model", "data", "init", "save"];
 
+/// The last line of a configuration: one that was cut off must not become a run
+/// with the defaults of what is missing.
+const END: &str = "# end";
+
 /// Flags with their values, by long name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings(BTreeMap<String, Vec<String>>);
 
 impl Settings {
     /// All flags of a command that have a value, be it the default.
-    pub(crate) fn of(command: &Command, matches: &ArgMatches) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a path that a text file cannot hold.
+    pub(crate) fn of(command: &Command, matches: &ArgMatches) -> Result<Self> {
         Self::filtered(command, matches, |_| true)
     }
 
     /// The flags that were given.
-    fn given(command: &Command, matches: &ArgMatches) -> Self {
+    fn given(command: &Command, matches: &ArgMatches) -> Result<Self> {
         Self::filtered(command, matches, |source| source != ValueSource::DefaultValue)
     }
 
@@ -48,7 +58,7 @@ impl Settings {
         command: &Command,
         matches: &ArgMatches,
         wanted: impl Fn(ValueSource) -> bool,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut settings = BTreeMap::new();
         for (key, arg) in flags(command) {
             let id = arg.get_id().as_str();
@@ -59,13 +69,13 @@ impl Settings {
                 matches.get_flag(id).then(|| "true".to_owned()).into_iter().collect()
             } else {
                 let raw = matches.get_raw(id).into_iter().flatten();
-                raw.map(|value| absolute(key, &value.to_string_lossy())).collect()
+                raw.map(|value| absolute(key, value)).collect::<Result<_>>()?
             };
             if !values.is_empty() {
                 settings.insert(key.to_owned(), values);
             }
         }
-        Self(settings)
+        Ok(Self(settings))
     }
 
     /// The value of a flag.
@@ -88,16 +98,12 @@ impl Settings {
             };
             text += &format!("{key} = {value}\n");
         }
-        text
+        text + END + "\n"
     }
 
     /// Reads what [`to_toml`](Self::to_toml) writes.
     pub(crate) fn read(path: &Path, command: &Command) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| Error::Io { path: path.to_owned(), source })?;
-        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-            Error::data(path, "configuration", "a TOML file", e.message())
-        })?;
+        let table = table(path)?;
         let mut settings = BTreeMap::new();
         for (key, value) in table {
             if !flags(command).any(|(name, _)| name == key) {
@@ -122,7 +128,7 @@ impl Settings {
     /// [`Error::Config`] naming a flag that would change the run.
     pub(crate) fn resumed(self, command: &Command, matches: &ArgMatches) -> Result<Self> {
         let mut settings = self;
-        for (key, values) in Self::given(command, matches).0 {
+        for (key, values) in Self::given(command, matches)?.0 {
             if FREE.contains(&key.as_str()) {
                 settings.0.insert(key, values);
                 continue;
@@ -142,6 +148,7 @@ impl Settings {
         let mut line = vec![OsString::from(command.get_name())];
         for (key, arg) in flags(command) {
             for value in self.0.get(key).into_iter().flatten() {
+                let value = nearby(key, value);
                 let switch = is_switch(arg);
                 line.push(
                     if switch { format!("--{key}") } else { format!("--{key}={value}") }.into(),
@@ -187,14 +194,59 @@ fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
-/// A path that means the same from every directory.
-fn absolute(key: &str, value: &str) -> String {
-    let named = dahl::data::NAMES.iter().any(|(name, _)| *name == value);
-    let path = Path::new(value);
-    if !PATHS.contains(&key) || (named && key == "data") || (key != "save" && !path.exists()) {
-        return value.to_owned();
+/// The configuration of a run as its file has it.
+///
+/// # Errors
+/// [`Error::Data`] with line and column where it is no TOML, or cut off.
+pub(crate) fn table(path: &Path) -> Result<toml::Table> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    let table = text.parse().map_err(|e: toml::de::Error| {
+        let file = File { path: &path.display().to_string(), text: &text };
+        let place = file.place(e.span().unwrap_or(0..0));
+        Error::data(place, "configuration", "a TOML file", e.message().replace('\n', ", "))
+    })?;
+    if text.lines().next_back() != Some(END) {
+        let last = text.lines().next_back().unwrap_or("nothing");
+        return Err(Error::data(path, "last line", format!("{END:?}: it is cut off"), last));
     }
-    std::path::absolute(path).map_or(value.to_owned(), |path| path.to_string_lossy().into_owned())
+    Ok(table)
+}
+
+/// Whether the value of a flag is the path of a file or directory.
+fn is_path(key: &str, value: &str) -> bool {
+    match key {
+        "model" => models::is_file(value),
+        "data" => !is_name(value),
+        _ => PATHS.contains(&key),
+    }
+}
+
+/// A path that means the same from every directory.
+fn absolute(key: &str, value: &OsStr) -> Result<String> {
+    let refused =
+        || Error::config(key, "a path in UTF-8, which config.toml can hold", value.display());
+    let text = value.to_str().ok_or_else(refused)?;
+    if !is_path(key, text) {
+        return Ok(text.to_owned());
+    }
+    match std::path::absolute(text) {
+        Ok(path) => Ok(path.to_str().ok_or_else(refused)?.to_owned()),
+        // An empty one, which whoever opens it refuses.
+        Err(_) => Ok(text.to_owned()),
+    }
+}
+
+/// A path as it is called from here, so that a run that goes on names its files
+/// as at its start.
+fn nearby(key: &str, value: &str) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let below = Path::new(value).strip_prefix(&here).ok().filter(|_| here.is_absolute());
+    let below = below.and_then(Path::to_str).filter(|below| !below.is_empty());
+    match below {
+        Some(below) if is_path(key, value) && is_path(key, below) => below.to_owned(),
+        _ => value.to_owned(),
+    }
 }
 
 /// A value in TOML: a number where it reads as one, else a text.
@@ -247,25 +299,64 @@ mod tests {
 
     #[test]
     fn settings_are_written_and_read_back() {
-        let line = "train --lr 1e-3 --flip --quiet --tag a --tag 1 --data syn\"thetic";
-        let settings = Settings::of(&command(), &matches(line));
+        let line = "train --lr 1e-3 --flip --quiet --tag a --tag 1 --data synthetic:\"1";
+        let settings = Settings::of(&command(), &matches(line)).unwrap();
         let text = settings.to_toml(&command());
-        let expected = "lr = \"1e-3\"\nepochs = 10\ndata = 'syn\"thetic'\nflip = true\n\
-                        tag = [\"a\", 1]\n";
+        let expected = "lr = \"1e-3\"\nepochs = 10\ndata = 'synthetic:\"1'\nflip = true\n\
+                        tag = [\"a\", 1]\n# end\n";
         assert_eq!(text, expected);
         let path = std::env::temp_dir().join(format!("dahl-settings-{}", std::process::id()));
         std::fs::write(&path, &text).unwrap();
         let read = Settings::read(&path, &command());
-        std::fs::write(&path, "lrr = 1").unwrap();
-        let wrong = Settings::read(&path, &command()).unwrap_err().to_string();
+        let wrong = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Settings::read(&path, &command()).unwrap_err().to_string()
+        };
+        let unknown = wrong("lrr = 1\n# end\n");
+        let cut = wrong(&text[..text.find("flip").unwrap()]);
+        let no_toml = wrong("lr = 1\nepochs = [");
         std::fs::remove_file(&path).unwrap();
         assert_eq!(read.unwrap(), settings);
-        assert!(wrong.ends_with("key: expected a flag of dahl train, found lrr"), "{wrong}");
+        assert!(unknown.ends_with("key: expected a flag of dahl train, found lrr"), "{unknown}");
+        assert!(cut.contains("last line: expected \"# end\": it is cut off, found data"), "{cut}");
+        assert!(no_toml.contains(":2:11: configuration: expected a TOML file"), "{no_toml}");
+    }
+
+    #[test]
+    fn names_are_no_paths() {
+        let check = |key: &str, value: &str, is_path: bool| {
+            let stored = absolute(key, OsStr::new(value)).unwrap();
+            assert_eq!(Path::new(&stored).is_absolute(), is_path, "{key} {value}");
+            assert_eq!(nearby(key, &stored), value);
+        };
+        // Both are here, as a directory and as a file.
+        check("model", "src", false);
+        check("model", "Cargo.toml", true);
+        check("model", "lenet", false);
+        for name in ["digits", "mnist", "cifar-10", "synthetic:1x8x8:10"] {
+            check("data", name, false);
+        }
+        check("data", "src", true);
+        check("init", "weights", true);
+        check("lr", "src", false);
+        // A directory that has the name of a set keeps its path.
+        let here = std::path::absolute("digits").unwrap();
+        let here = here.to_str().unwrap();
+        assert_eq!(absolute("data", OsStr::new("./digits")).unwrap(), here);
+        assert_eq!(nearby("data", here), here);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_is_no_text_is_refused() {
+        use std::os::unix::ffi::OsStrExt;
+        let error = absolute("save", OsStr::from_bytes(b"w\xff")).unwrap_err().to_string();
+        assert!(error.starts_with("save: expected a path in UTF-8"), "{error}");
     }
 
     #[test]
     fn only_what_changes_no_bit_may_change() {
-        let stored = Settings::of(&command(), &matches("train --lr 0.01"));
+        let stored = Settings::of(&command(), &matches("train --lr 0.01")).unwrap();
         let resumed = |line: &str| stored.clone().resumed(&command(), &matches(line));
         let on = resumed("train --epochs 20 --lr 1e-2 --resume x --quiet").unwrap();
         let line = on.to_line(&command(), &matches("train --resume x --quiet"));

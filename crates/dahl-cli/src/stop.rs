@@ -60,7 +60,7 @@ impl Stop {
         [SIGINT, SIGTERM]
             .into_iter()
             .try_for_each(register)
-            .map_err(|source| Error::Io { path: "signal handler".into(), source })?;
+            .map_err(|source| Error::Write { path: "signal handler".into(), source })?;
         Ok(Self { signal, deadline, steps })
     }
 
@@ -71,9 +71,16 @@ impl Stop {
 
     /// Why to stop now, if at all.
     pub(crate) fn reason(&self) -> Option<Reason> {
+        match self.signal() {
+            None if self.deadline.is_some_and(|at| Instant::now() >= at) => Some(Reason::MaxTime),
+            None if self.steps == Some(0) => Some(Reason::MaxSteps),
+            signal => signal,
+        }
+    }
+
+    /// The signal that has come, if any.
+    pub(crate) fn signal(&self) -> Option<Reason> {
         match self.signal.load(Ordering::Relaxed) {
-            0 if self.deadline.is_some_and(|at| Instant::now() >= at) => Some(Reason::MaxTime),
-            0 if self.steps == Some(0) => Some(Reason::MaxSteps),
             0 => None,
             number => Some(Reason::Signal(number as u8)),
         }

@@ -2,15 +2,17 @@
 
 use crate::grain::at_least_one;
 use crate::models;
+use crate::output::say;
 use crate::rundir;
 use crate::samples::check_fit;
+use crate::settings;
 use clap::Args;
 use dahl::data::{self, Dataset, Normalise, Part};
 use dahl::file::TensorFile;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::Native;
 use dahl::planner::Grain;
-use dahl::train::{Card, Origin, Trainer, check_weights};
+use dahl::train::{Card, Checkpoints, Origin, Trainer, check_weights};
 use dahl::{DType, Error, Shape};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,11 +71,14 @@ impl WeightArgs {
     /// the file says, else by what the run says.
     pub(crate) fn open(&self) -> dahl::Result<Weights> {
         let run = self.run.as_deref().map(Run::read).transpose()?.unwrap_or_default();
-        let path = match &self.weights {
-            Some(path) => path.clone(),
-            None => run.weights,
+        let (path, file) = match (&self.weights, run.weights) {
+            (None, Some(weights)) => weights,
+            (path, _) => {
+                let path = path.clone().unwrap_or_default();
+                let file = TensorFile::read(&path)?;
+                (path, file)
+            }
         };
-        let file = TensorFile::read(&path)?;
         let card = Card::of(&file, &path)?;
         let model = match (&self.model, &card, run.model) {
             (Some(name), _, _) => models::find(name)?,
@@ -171,7 +176,8 @@ fn spec(dtype: DType, sizes: &[usize]) -> TrainSpec {
 /// What a run's directory says of its weights.
 #[derive(Default)]
 struct Run {
-    weights: PathBuf,
+    /// Where they are, and what they are.
+    weights: Option<(PathBuf, TensorFile)>,
     model: Option<String>,
     data: Option<String>,
     seed: Option<u64>,
@@ -180,19 +186,37 @@ struct Run {
 impl Run {
     fn read(directory: &Path) -> dahl::Result<Self> {
         let directory = rundir::find(directory);
-        let path = directory.join("config.toml");
-        let text = std::fs::read_to_string(&path)
-            .map_err(|source| Error::Io { path: path.clone(), source })?;
-        let table: toml::Table = text
-            .parse()
-            .map_err(|e: toml::de::Error| Error::data(&path, "run", "a TOML file", e))?;
+        let path = directory.join(rundir::CONFIG);
+        if !path.exists() {
+            return Err(rundir::no_run("run", &directory));
+        }
+        let table = settings::table(&path)?;
         let word = |key: &str| table.get(key).and_then(toml::Value::as_str).map(str::to_owned);
         let seed = table.get("seed").and_then(toml::Value::as_integer);
         Ok(Self {
-            weights: directory.join("weights.safetensors"),
+            weights: Some(weights(&directory)?),
             model: word("model"),
             data: word("data"),
             seed: seed.and_then(|seed| seed.try_into().ok()),
         })
     }
+}
+
+/// The final weights of a run that has ended, else those of its newest
+/// checkpoint: what an earlier end left is not what the run is now.
+fn weights(run: &Path) -> dahl::Result<(PathBuf, TensorFile)> {
+    if rundir::has_result(run) {
+        let path = run.join(rundir::WEIGHTS);
+        let file = TensorFile::read(&path)?;
+        return Ok((path, file));
+    }
+    let directory = run.join(rundir::CHECKPOINTS);
+    let newest = if directory.is_dir() { Checkpoints::newest_whole(&directory)? } else { None };
+    let Some(checkpoint) = newest else {
+        let found = format!("{}, which has none yet", run.display());
+        return Err(Error::config("run", "a run with a checkpoint", found));
+    };
+    let (steps, run) = (checkpoint.state.steps, run.display());
+    say(format_args!("note: {run} has not ended; these are its weights after step {steps}"));
+    Ok((checkpoint.path().join(rundir::WEIGHTS), checkpoint.weights))
 }

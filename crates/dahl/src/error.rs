@@ -79,6 +79,17 @@ pub enum Error {
         loss: f64,
     },
 
+    /// A step with a finite loss left a value that is not finite.
+    #[error("step {step} left {found} in {value}: it was not saved; try a lower learning rate")]
+    Overflow {
+        /// The step, from 1.
+        step: u64,
+        /// The parameter, buffer or optimiser's state.
+        value: String,
+        /// The first element that is not finite.
+        found: f64,
+    },
+
     /// A file that is not what it should be.
     #[error("{}: {what}: expected {expected}, found {found}", path.display())]
     Data {
@@ -105,10 +116,20 @@ pub enum Error {
         origin: String,
     },
 
-    /// A file that cannot be read or written.
+    /// A file that cannot be read, or written; what only writes has
+    /// [`Error::Write`] where people have to tell them apart.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// A result that cannot be written.
+    #[error("{}: {source}", path.display())]
+    Write {
+        /// The file, or `standard output`.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -162,6 +183,15 @@ impl Error {
             what: what.to_string(),
             expected: expected.to_string(),
             found: found.to_string(),
+        }
+    }
+
+    /// The same of what was being written: [`Error::Io`] becomes
+    /// [`Error::Write`].
+    pub fn while_writing(self) -> Self {
+        match self {
+            Error::Io { path, source } => Error::Write { path, source },
+            error => error,
         }
     }
 

@@ -20,9 +20,9 @@ pub(super) fn read(path: &Path, root: &Command, of: &Command) -> Result<Vec<Vec<
 
 /// A file, for messages.
 #[derive(Clone, Copy)]
-pub(super) struct File<'a> {
-    pub(super) path: &'a str,
-    pub(super) text: &'a str,
+pub(crate) struct File<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) text: &'a str,
 }
 
 impl File<'_> {
@@ -99,7 +99,7 @@ impl File<'_> {
     }
 
     /// The file with line and column, from 1.
-    fn place(self, span: Range<usize>) -> String {
+    pub(crate) fn place(self, span: Range<usize>) -> String {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;

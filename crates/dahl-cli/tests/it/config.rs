@@ -135,13 +135,13 @@ fn checks_of_data_do_not_depend_on_workers() {
         }
     }
     let one = here.dahl("data pets --check --workers 1", &[]);
-    assert_eq!(one.0, 1, "{}", one.2);
+    assert_eq!(one.0, 4, "{}", one.2);
     assert!(one.1.contains("80 samples, 80 wrong"), "{}", one.1);
     assert_eq!(here.dahl("data pets --check --workers 3", &[]), one);
     let (code, stdout, _) = here.dahl("data pets --check --json", &[]);
     let lines: Vec<serde_json::Value> =
         stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!((code, &lines[1]["wrong"]), (1, &20.into()), "{stdout}");
+    assert_eq!((code, &lines[1]["wrong"]), (4, &20.into()), "{stdout}");
     assert!(lines[0]["problems"][0]["place"].is_string(), "{stdout}");
     let (code, stdout, _) = here.dahl("data digits --json", &[]);
     assert_eq!((code, &last(&stdout)["samples"]), (0, &359.into()), "{stdout}");

@@ -3,6 +3,7 @@
 mod commands;
 mod config;
 mod diff;
+mod ends;
 mod predict;
 mod robust;
 mod runs;

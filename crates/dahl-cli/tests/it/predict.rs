@@ -138,10 +138,11 @@ fn weights_without_a_card_need_model_and_data() {
 fn a_run_directory_has_weights() {
     let scratch = Scratch::new("run");
     let weights = trained(&scratch);
-    scratch.write("config.toml", b"model = \"digits-cnn\"\ndata = \"digits\"\n");
+    scratch.write("config.toml", b"model = \"digits-cnn\"\ndata = \"digits\"\n# end\n");
+    scratch.write("result.json", b"{}");
     let run = ["eval", "--run", &scratch.path(""), "--json"];
     assert_eq!(lines(&run, 0), lines(&["eval", "--weights", &weights, "--json"], 0));
-    check(&["eval", "--run", "/nowhere"], 4, "", "/nowhere/config.toml: No such file");
+    check(&["eval", "--run", "/nowhere"], 2, "", "found /nowhere, which is not there");
     check(&["eval"], 2, "", "--weights <FILE>");
 }
 
@@ -194,7 +195,7 @@ fn exported_weights_are_the_same_and_have_a_module() {
     check(&["export", "--weights", &wide, "--to", &to], 0, "6 tensors", "");
     assert_eq!(bytes(&to), bytes(&wide));
     check(&["export", "--weights", &weights], 2, "", "--to <FILE>");
-    check(&["export", "--weights", &weights, "--to", "/nowhere/x"], 4, "", "/nowhere/x: No such");
+    check(&["export", "--weights", &weights, "--to", "/nowhere/x"], 1, "", "/nowhere/x: No such");
 }
 
 #[test]

@@ -247,7 +247,11 @@ fn what_would_be_another_run_is_refused() {
     ] {
         place.check(&["train", "--resume", "a", flag, value], 2, expected);
     }
-    place.check(&["train", "--resume", "nowhere"], 2, "runs/nowhere, which has no config.toml");
+    place.check(
+        &["train", "--resume", "nowhere"],
+        2,
+        "found runs/nowhere, which is not there; runs has a\n",
+    );
     // What changes nothing may be said again.
     place.check(&["train", "--resume", "a", "--lr", "3e-3", "--batch", "6"], 0, "has finished");
     assert_eq!(place.gave("a"), before);
@@ -307,10 +311,14 @@ fn damaged_files_of_a_run_are_named() {
     let config = place.run("a").join("config.toml");
     let whole = fs::read_to_string(&config).expect("a configuration");
     for (text, expected) in [
-        ("epochs = [", "config.toml: configuration: expected a TOML file"),
-        ("epoch = 3", "config.toml: key: expected a flag of dahl train, found epoch"),
-        ("epochs = \"many\"", "config.toml: configuration: expected flags of dahl train, found"),
-        ("epochs = 1979-05-27", "config.toml: epochs: expected a text, a number or true"),
+        ("lr = 1\nepochs = [", "config.toml:2:11: configuration: expected a TOML file"),
+        ("epochs = 3", "config.toml: last line: expected \"# end\": it is cut off, found epochs"),
+        ("epoch = 3\n# end", "config.toml: key: expected a flag of dahl train, found epoch"),
+        (
+            "epochs = \"many\"\n# end",
+            "config.toml: configuration: expected flags of dahl train, found",
+        ),
+        ("epochs = 1979-05-27\n# end", "config.toml: epochs: expected a text, a number or true"),
     ] {
         fs::write(&config, text).expect("a configuration");
         place.check(&resume, 4, expected);
@@ -341,7 +349,9 @@ fn a_run_on_a_folder_named_by_a_relative_path_goes_on() {
     let stopped = ["--epochs", "2", "--max-steps", "1", "--run", "parts"];
     let (code, _, stderr) = place.dahl(&[&train[..], &stopped].concat());
     assert_eq!(code, 0, "{stderr}");
-    let (code, _, stderr) = place.dahl(&["train", "--resume", "parts"]);
-    assert_eq!(code, 0, "{stderr}");
+    let (code, _, resumed) = place.dahl(&["train", "--resume", "parts"]);
+    assert_eq!(code, 0, "{resumed}");
+    // It is called as at the start.
+    assert_eq!(resumed.lines().next(), stderr.lines().next());
     assert_eq!(place.gave("whole"), place.gave("parts"));
 }

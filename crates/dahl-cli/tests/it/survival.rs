@@ -115,6 +115,8 @@ fn killed_at_random_moments_a_run_ends_with_the_same_bits() {
             if killed < kills {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let part = (random >> 40) as f64 / (1u64 << 24) as f64;
+                // A kill is to come at any moment of a step or a write, which no
+                // line of output tells of; nothing depends on which it is.
                 std::thread::sleep(Duration::from_secs_f64(time.as_secs_f64() * part));
                 child.kill().expect("a kill");
             }

@@ -18,7 +18,7 @@ mod tests;
 mod worker;
 
 pub use session::NativeSession;
-pub use sys::resident_bytes;
+pub use sys::{peak_bytes, resident_bytes};
 
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Idle, Session};

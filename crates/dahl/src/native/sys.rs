@@ -55,12 +55,22 @@ pub fn resident_bytes() -> Option<u64> {
     None
 }
 
+/// The most memory that was resident in this process at any time, in bytes,
+/// where the system tells.
+pub fn peak_bytes() -> Option<u64> {
+    kib_field("/proc/self/status", "VmHWM:").map(|kib| kib * 1024)
+}
+
 /// The memory that could still be had, where the system tells; else 0.
 pub(crate) fn available_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
+    kib_field("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
+}
+
+/// A number in KiB of a file of Linux, which other systems do not have.
+fn kib_field(path: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().trim_end_matches(" kB").parse().ok()
 }
 
 /// A cheap monotonic clock: processor ticks, converted to nanoseconds by a

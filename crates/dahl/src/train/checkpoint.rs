@@ -14,6 +14,7 @@ use crate::exec::Snapshot;
 use crate::file::{TensorFile, durable};
 use crate::graph::{Class, Store};
 use crate::units::PersistentId;
+use dahl_kernels::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,6 +79,27 @@ pub(super) struct About {
     pub(super) metadata: BTreeMap<String, String>,
 }
 
+/// Refuses values that are not finite: training cannot go on from them, and a
+/// checkpoint of them would take the place of one that is good.
+pub(super) fn check_finite(steps: u64, values: &Snapshot) -> Result<()> {
+    for (name, tensor) in values.tensors() {
+        let found = match tensor.meta.dtype {
+            DType::F32 => first_wild(tensor.as_slice::<f32>().iter().map(|&x| f64::from(x))),
+            DType::F64 => first_wild(tensor.as_slice::<f64>().iter().copied()),
+            _ => None,
+        };
+        if let Some(found) = found {
+            return Err(Error::Overflow { step: steps, value: name.to_owned(), found });
+        }
+    }
+    Ok(())
+}
+
+fn first_wild(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values = values;
+    values.find(|x| !x.is_finite())
+}
+
 /// Writes a checkpoint into a directory of checkpoints; returns its path.
 ///
 /// The files are made in a directory of another name, which gets its own when
@@ -88,6 +110,7 @@ pub(super) fn write(
     values: Snapshot,
     about: &About,
 ) -> Result<PathBuf> {
+    check_finite(state.steps, &values)?;
     let (name, process) = (state.name(), std::process::id());
     let (path, temporary) =
         (directory.join(&name), directory.join(format!(".{name}.{process}.tmp")));

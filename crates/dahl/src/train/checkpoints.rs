@@ -55,6 +55,30 @@ impl Checkpoints {
         list(&self.directory)
     }
 
+    /// The newest whole checkpoint of a directory, which another process may be
+    /// writing to; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Data`] where there are some and none is whole.
+    pub fn newest_whole(directory: &Path) -> Result<Option<Checkpoint>> {
+        // What is read may be removed meanwhile, when newer ones are there.
+        let mut wrong = None;
+        for _ in 0..3 {
+            let paths = list(directory)?;
+            if paths.is_empty() {
+                return Ok(None);
+            }
+            for path in paths.into_iter().rev() {
+                match Checkpoint::read(path) {
+                    Ok(checkpoint) => return Ok(Some(checkpoint)),
+                    // What is wrong with the newest says most.
+                    Err(error) => wrong = wrong.or(Some(error)),
+                }
+            }
+        }
+        wrong.map_or(Ok(None), Err)
+    }
+
     /// The newest checkpoint.
     pub fn latest(&self) -> Result<Option<Checkpoint>> {
         self.list()?.pop().map(Checkpoint::read).transpose()

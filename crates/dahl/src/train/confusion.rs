@@ -4,6 +4,7 @@ use super::{Pass, Samples, Trainer};
 use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::ControlFlow;
 
 /// So many classes are shown as a matrix; more are shown one by one.
 const MATRIX: usize = 20;
@@ -93,11 +94,22 @@ impl Confusion {
 impl Trainer {
     /// Evaluates all samples and counts which class was taken for which.
     pub fn confusion_pass(&mut self, samples: &Samples<'_>) -> Result<(Pass, Confusion)> {
+        self.confusion_pass_while(samples, &mut || ControlFlow::Continue(()))
+    }
+
+    /// The same, until `watch` breaks, which is asked after every step: the
+    /// samples of the pass say how far it came.
+    pub fn confusion_pass_while(
+        &mut self,
+        samples: &Samples<'_>,
+        watch: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(Pass, Confusion)> {
         let mut confusion = Confusion::new(samples.data.classes());
-        let pass = self.output_pass(samples, &mut |index, outputs| {
+        let mut count = |index, outputs: &[f64]| {
             confusion.add(samples.data.label(index)?, outputs);
             Ok(())
-        })?;
+        };
+        let pass = self.output_pass_while(samples, &mut count, watch)?;
         Ok((pass, confusion))
     }
 }

@@ -13,6 +13,16 @@ impl Trainer {
         samples: &Samples<'_>,
         each: &mut dyn FnMut(usize, &[f64]) -> Result<()>,
     ) -> Result<Pass> {
+        self.output_pass_while(samples, each, &mut || ControlFlow::Continue(()))
+    }
+
+    /// The same, until `watch` breaks, which is asked after every step.
+    pub(super) fn output_pass_while(
+        &mut self,
+        samples: &Samples<'_>,
+        each: &mut dyn FnMut(usize, &[f64]) -> Result<()>,
+        watch: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Pass> {
         let mut batches = samples.order.batches(samples.batch);
         let mut show = |trainer: &mut Trainer, _: &Pass| {
             // A batch a step, in the order in which the pass takes them.
@@ -21,7 +31,7 @@ impl Trainer {
                 let rows = outputs.chunks_exact((outputs.len() / batch.len()).max(1));
                 batch.iter().zip(rows).try_for_each(|(&index, row)| each(index, row))?;
             }
-            Ok(ControlFlow::Continue(()))
+            Ok(watch())
         };
         self.pass(samples, Use::Judge, Pass::default(), &mut show)
     }

@@ -1,7 +1,7 @@
 //! A whole run: epochs, judging, checkpoints, going on where one stopped.
 
 use super::Trainer;
-use super::checkpoint::{About, Checkpoint, State};
+use super::checkpoint::{About, Checkpoint, State, check_finite};
 use super::checkpoints::{Checkpoints, Writer};
 use super::course::{Course, End, EpochRecord, Event, Every, Visits, Watcher};
 use super::pass::{Pass, Samples, Use};
@@ -194,9 +194,9 @@ impl<'a> Run<'a> {
     /// after the step. At its end a checkpoint is written.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] where a loss is not finite, [`Error::NotSaved`]
-    /// where the last checkpoint cannot be written. Earlier checkpoints are as
-    /// they were.
+    /// [`Error::NotFinite`] where a loss is not finite, [`Error::Overflow`]
+    /// where a value to be saved is not, [`Error::NotSaved`] where the last
+    /// checkpoint cannot be written. Earlier checkpoints are as they were.
     pub fn go(&mut self, watch: &mut Watcher<'_>) -> Result<End> {
         let mut end = End::Finished;
         let result = loop {
@@ -214,10 +214,9 @@ impl<'a> Run<'a> {
             }
         };
         // Whatever happened, the one that is being written is told of.
-        if let Some(result) = self.writer.as_mut().and_then(Writer::wait) {
-            let _ = tell(&result, watch);
-        }
-        result?;
+        let told = self.writer.as_mut().and_then(Writer::wait);
+        let told = told.map_or(Ok(()), |saved| tell(saved, watch).map(drop));
+        result.and(told)?;
         self.save_last(watch)?;
         Ok(end)
     }
@@ -241,7 +240,7 @@ impl<'a> Run<'a> {
             state.seconds = before + from.elapsed().as_secs_f64();
             flow = watch(Event::Step { epoch: epoch + 1, pass });
             if let Some(writer) = writer {
-                flow = both(flow, poll(writer, watch));
+                flow = both(flow, poll(writer, watch)?);
                 let whole = pass.samples == train.len();
                 // The end of the epoch has one of its own.
                 if flow.is_continue() && !whole && due.is_due(state) {
@@ -273,7 +272,7 @@ impl<'a> Run<'a> {
         flow = watch(Event::Epoch(&record));
         let finished = self.is_finished();
         if let Some(writer) = &mut self.writer {
-            flow = both(flow, poll(writer, watch));
+            flow = both(flow, poll(writer, watch)?);
             // The end of the run has one of its own.
             if flow.is_continue() && !finished && self.due.is_due(&self.state) {
                 self.due.save(writer, self.trainer, &self.state)?;
@@ -301,13 +300,16 @@ impl<'a> Run<'a> {
 
     /// Writes the checkpoint that the run ends with, and waits for it.
     fn save_last(&mut self, watch: &mut Watcher<'_>) -> Result<()> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let Some(writer) = &mut self.writer else {
+            return check_finite(self.state.steps, &self.trainer.snapshot()?);
+        };
         let saved = writer.last().and_then(Path::file_name);
         if saved.is_some_and(|name| *name == *self.state.name()) || self.state.steps == 0 {
             return Ok(());
         }
         self.due.save(writer, self.trainer, &self.state)?;
         match writer.wait() {
+            Some(Err(error @ Error::Overflow { .. })) => Err(error),
             Some(Err(source)) => Err(Error::NotSaved {
                 directory: writer.checkpoints().directory().to_owned(),
                 kept: writer.last().map(Path::to_owned),
@@ -348,17 +350,20 @@ fn samples(data: &dyn Dataset) -> String {
     format!("{} of {} in {} classes", data.len(), data.shape(), data.classes().len())
 }
 
-fn poll(writer: &mut Writer, watch: &mut Watcher<'_>) -> ControlFlow<()> {
+fn poll(writer: &mut Writer, watch: &mut Watcher<'_>) -> Result<ControlFlow<()>> {
     match writer.poll() {
-        Some(result) => tell(&result, watch),
-        None => ControlFlow::Continue(()),
+        Some(result) => tell(result, watch),
+        None => Ok(ControlFlow::Continue(())),
     }
 }
 
-fn tell(result: &Result<PathBuf>, watch: &mut Watcher<'_>) -> ControlFlow<()> {
+/// Tells what became of a checkpoint. Values that are not finite end the run;
+/// a disk that refuses does not.
+fn tell(result: Result<PathBuf>, watch: &mut Watcher<'_>) -> Result<ControlFlow<()>> {
     match result {
-        Ok(path) => watch(Event::Saved(path)),
-        Err(error) => watch(Event::NotSaved(error)),
+        Ok(path) => Ok(watch(Event::Saved(&path))),
+        Err(error @ Error::Overflow { .. }) => Err(error),
+        Err(error) => Ok(watch(Event::NotSaved(&error))),
     }
 }
 

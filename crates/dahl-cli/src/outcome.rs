@@ -1,0 +1,161 @@
+//! How a run ended: what is written and said, and the exit code.
+
+use crate::output::{FAILED, code};
+use crate::report::{Conclusion, Report};
+use crate::rundir::RunDir;
+use crate::stop::{Reason, Stop};
+use crate::train::Args;
+use dahl::file::TensorFile;
+use dahl::train::{Confusion, EpochRecord};
+use dahl::units::Bytes;
+use dahl::{Error, Result};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Why a run failed, what to do about it, and the code to end with.
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    pub(crate) code: u8,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { message: error.to_string(), code: code(&error) }
+    }
+}
+
+/// What is known when training has ended.
+pub(crate) struct Gave {
+    pub(crate) directory: Option<RunDir>,
+    pub(crate) history: Vec<EpochRecord>,
+    /// The step that this process went on from.
+    pub(crate) from: u64,
+    pub(crate) steps: u64,
+    pub(crate) stop: Stop,
+    /// `None` where all epochs are done.
+    pub(crate) stopped: Option<Reason>,
+    /// Nothing was to be trained.
+    pub(crate) idle: bool,
+}
+
+/// What is left when training has ended.
+pub(crate) struct Ended {
+    pub(crate) begin: Instant,
+    pub(crate) planned: Bytes,
+    pub(crate) weights: TensorFile,
+    pub(crate) confusion: Option<Confusion>,
+}
+
+/// Writes what the run gave, and says so. Returns the exit code.
+pub(crate) fn conclude(
+    args: &Args,
+    gave: Gave,
+    report: &mut Report,
+    end: Ended,
+) -> Result<u8, Failure> {
+    let Ended { begin, planned, weights, confusion } = end;
+    let run = gave.directory.as_ref();
+    let on = |run: &RunDir| format!("dahl train --resume {}", run.path().display());
+    let epochs = gave.history.len();
+    let longer = Some(2 * epochs).filter(|&longer| args.may_end_after(longer));
+    if let (true, Some(run)) = (gave.idle, run) {
+        let more = longer.map(|longer| format!("; for more: {} --epochs {longer}", on(run)));
+        let (path, more) = (run.path().display(), more.unwrap_or_default());
+        report.log(format_args!("{path} has finished its {epochs} epochs{more}"));
+    }
+    let unsaved = |error: Error| {
+        let next = run.map(|run| format!("; all else is saved: make room, then {}", on(run)));
+        Failure { message: format!("{error}{}", next.unwrap_or_default()), code: FAILED }
+    };
+    // A signal is no end that was asked for: the file stays as it is.
+    let save = args.save.as_ref().filter(|_| gave.stopped.is_none_or(|why| why.code() == 0));
+    if let Some(path) = save {
+        weights.write(path).map_err(unsaved)?;
+    }
+    if let Some(why) = gave.stopped {
+        report.stopped(why, gave.steps, run.map(RunDir::path));
+        return Ok(why.code().max(report.code()));
+    }
+    let Some(last) = gave.history.last() else { return Ok(report.code()) };
+    let conclusion = Conclusion {
+        last,
+        planned,
+        sha256: weights.sha256(),
+        run: run.map(RunDir::path),
+        file: save.cloned().or(run.map(RunDir::weights)),
+        seconds: begin.elapsed().as_secs_f64(),
+        speed: speed_of(&gave.history),
+        from_step: gave.from,
+        longer,
+        confusion,
+    };
+    if let (Some(run), false) = (run, gave.idle) {
+        run.conclude(&weights, &conclusion.to_json()).map_err(unsaved)?;
+    }
+    report.conclude(&conclusion);
+    // Whoever sent it wants nothing to follow, though all epochs are done.
+    Ok(gave.stop.signal().map_or(report.code(), Reason::code))
+}
+
+/// Training samples a second, over all epochs.
+fn speed_of(history: &[EpochRecord]) -> f64 {
+    let samples: usize = history.iter().map(|record| record.train.samples).sum();
+    samples as f64 / history.iter().map(|record| record.seconds).sum::<f64>().max(1e-9)
+}
+
+/// What to do about a newest checkpoint that is damaged.
+pub(crate) fn unusable(error: Error, all: &[PathBuf]) -> Failure {
+    let damaged = |last: &Path| match &error {
+        Error::Data { path, .. } => path.parent() == Some(last),
+        // One that may not be read is not damaged.
+        Error::Io { path, source } => {
+            let lacks = [ErrorKind::NotFound, ErrorKind::UnexpectedEof, ErrorKind::InvalidData];
+            path.parent() == Some(last) && lacks.contains(&source.kind())
+        }
+        _ => false,
+    };
+    let hint = match all {
+        [.., before, last] if damaged(last) => {
+            format!("; remove {} to go on from {}", last.display(), before.display())
+        }
+        [last] if damaged(last) => {
+            format!("; remove {} to start from the beginning", last.display())
+        }
+        _ => String::new(),
+    };
+    Failure { message: format!("{error}{hint}"), code: code(&error) }
+}
+
+/// An error of a run, with what is left of it.
+pub(crate) fn explained(error: Error, run: Option<&RunDir>, last: Option<&Path>) -> Failure {
+    let wild = matches!(error, Error::NotFinite { .. } | Error::Overflow { .. });
+    let hint = match (&error, run, last) {
+        (_, Some(_), Some(last)) if wild => {
+            format!("; the last good checkpoint is {}", last.display())
+        }
+        (_, Some(_), None) if wild => "; there is no checkpoint yet".to_owned(),
+        (Error::NotSaved { .. }, Some(run), _) => {
+            format!(": dahl train --resume {}", run.path().display())
+        }
+        _ => String::new(),
+    };
+    Failure { message: format!("{error}{hint}"), code: code(&error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_damaged_is_to_be_removed() {
+        let all = ["c/epoch-1", "c/epoch-2"].map(PathBuf::from);
+        let io =
+            |kind: ErrorKind| Error::Io { path: all[1].join("state.json"), source: kind.into() };
+        let advises = |error: Error| unusable(error, &all).message.contains("; remove c/epoch-2");
+        assert!(advises(io(ErrorKind::NotFound)));
+        assert!(advises(Error::data(all[1].join("state.json"), "state", "JSON", "none")));
+        assert!(!advises(io(ErrorKind::PermissionDenied)));
+        assert!(!advises(Error::data("config.toml", "key", "a flag", "none")));
+    }
+}
