@@ -5,7 +5,7 @@ mod measure;
 mod torch;
 mod workloads;
 
-use crate::grain::at_least_one;
+use crate::grain::{at_least_one, threads};
 use crate::output::{code, fail, print};
 use crate::{machine, models};
 use cell::{Cell, Row};
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     batch: usize,
     /// Numbers of threads [default: one, and one a processor]
-    #[arg(long, value_delimiter = ',', value_parser = at_least_one)]
+    #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types
     #[arg(long, value_delimiter = ',', default_value = "f32,f64")]

@@ -100,7 +100,7 @@ fn is_repeated(arg: &Arg) -> bool {
 }
 
 /// The name that looks most like a wrong one.
-fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> &'a str {
+pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> &'a str {
     let distance = |name: &&str| strsim::damerau_levenshtein(wrong, name);
     known.into_iter().min_by_key(distance).unwrap_or_default()
 }

@@ -3,6 +3,7 @@
 use crate::grain::at_least_one;
 use crate::output::{BAD_FILE, Colour, FAILED, code, fail, print};
 use crate::progress::{Progress, Show};
+use crate::samples::not_there;
 use clap::Args as ClapArgs;
 use dahl::data::{self, Check, Dataset, Description, Part};
 use serde_json::json;
@@ -70,7 +71,8 @@ fn list(args: &Args) -> String {
 /// The text, and whether every sample that was looked at is fine.
 fn show(source: &str, args: &Args) -> dahl::Result<(String, bool)> {
     let options = data::Options { limit: args.limit, ..data::Options::default() };
-    let parts = data::open_parts(source, &[Part::Train, Part::Test], &options)?;
+    let parts = data::open_parts(source, &[Part::Train, Part::Test], &options)
+        .map_err(|error| not_there(error, source))?;
     let (mut text, mut fine) = (String::new(), true);
     for set in &parts {
         if args.check {

@@ -1,10 +1,11 @@
 //! `dahl eval`: how well weights do on a dataset.
 
 use crate::output::{code, fail, show};
+use crate::part::PartName;
 use crate::progress::{Progress, Show};
 use crate::weights::{PassArgs, WeightArgs};
 use clap::Args as ClapArgs;
-use dahl::data::{self, Dataset, Order, Part, Transform};
+use dahl::data::{self, Dataset, Order, Transform};
 use dahl::train::{Card, Confusion, Pass, Samples};
 use dahl::{Error, Result};
 use std::process::ExitCode;
@@ -28,6 +29,10 @@ pub(crate) struct Args {
     weights: WeightArgs,
     #[command(flatten)]
     pass: PassArgs,
+    /// Which samples [default: test; all where --data is another set than the one
+    /// that the weights were trained on]
+    #[arg(long, value_enum)]
+    part: Option<PartName>,
     /// Say which classes are taken for which
     #[arg(long)]
     confusion: bool,
@@ -48,11 +53,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn eval(args: &Args) -> Result<()> {
     let weights = args.weights.open()?;
-    let mut test = weights.part(Part::Test)?;
+    let usual = if weights.is_other_set() { PartName::All } else { PartName::Test };
+    let chosen = args.part.unwrap_or(usual).open(&weights)?;
     let card = weights.card()?;
-    check_classes(&card, &*test)?;
-    if let Some(limit) = args.pass.limit {
-        test = data::limit(test, limit);
+    check_classes(&card, &*chosen.set)?;
+    let all = chosen.of.unwrap_or(chosen.set.len());
+    let test = match args.pass.limit {
+        Some(limit) => data::limit(chosen.set.clone(), limit),
+        None => chosen.set.clone(),
+    };
+    if test.is_empty() {
+        let expected = format!("at least 1 sample in {}", chosen.part.words());
+        return Err(Error::data(test.name(), "samples", expected, format!("none of {all}")));
     }
     let mut trainer = weights.trainer(&args.pass, test.len())?;
     let transform = Transform { normalise: card.normalise.clone(), augment: None };
@@ -71,7 +83,13 @@ fn eval(args: &Args) -> Result<()> {
     drop(meter);
     let pass = pass.map_err(|error| weights.blame(error))?;
     let confusion = args.confusion.then_some(confusion);
-    let text = if args.json { json(&pass, confusion) } else { table(&pass, confusion) };
+    let text = if args.json {
+        json(&pass, confusion, chosen.part)
+    } else {
+        let some = if all == pass.samples { String::new() } else { format!(" of {all}") };
+        let judged = format!("judged by {}{some} samples, {}", pass.samples, chosen.part.words());
+        format!("{}{judged} of {}\n", table(&pass, confusion), chosen.set.name())
+    };
     show(&text)
 }
 
@@ -92,9 +110,9 @@ fn table(pass: &Pass, confusion: Option<Confusion>) -> String {
     format!("{table}{right:.2} % of {} samples right, loss {loss:.4}\n", pass.samples)
 }
 
-fn json(pass: &Pass, confusion: Option<Confusion>) -> String {
+fn json(pass: &Pass, confusion: Option<Confusion>, part: PartName) -> String {
     let mut value = serde_json::json!({
-        "samples": pass.samples, "loss": pass.loss(), "accuracy": pass.accuracy(),
+        "samples": pass.samples, "part": part.key(), "loss": pass.loss(), "accuracy": pass.accuracy(),
     });
     if let Some(confusion) = confusion {
         let classes = confusion.seen().into_iter().map(|class| {

@@ -62,6 +62,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn export(args: &Args) -> Result<()> {
+    if let (Some(to), Some(module)) = (&args.to, &args.module)
+        && real(to) == real(module)
+    {
+        let expected = "another file than that of --to";
+        return Err(Error::config("module", expected, module.display()));
+    }
     let weights = args.weights.open()?;
     let card = weights.card_if_known()?;
     // The text first: where the model has none, nothing is written.
@@ -89,6 +95,14 @@ fn export(args: &Args) -> Result<()> {
 fn write(path: &Path, text: &str) -> Result<()> {
     let write = || std::fs::File::create(path)?.write_all(text.as_bytes());
     write().map_err(|source| Error::Io { path: path.to_owned(), source })
+}
+
+/// A path by which files can be compared, be they there or not.
+fn real(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_default();
+    let directory = absolute.parent().and_then(|parent| parent.canonicalize().ok());
+    let named = directory.zip(path.file_name()).map(|(directory, name)| directory.join(name));
+    path.canonicalize().ok().or(named).unwrap_or(absolute)
 }
 
 /// The model's source with what the card says, and a function that loads weights.

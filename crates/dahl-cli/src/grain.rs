@@ -39,6 +39,20 @@ impl GrainArgs {
     }
 }
 
+/// Threads of a processor beyond which a run does not get on.
+const THREADS_A_PROCESSOR: usize = 16;
+
+/// A number of threads that this machine can run.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    let threads = at_least_one(text)?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = THREADS_A_PROCESSOR * processors;
+    if threads <= most {
+        return Ok(threads);
+    }
+    Err(format!("expected at most {most}, {THREADS_A_PROCESSOR} for each processor"))
+}
+
 /// A whole number from 1 on.
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {

@@ -18,6 +18,7 @@ mod machine;
 mod models;
 mod outcome;
 mod output;
+mod part;
 mod place;
 mod plan;
 mod predict;

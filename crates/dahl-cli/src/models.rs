@@ -1,5 +1,6 @@
 //! `dahl models`: what models there are, and what one looks like.
 
+use crate::config::nearest;
 use crate::output::{Colour, fail, print};
 use clap::Args as ClapArgs;
 use dahl::DType;
@@ -56,7 +57,16 @@ pub(crate) fn find(name: &str) -> dahl::Result<Model> {
             error => error,
         });
     }
-    Model::named(name)
+    Model::named(name).map_err(|error| match error {
+        dahl::Error::Config { key, expected, found } => {
+            let near = nearest(name, NAMES.iter().copied());
+            // Half of the name is another name, no slip.
+            let slip = strsim::damerau_levenshtein(name, near) <= name.chars().count() / 2;
+            let hint = if slip { format!("; did you mean {near}?") } else { String::new() };
+            dahl::Error::Config { key, expected, found: found + &hint }
+        }
+        error => error,
+    })
 }
 
 pub(crate) fn lower(model: &Model) -> dahl::Result<Lowered> {

@@ -1,6 +1,7 @@
 //! How a run ended: what is written and said, and the exit code.
 
-use crate::output::{FAILED, code};
+use crate::output::{FAILED, code, quoted};
+use crate::place::RunArgs;
 use crate::report::{Conclusion, Report};
 use crate::rundir::RunDir;
 use crate::stop::{Reason, Stop};
@@ -56,7 +57,7 @@ pub(crate) fn conclude(
 ) -> Result<u8, Failure> {
     let Ended { begin, planned, weights, confusion } = end;
     let run = gave.directory.as_ref();
-    let on = |run: &RunDir| format!("dahl train --resume {}", run.path().display());
+    let on = |run: &RunDir| format!("dahl train --resume {}", quoted(run.path()));
     let epochs = gave.history.len();
     let longer = Some(2 * epochs).filter(|&longer| args.may_end_after(longer));
     if let (true, Some(run)) = (gave.idle, run) {
@@ -65,7 +66,8 @@ pub(crate) fn conclude(
         report.log(format_args!("{path} has finished its {epochs} epochs{more}"));
     }
     let unsaved = |error: Error| {
-        let next = run.map(|run| format!("; all else is saved: make room, then {}", on(run)));
+        let cure = if error.lacks_room() { "make room" } else { "put that right" };
+        let next = run.map(|run| format!("; all else is saved: {cure}, then {}", on(run)));
         Failure { message: format!("{error}{}", next.unwrap_or_default()), code: FAILED }
     };
     // A signal is no end that was asked for: the file stays as it is.
@@ -104,8 +106,19 @@ fn speed_of(history: &[EpochRecord]) -> f64 {
     samples as f64 / history.iter().map(|record| record.seconds).sum::<f64>().max(1e-9)
 }
 
-/// What to do about a newest checkpoint that is damaged.
-pub(crate) fn unusable(error: Error, all: &[PathBuf]) -> Failure {
+/// What to do about a directory that cannot be made or written to.
+pub(crate) fn unplaced(error: Error, args: &RunArgs) -> Failure {
+    let hint = match &error {
+        Error::Write { .. } if !error.lacks_room() && args.resume.is_none() => {
+            "; keep the run elsewhere by --run DIR, or nowhere by --no-run"
+        }
+        _ => "",
+    };
+    Failure { message: format!("{error}{hint}"), code: code(&error) }
+}
+
+/// What to do about a newest checkpoint that is damaged or of another run.
+pub(crate) fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
     let damaged = |last: &Path| match &error {
         Error::Data { path, .. } => path.parent() == Some(last),
         // One that may not be read is not damaged.
@@ -115,6 +128,21 @@ pub(crate) fn unusable(error: Error, all: &[PathBuf]) -> Failure {
         }
         _ => false,
     };
+    // What flags decide was compared before: these come from files.
+    let other = match &error {
+        Error::Data { what, .. } if what == "programs" => {
+            let stored = run.join("model.toml");
+            Some(format!("the model is not the one of this run ({} has it)", stored.display()))
+        }
+        Error::Data { what, .. } if what == "transform" => {
+            let changed = "the training images give another mean and deviation";
+            Some(format!("{changed}: the dataset has changed"))
+        }
+        _ => None,
+    };
+    if let Some(message) = other {
+        return Failure { message: format!("{}: {message}", run.display()), code: code(&error) };
+    }
     let hint = match all {
         [.., before, last] if damaged(last) => {
             format!("; remove {} to go on from {}", last.display(), before.display())
@@ -136,7 +164,7 @@ pub(crate) fn explained(error: Error, run: Option<&RunDir>, last: Option<&Path>)
         }
         (_, Some(_), None) if wild => "; there is no checkpoint yet".to_owned(),
         (Error::NotSaved { .. }, Some(run), _) => {
-            format!(": dahl train --resume {}", run.path().display())
+            format!(": dahl train --resume {}", quoted(run.path()))
         }
         _ => String::new(),
     };
@@ -152,7 +180,9 @@ mod tests {
         let all = ["c/epoch-1", "c/epoch-2"].map(PathBuf::from);
         let io =
             |kind: ErrorKind| Error::Io { path: all[1].join("state.json"), source: kind.into() };
-        let advises = |error: Error| unusable(error, &all).message.contains("; remove c/epoch-2");
+        let advises = |error: Error| {
+            unusable(error, &all, Path::new("r")).message.contains("; remove c/epoch-2")
+        };
         assert!(advises(io(ErrorKind::NotFound)));
         assert!(advises(Error::data(all[1].join("state.json"), "state", "JSON", "none")));
         assert!(!advises(io(ErrorKind::PermissionDenied)));

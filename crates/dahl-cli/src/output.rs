@@ -3,6 +3,7 @@
 use dahl::Error;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The answer is no: the tensors differ.
@@ -71,6 +72,16 @@ pub(crate) fn show(text: &str) -> dahl::Result<()> {
 /// exit code still tell.
 pub(crate) fn say(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A path as a word of a command that people may copy.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "-_./+:,@%=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Prints an error and gives the code to end with.

@@ -7,11 +7,14 @@ use crate::stop::duration;
 use clap::Args;
 use dahl::train::{Checkpoints, Every};
 use dahl::{Error, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Checkpoints are at most this far apart, unless steps are asked for.
 const CHECKPOINT_TIME: Duration = Duration::from_secs(30);
+
+/// Flags that mean nothing where no run is kept.
+const NEED_A_RUN: [&str; 5] = ["run", "resume", "checkpoint_every", "keep", "tensorboard"];
 
 /// Where the run is kept, when it is saved and when it stops
 #[derive(Args)]
@@ -20,7 +23,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME|DIR", conflicts_with = "resume")]
     run: Option<PathBuf>,
     /// Write no run directory and no checkpoints
-    #[arg(long, conflicts_with_all = ["run", "resume"])]
+    #[arg(long, conflicts_with_all = NEED_A_RUN)]
     no_run: bool,
     /// Go on with a run as it was configured, from its last checkpoint
     #[arg(long, value_name = "NAME|DIR")]
@@ -34,12 +37,34 @@ pub(crate) struct RunArgs {
     /// Write TensorBoard's event file to the run directory
     #[arg(long)]
     pub(crate) tensorboard: bool,
-    /// Stop, saved, after this time: 90s, 10m, 2h
+    /// Stop, saved, after this time of this session: 90s, 10m, 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_time: Option<Duration>,
-    /// Stop, saved, after this many steps
+    /// Stop, saved, after this many steps of this session
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) max_steps: Option<usize>,
+}
+
+/// Refuses a file that could not be written when training has ended.
+pub(crate) fn check_save(path: &Path) -> Result<()> {
+    let wrong = |found: String| {
+        let expected = "a file in a directory that is there and can be written to";
+        Error::config("save", expected, format!("{}, {found}; give another --save", path.display()))
+    };
+    let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
+        return Err(wrong("which is a directory".to_owned()));
+    };
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let directory = parent.unwrap_or(Path::new("."));
+    if !directory.is_dir() {
+        let what = if directory.exists() { "is no directory" } else { "is not there: make it" };
+        return Err(wrong(format!("but {} {what}", directory.display())));
+    }
+    // Permissions do not tell all, such as a file system that is only read.
+    let trial = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
+    let trial = directory.join(trial);
+    let made = std::fs::File::create(&trial).and_then(|_| std::fs::remove_file(&trial));
+    made.map_err(|error| wrong(format!("where nothing can be written ({error})")))
 }
 
 /// Where a run is to be kept.

@@ -2,9 +2,10 @@
 
 use crate::grain::at_least_one;
 use crate::output::{BAD_FILE, code, fail, show};
+use crate::part::PartName;
 use crate::weights::{PassArgs, WeightArgs};
-use clap::{Args as ClapArgs, ValueEnum};
-use dahl::data::{self, Dataset, Images, Order, Part, Transform};
+use clap::Args as ClapArgs;
+use dahl::data::{self, Dataset, Images, Order, Transform};
 use dahl::train::{Card, Samples};
 use dahl::{Error, Result, Shape};
 use serde_json::json;
@@ -49,12 +50,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum PartName {
-    Train,
-    Test,
-}
-
 pub(crate) fn run(args: &Args) -> ExitCode {
     match predict(args) {
         Ok((0, _)) => ExitCode::SUCCESS,
@@ -69,10 +64,7 @@ fn predict(args: &Args) -> Result<(usize, usize)> {
     let weights = args.weights.open()?;
     let card = weights.card()?;
     let mut set: Arc<dyn Dataset> = if args.images.is_empty() {
-        weights.part(match args.part {
-            PartName::Train => Part::Train,
-            PartName::Test => Part::Test,
-        })?
+        args.part.open(&weights)?.set
     } else {
         Arc::new(Images::open(&args.images, card.images()?)?)
     };

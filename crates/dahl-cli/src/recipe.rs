@@ -16,30 +16,30 @@ pub(crate) struct RecipeArgs {
     #[arg(long, value_enum, default_value_t = OptimizerName::Adam)]
     optimizer: OptimizerName,
     /// Learning rate
-    #[arg(long, default_value_t = 0.003, value_parser = not_negative)]
+    #[arg(long, default_value_t = 0.003, value_parser = not_negative, allow_negative_numbers = true)]
     lr: f64,
     /// How much of the last direction stays, with sgd [default: 0]
-    #[arg(long, value_name = "PART", value_parser = below_one)]
+    #[arg(long, value_name = "PART", value_parser = below_one, allow_negative_numbers = true)]
     momentum: Option<f64>,
     /// Look ahead along the momentum, with sgd
     #[arg(long)]
     nesterov: bool,
     /// How strongly parameters are drawn to 0 [default: 0.01 with adamw, 0 with others]
-    #[arg(long, value_name = "PART", value_parser = not_negative)]
+    #[arg(long, value_name = "PART", value_parser = not_negative, allow_negative_numbers = true)]
     weight_decay: Option<f64>,
     /// How much of the mean gradient and of its square stays, with adam and adamw
     /// [default: 0.9,0.999]
     #[arg(long, value_name = "PART,PART", value_parser = two_parts)]
     betas: Option<Pair>,
     /// What is added to Adam's divisor [default: 1e-8]
-    #[arg(long, value_name = "NUMBER", value_parser = positive)]
+    #[arg(long, value_name = "NUMBER", value_parser = positive, allow_negative_numbers = true)]
     eps: Option<f64>,
     /// How the learning rate changes: constant, step:EPOCHS:FACTOR, cosine,
     /// cosine:LEAST; each after warmup:EPOCHS+
     #[arg(long, default_value = "constant", value_parser = ScheduleText::parse)]
     schedule: ScheduleText,
     /// Scale gradients down to at most this norm, all together
-    #[arg(long, value_name = "NORM", value_parser = positive)]
+    #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true)]
     clip: Option<f64>,
     /// Move training images by up to this many pixels at random
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]

@@ -1,6 +1,6 @@
 //! What a person sees of a run.
 
-use crate::output::{FAILED, say, show};
+use crate::output::{FAILED, quoted, say, show};
 use crate::progress::{Meter, Progress, Show};
 use crate::rundir::{metrics, speed};
 use crate::stop::Reason;
@@ -172,13 +172,12 @@ impl Report {
 
     /// The run stops before its end.
     pub(crate) fn stopped(&self, why: Reason, steps: u64, run: Option<&Path>) {
-        match run {
-            Some(run) => self.log(format_args!(
-                "stopped {why} after step {steps}, saved; go on with: dahl train --resume {}",
-                run.display()
-            )),
-            None => self.log(format_args!("stopped {why} after step {steps}")),
-        }
+        // Without it a run that is silent would look as if it had ended.
+        let mark = if self.is_quiet() { "warning: " } else { "" };
+        let saved =
+            run.map(|run| format!(", saved; go on with: dahl train --resume {}", quoted(run)));
+        let saved = saved.unwrap_or_default();
+        say(format_args!("{mark}stopped {why} after step {steps}{saved}"));
     }
 
     /// The run has ended.
@@ -209,7 +208,7 @@ impl Report {
         if self.voice == Voice::Text {
             text += &match end.run {
                 Some(run) => {
-                    let run = run.strip_prefix("runs").unwrap_or(run).display();
+                    let run = quoted(run.strip_prefix("runs").unwrap_or(run));
                     let longer = end.longer.map(|epochs| {
                         format!("      dahl train --resume {run} --epochs {epochs}\n")
                     });
@@ -219,7 +218,15 @@ impl Report {
                         longer.unwrap_or_default()
                     )
                 }
-                None => "next: dahl train --model lenet --data DIR, dahl train --help\n".to_owned(),
+                None => match end.file.as_deref().map(quoted) {
+                    Some(file) => format!(
+                        "next: dahl eval --weights {file} --confusion\n      \
+                         dahl predict --weights {file} IMAGE…\n"
+                    ),
+                    None => {
+                        "next: dahl train --model lenet --data DIR, dahl train --help\n".to_owned()
+                    }
+                },
             };
         }
         self.show(show(&text));
@@ -248,7 +255,12 @@ impl Conclusion<'_> {
 /// The head of the table of epochs, and the row of one.
 fn table(record: &EpochRecord) -> (String, String) {
     let cells = |pass: &Pass, loss: usize, accuracy: usize| {
-        format!("  {:>loss$.4}  {:>accuracy$.2}%", pass.loss(), 100.0 * pass.accuracy())
+        // A large one would move the columns.
+        let mean = match pass.loss() {
+            mean if mean.abs() > 1e9 => format!("{mean:.1e}"),
+            mean => format!("{mean:.4}"),
+        };
+        format!("  {mean:>loss$}  {:>accuracy$.2}%", 100.0 * pass.accuracy())
     };
     // Two judges fit into 80 columns with short heads.
     let accuracy = if record.judged.len() > 1 { "acc." } else { "accuracy" };

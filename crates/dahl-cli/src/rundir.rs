@@ -1,6 +1,7 @@
 //! The directory of a run: what it was, how it went, where it goes on.
 
 use crate::machine;
+use crate::output::quoted;
 use crate::samples::SampleArgs;
 use crate::tensorboard;
 use dahl::file::{remove_temporary, replace};
@@ -64,13 +65,23 @@ pub(crate) fn has_result(path: &Path) -> bool {
     path.join(RESULT).exists() && path.join(WEIGHTS).exists()
 }
 
+/// The hash of the tensors that a run has ended with.
+pub(crate) fn weights_sha256(run: &Path) -> Result<String> {
+    let path = run.join(RESULT);
+    let text = fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let result: Value = serde_json::from_slice(&text)
+        .map_err(|e| Error::data(&path, "result", "a JSON object", e))?;
+    let hash = result["weights_sha256"].as_str().map(str::to_owned);
+    hash.ok_or_else(|| Error::data(&path, "weights_sha256", "a hash", "none"))
+}
+
 /// Refuses a directory that has a run.
 pub(crate) fn refuse_old(path: &Path) -> Result<()> {
     if !path.join(CONFIG).exists() {
         return Ok(());
     }
+    let next = format!("go on with it by --resume {}, or take another name", quoted(path));
     let path = path.display();
-    let next = format!("go on with it by --resume {path}, or take another name");
     Err(Error::config("run", "a directory without a run", format!("{path}, which has one; {next}")))
 }
 
@@ -140,6 +151,11 @@ impl RunDir {
         // A process that was killed may have left half a line.
         let torn = fs::read(&path).is_ok_and(|old| !old.is_empty() && !old.ends_with(b"\n"));
         append(&path, format!("{}{line}\n", if torn { "\n" } else { "" }).as_bytes())
+    }
+
+    /// Notes what may be given anew of a run that has ended.
+    pub(crate) fn configure(&self, config: &str) -> Result<()> {
+        self.write(CONFIG, config)
     }
 
     /// Writes weights and what there is to say about the run.

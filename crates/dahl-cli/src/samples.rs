@@ -7,6 +7,7 @@ use dahl::data::{self, Dataset, ImageOptions, Normalise, Part, Transform};
 use dahl::model::Model;
 use dahl::train::{Card, Origin};
 use dahl::{DType, Error};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The model and its samples
@@ -48,7 +49,16 @@ impl SampleArgs {
     pub(crate) fn open(&self) -> dahl::Result<Opened> {
         let model = models::find(&self.model)?;
         let options = data::Options { seed: self.seed, ..options(&model) };
-        let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)?;
+        let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)
+            .map_err(|error| not_there(error, &self.data))?;
+        for (part, use_) in parts.iter().zip(["to learn from", "left for the test"]) {
+            if part.is_empty() {
+                let samples: usize = parts.iter().map(|part| part.len()).sum();
+                let expected = format!("at least 1 sample {use_}: add some");
+                let found = format!("none of {samples} in all");
+                return Err(Error::data(&self.data, "samples", expected, found));
+            }
+        }
         check_fit(&model, &*parts[0])?;
         check_outputs(&model, &*parts[0])?;
         let normalise = Some(Normalise::measure(&*parts[0], data::measured(&*parts[0]))?);
@@ -96,6 +106,31 @@ pub(crate) fn options(model: &Model) -> data::Options {
 pub(crate) fn is_name(data: &str) -> bool {
     let named = data::NAMES.iter().any(|(name, _)| *name == data);
     named || data == "cifar-10" || data.starts_with("synthetic:")
+}
+
+/// Says of a path that is no dataset whether there is anything.
+pub(crate) fn not_there(error: Error, data: &str) -> Error {
+    match error {
+        Error::Config { key, expected, found }
+            if key == "data" && !is_name(data) && !Path::new(data).exists() =>
+        {
+            Error::Config { key, expected, found: format!("{found}, no such file or directory") }
+        }
+        error => error,
+    }
+}
+
+/// Says of a dataset that nobody named now that it is not there any more.
+pub(crate) fn gone(error: Error, data: &str, whose: &str) -> Error {
+    let is_gone = match &error {
+        Error::Missing { .. } => true,
+        _ => !is_name(data) && !Path::new(data).exists(),
+    };
+    if !is_gone {
+        return error;
+    }
+    let found = "no such file or directory; give its new place by --data";
+    Error::data(data, "data", whose, found)
 }
 
 /// Refuses samples that the model does not take.

@@ -26,8 +26,9 @@ const OF_ONE_START: [&str; 11] = [
 ];
 
 /// Flags of a run that may change when it goes on: they change no bit of what
-/// was trained.
-const FREE: [&str; 6] = ["epochs", "workers", "checkpoint-every", "keep", "save", "tensorboard"];
+/// was trained. A dataset may have been moved; its samples are compared.
+const FREE: [&str; 7] =
+    ["epochs", "workers", "checkpoint-every", "keep", "save", "tensorboard", "data"];
 
 /// Flags that may name a file or directory.
 const PATHS: [&str; 4] = ["model", "data", "init", "save"];
@@ -157,9 +158,7 @@ impl Settings {
         }
         for arg in command.get_arguments() {
             let (id, Some(key)) = (arg.get_id().as_str(), arg.get_long()) else { continue };
-            let given = matches.try_contains_id(id).unwrap_or(false)
-                && matches.value_source(id) != Some(ValueSource::DefaultValue);
-            if !OF_ONE_START.contains(&key) || !given {
+            if !OF_ONE_START.contains(&key) || !is_given(matches, id) {
                 continue;
             }
             if is_switch(arg) {
@@ -188,6 +187,12 @@ impl Settings {
 fn flags(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
     let all = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
     all.filter(|(key, _)| !OF_ONE_START.contains(key))
+}
+
+/// Whether a flag was given.
+pub(crate) fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    matches.try_contains_id(id).unwrap_or(false)
+        && matches.value_source(id) != Some(ValueSource::DefaultValue)
 }
 
 fn is_switch(arg: &Arg) -> bool {

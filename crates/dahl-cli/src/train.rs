@@ -1,15 +1,15 @@
 //! `dahl train`: trains a model on a dataset.
 
-use crate::grain::at_least_one;
-use crate::outcome::{Ended, Failure, Gave, conclude, explained, unusable};
-use crate::output::fail;
-use crate::place::{Place, RunArgs};
+use crate::grain::{at_least_one, threads};
+use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
+use crate::output::{fail, quoted};
+use crate::place::{Place, RunArgs, check_save};
 use crate::recipe::{Learning, RecipeArgs};
 use crate::report::{Length, Report, Voice};
 use crate::rundir::{self, Log};
-use crate::samples::{Opened, SampleArgs};
+use crate::samples::{Opened, SampleArgs, gone};
 use crate::schedule::Span;
-use crate::settings::Settings;
+use crate::settings::{Settings, is_given};
 use crate::stop::Stop;
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     recipe: RecipeArgs,
     /// Worker threads [default: one a processor]
-    #[arg(long, value_parser = at_least_one)]
+    #[arg(long, value_parser = threads)]
     workers: Option<usize>,
     /// Start from the weights of a safetensors file instead of random ones
     #[arg(long, value_name = "FILE")]
@@ -88,10 +88,12 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         Some(name) => resumed(&rundir::find(name), &flags, given)?,
         None => (args, Settings::of(&flags, given)?),
     };
+    args.save.as_deref().map_or(Ok(()), check_save)?;
     let place = args.run.place()?;
-    let Opened { model, train, test, transform } = args.samples.open()?;
+    let Opened { model, train, test, transform } = args.open(given)?;
     let seed = args.samples.seed;
     let Learning { train, validation: held } = args.recipe.hold_out(train, seed)?;
+    let held_out = held.as_ref().map_or(0, |held| held.len());
     let (train, test, batch) = (&*train, &*test, args.samples.batch);
     let augment = args.recipe.augment(train, seed)?;
     let learning = Transform { augment, ..transform.clone() };
@@ -115,12 +117,19 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     }
     let length = Length { epochs: args.epochs, samples: train.len() };
     let mut report = Report::new(args.voice(), length);
+    let held_out = match held_out {
+        0 => String::new(),
+        samples => format!(", {samples} held out"),
+    };
     report.log(format_args!(
-        "{} on {}: {} to learn from, {} to judge by; batch {batch}, {workers} workers, {}",
+        "{} on {}: {} to learn from{held_out}, {} to judge by; batch {}, {workers} worker{}, {}",
         model.name,
         train.name(),
         train.len(),
         test.len(),
+        // A step cannot have more.
+        batch.min(train.len()),
+        if workers == 1 { "" } else { "s" },
         args.samples.dtype
     ));
     for note in train.notes().iter().chain(test.notes()) {
@@ -214,9 +223,26 @@ fn go(
     let mut directory = None;
     let mut logs: Vec<Log> = Vec::new();
     let mut stop = Stop::new(deadline, args.run.max_steps)?;
-    if let Some((taken, checkpoints)) = args.run.take(place, &args.samples)? {
+    let taken = args.run.take(place, &args.samples).map_err(|error| unplaced(error, &args.run))?;
+    if let Some((taken, checkpoints)) = taken {
         let all = checkpoints.list()?;
-        run.save_to(checkpoints, args.run.every()).map_err(|error| unusable(error, &all))?;
+        if args.run.resume.is_some() && all.is_empty() {
+            let place = checkpoints.directory().display();
+            if taken.has_result() {
+                // To train it anew would undo what it gave.
+                let config = taken.path().join(rundir::CONFIG);
+                let found = format!(
+                    "none, though it has ended; train it anew with: dahl train --config {}",
+                    quoted(&config)
+                );
+                let expected = format!("a checkpoint in {place}");
+                return Err(Error::config("resume", expected, found).into());
+            }
+            report
+                .warn(format_args!("warning: no checkpoint in {place}: starts from the beginning"));
+        }
+        run.save_to(checkpoints, args.run.every())
+            .map_err(|error| unusable(error, &all, taken.path()))?;
         let state = run.state();
         logs.push(taken.metrics());
         logs.extend(args.run.tensorboard.then(|| taken.tensorboard()));
@@ -226,6 +252,7 @@ fn go(
         }
         logs.iter_mut().try_for_each(|log| log.rewrite(&state.history))?;
         if idle {
+            taken.configure(&texts[0].1)?;
             state.history.last().into_iter().for_each(|last| report.epoch(last));
             let (steps, history) = (state.steps, state.history.clone());
             let (directory, stopped) = (Some(taken), None);
@@ -272,6 +299,17 @@ impl Args {
     pub(crate) fn may_end_after(&self, epochs: usize) -> bool {
         let schedule = |epochs| self.recipe.schedule(Span { epochs, steps_an_epoch: 1000 });
         schedule(epochs) == schedule(self.epochs)
+    }
+
+    /// Opens the samples. Those of a run that goes on may have been moved.
+    fn open(&self, given: &ArgMatches) -> Result<Opened> {
+        self.samples.open().map_err(|error| match &self.run.resume {
+            Some(run) if !is_given(given, "data") => {
+                let whose = format!("the dataset of the run {}", run.display());
+                gone(error, self.samples.names().1, &whose)
+            }
+            _ => error,
+        })
     }
 
     fn voice(&self) -> Voice {

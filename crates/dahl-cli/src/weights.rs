@@ -1,10 +1,10 @@
 //! Weights and what they belong to, shared by commands that use trained ones.
 
-use crate::grain::at_least_one;
+use crate::grain::{at_least_one, threads};
 use crate::models;
 use crate::output::say;
 use crate::rundir;
-use crate::samples::check_fit;
+use crate::samples::{check_fit, gone, is_name, not_there};
 use crate::settings;
 use clap::Args;
 use dahl::data::{self, Dataset, Normalise, Part};
@@ -47,7 +47,7 @@ pub(crate) struct PassArgs {
     #[arg(long, default_value_t = 32, value_parser = at_least_one)]
     pub(crate) batch: usize,
     /// Worker threads
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 1, value_parser = threads)]
     workers: usize,
     /// Use at most this many samples
     #[arg(long, value_parser = at_least_one)]
@@ -63,6 +63,10 @@ pub(crate) struct Weights {
     card: Option<Card>,
     /// The dataset that is asked for, or that they were trained on.
     origin: Option<Origin>,
+    /// The dataset that they were trained on, as far as it is known.
+    trained_on: Option<String>,
+    /// The dataset is one that was asked for.
+    asked: bool,
     dtype: DType,
 }
 
@@ -96,9 +100,12 @@ impl WeightArgs {
         check_weights(&file, &lowered.programs.store, &path)?;
         let known = card.as_ref().and_then(|card| card.origin.clone());
         let seed = self.seed.or(known.as_ref().map(|o| o.seed)).or(run.seed).unwrap_or(0);
-        let data = self.data.clone().or(known.map(|o| o.data)).or(run.data);
+        // The run's path means the same from every directory.
+        let trained_on = run.data.or(known.map(|o| o.data));
+        let data = self.data.clone().or(trained_on.clone());
         let origin = data.map(|data| Origin { data, seed });
-        Ok(Weights { path, file, model, card, origin, dtype })
+        let asked = self.data.is_some();
+        Ok(Weights { path, file, model, card, origin, trained_on, asked, dtype })
     }
 }
 
@@ -110,9 +117,32 @@ impl Weights {
             return Err(Error::config("data", expected, self.path.display()));
         };
         let options = data::Options { seed: origin.seed, ..crate::samples::options(&self.model) };
-        let set = data::open(&origin.data, part, &options)?;
+        let set = data::open(&origin.data, part, &options).map_err(|error| {
+            let whose = format!("the dataset that {} was trained on", self.path.display());
+            if self.asked {
+                not_there(error, &origin.data)
+            } else {
+                gone(error, &origin.data, &whose)
+            }
+        })?;
         check_fit(&self.model, &*set)?;
         Ok(set)
+    }
+
+    /// Whether the dataset is another than the one that they were trained on. One
+    /// whose path is gone may have been moved, so that it is not known.
+    pub(crate) fn is_other_set(&self) -> bool {
+        let (Some(origin), Some(trained_on)) = (&self.origin, &self.trained_on) else {
+            return false;
+        };
+        let (here, there) = (Path::new(&origin.data), Path::new(trained_on));
+        match (is_name(&origin.data), is_name(trained_on)) {
+            (false, false) => match (here.canonicalize(), there.canonicalize()) {
+                (Ok(here), Ok(there)) => here != there,
+                _ => false,
+            },
+            _ => origin.data != *trained_on,
+        }
     }
 
     /// The card of the weights: their own, else one for the dataset.
@@ -208,6 +238,13 @@ fn weights(run: &Path) -> dahl::Result<(PathBuf, TensorFile)> {
     if rundir::has_result(run) {
         let path = run.join(rundir::WEIGHTS);
         let file = TensorFile::read(&path)?;
+        let (expected, found) = (rundir::weights_sha256(run)?, file.sha256());
+        if expected != found {
+            let short = |hash: &str| hash.chars().take(16).collect::<String>();
+            let expected = format!("{}… as result.json says", short(&expected));
+            let found = format!("{}…: it is damaged or was replaced", short(&found));
+            return Err(Error::data(path, "SHA-256 of the tensors", expected, found));
+        }
         return Ok((path, file));
     }
     let directory = run.join(rundir::CHECKPOINTS);

@@ -195,6 +195,18 @@ impl Error {
         }
     }
 
+    /// Whether a file was not written since there is no room for it.
+    pub fn lacks_room(&self) -> bool {
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        match self {
+            Error::Io { source, .. } | Error::Write { source, .. } => {
+                [StorageFull, QuotaExceeded, FileTooLarge].contains(&source.kind())
+            }
+            Error::NotSaved { source, .. } => source.lacks_room(),
+            _ => false,
+        }
+    }
+
     /// A plan that contradicts itself.
     pub fn plan(
         place: impl fmt::Display,
@@ -250,7 +262,8 @@ fn not_saved(directory: &Path, kept: &Option<PathBuf>, source: &Error) -> String
         Some(kept) => format!("{} is whole", kept.display()),
         None => format!("{} has no earlier one", directory.display()),
     };
-    format!("the last checkpoint was not written: {source}; {kept}; make room and resume the run")
+    let cure = if source.lacks_room() { "make room" } else { "put that right" };
+    format!("the last checkpoint was not written: {source}; {kept}; {cure} and resume the run")
 }
 
 fn missing(set: &str, looked_in: &[PathBuf], files: &[String], origin: &str) -> String {

@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// [`Error::Data`] where that one is damaged or of another run, naming file,
-    /// expected and found.
+    /// expected and found; [`Error::Config`] where it is beyond the last epoch.
     pub fn save_to(&mut self, checkpoints: Checkpoints, every: Every) -> Result<()> {
         if let Some(checkpoint) = checkpoints.latest()? {
             self.resume(&checkpoint)?;
@@ -147,9 +147,9 @@ impl<'a> Run<'a> {
             let of = |recipe: &BTreeMap<String, String>| {
                 recipe.get(key).cloned().unwrap_or_else(|| "nothing".to_owned())
             };
-            let (expected, found) = (of(recipe), of(&state.recipe));
-            if expected != found {
-                return Err(bad(key, format!("{expected} as in this run"), found));
+            let (trained, given) = (of(&state.recipe), of(recipe));
+            if trained != given {
+                return Err(bad(key, format!("{trained} as the run was trained with"), given));
             }
         }
         // The numbers say the same several times; all must agree.
@@ -169,6 +169,15 @@ impl<'a> Run<'a> {
         if state.history.len() as u64 != state.epoch {
             let found = format!("{} epochs", state.history.len());
             return Err(bad("history", format!("{} epochs", state.epoch), found));
+        }
+        // What the run gave after fewer epochs is not what its weights are now.
+        let (begun, how) = match state.batch {
+            0 => (state.epoch, "has done"),
+            _ => (state.epoch + 1, "is in"),
+        };
+        if begun > self.course.epochs {
+            let expected = format!("at least {begun}, which the run {how}");
+            return Err(Error::config("epochs", expected, self.course.epochs));
         }
         checkpoint.restore(self.trainer)?;
         self.state = state.clone();

@@ -222,7 +222,10 @@ fn another_recipe_is_refused_by_name() {
         assert!(matches!(error, Error::Data { .. }) && text.contains(what), "{text}");
         assert!(text.contains("epoch-00000-batch-0000002: "), "{text}");
     };
-    check(Recipe { seed: 4, ..recipe.clone() }, "seed: expected 4 as in this run, found 3");
+    check(
+        Recipe { seed: 4, ..recipe.clone() },
+        "seed: expected 3 as the run was trained with, found 4",
+    );
     let lr = Optimizer::adam(0.02);
     check(Recipe { optimizer: lr, ..recipe.clone() }, "learning rate: expected 0.02");
     check(Recipe { dtype: DType::F64, ..recipe.clone() }, "programs: expected");
@@ -256,7 +259,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_old_one_and_the_run_goes_on() 
     });
     let error = error.unwrap_err();
     assert!(matches!(error, Error::NotSaved { .. }), "{error}");
-    let kept = format!("{} is whole; make room and resume the run", old.display());
+    let kept = format!("{} is whole; put that right and resume the run", old.display());
     assert!(error.to_string().ends_with(&kept), "{error}");
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert_eq!(fs::read(old.join("SHA256SUMS")).unwrap(), sums);

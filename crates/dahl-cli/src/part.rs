@@ -1,0 +1,123 @@
+//! Which part of a dataset weights are used on.
+
+use crate::weights::Weights;
+use clap::ValueEnum;
+use dahl::data::{Access, Dataset, Part};
+use dahl::{Result, Shape};
+use std::sync::Arc;
+
+/// A part of a dataset, as flags name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PartName {
+    Train,
+    Test,
+    /// Both
+    All,
+}
+
+/// Samples, and what they are of their dataset.
+pub(crate) struct Chosen {
+    pub(crate) set: Arc<dyn Dataset>,
+    pub(crate) part: PartName,
+    /// How many samples the dataset has, where the part was split off at random.
+    pub(crate) of: Option<usize>,
+}
+
+impl PartName {
+    /// The part in words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            PartName::Train => "the training part",
+            PartName::Test => "the test part",
+            PartName::All => "all parts",
+        }
+    }
+
+    /// The part as its flag names it.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            PartName::Train => "train",
+            PartName::Test => "test",
+            PartName::All => "all",
+        }
+    }
+
+    /// Opens the part of the dataset that weights are used on.
+    ///
+    /// # Errors
+    /// As [`Weights::part`].
+    pub(crate) fn open(self, weights: &Weights) -> Result<Chosen> {
+        let set = match self {
+            PartName::Train => weights.part(Part::Train)?,
+            PartName::Test => weights.part(Part::Test)?,
+            PartName::All => {
+                let [train, test] = [weights.part(Part::Train)?, weights.part(Part::Test)?];
+                Arc::new(Joined { train, test })
+            }
+        };
+        // Those of a set with a test of its own would be read for nothing.
+        let other = match self {
+            PartName::Train => Part::Test,
+            _ => Part::Train,
+        };
+        let split = self != PartName::All && set.name().contains(", split ");
+        let other = split.then(|| weights.part(other)).transpose()?;
+        let of = other.map(|other| set.len() + other.len());
+        Ok(Chosen { set, part: self, of })
+    }
+}
+
+/// Both parts of a dataset, the training samples first.
+struct Joined {
+    train: Arc<dyn Dataset>,
+    test: Arc<dyn Dataset>,
+}
+
+impl Joined {
+    /// The part that has a sample, and its index there.
+    fn find(&self, index: usize) -> (&dyn Dataset, usize) {
+        match index.checked_sub(self.train.len()) {
+            Some(index) => (&*self.test, index),
+            None => (&*self.train, index),
+        }
+    }
+}
+
+impl Dataset for Joined {
+    fn len(&self) -> usize {
+        self.train.len() + self.test.len()
+    }
+
+    fn shape(&self) -> Shape {
+        self.train.shape()
+    }
+
+    fn classes(&self) -> &[String] {
+        // One part may know fewer of them.
+        let (train, test) = (self.train.classes(), self.test.classes());
+        if test.len() > train.len() { test } else { train }
+    }
+
+    fn read(&self, index: usize, out: &mut [f32]) -> Result<usize> {
+        let (set, index) = self.find(index);
+        set.read(index, out)
+    }
+
+    fn label(&self, index: usize) -> Result<usize> {
+        let (set, index) = self.find(index);
+        set.label(index)
+    }
+
+    fn name(&self) -> String {
+        self.train.name().replace(", split train", "")
+    }
+
+    fn place(&self, index: usize) -> String {
+        let (set, index) = self.find(index);
+        set.place(index)
+    }
+
+    fn access(&self) -> Access {
+        self.train.access()
+    }
+}
