@@ -88,7 +88,7 @@ fn eval(args: &Args) -> Result<()> {
     } else {
         let some = if all == pass.samples { String::new() } else { format!(" of {all}") };
         let judged = format!("judged by {}{some} samples, {}", pass.samples, chosen.part.words());
-        format!("{}{judged} of {}\n", table(&pass, confusion), chosen.set.name())
+        format!("{}{judged} of {}\n", table(&pass, confusion), chosen.name())
     };
     show(&text)
 }

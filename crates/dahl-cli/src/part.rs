@@ -23,6 +23,16 @@ pub(crate) struct Chosen {
     pub(crate) of: Option<usize>,
 }
 
+impl Chosen {
+    /// The name of the whole dataset.
+    pub(crate) fn name(&self) -> String {
+        let name = self.set.name();
+        let suffixes = [", split train", ", split test", ", train", ", test", ", in random order"];
+        let bare = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+        bare.unwrap_or(&name).to_owned()
+    }
+}
+
 impl PartName {
     /// The part in words.
     pub(crate) fn words(self) -> &'static str {
@@ -109,7 +119,7 @@ impl Dataset for Joined {
     }
 
     fn name(&self) -> String {
-        self.train.name().replace(", split train", "")
+        self.train.name()
     }
 
     fn place(&self, index: usize) -> String {

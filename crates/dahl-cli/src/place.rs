@@ -49,7 +49,11 @@ pub(crate) struct RunArgs {
 pub(crate) fn check_save(path: &Path) -> Result<()> {
     let wrong = |found: String| {
         let expected = "a file in a directory that is there and can be written to";
-        Error::config("save", expected, format!("{}, {found}; give another --save", path.display()))
+        Error::config(
+            "save",
+            expected,
+            format!("{}, {found}; make it so, or give another --save", path.display()),
+        )
     };
     let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
         return Err(wrong("which is a directory".to_owned()));
@@ -57,7 +61,7 @@ pub(crate) fn check_save(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     let directory = parent.unwrap_or(Path::new("."));
     if !directory.is_dir() {
-        let what = if directory.exists() { "is no directory" } else { "is not there: make it" };
+        let what = if directory.exists() { "is no directory" } else { "is not there" };
         return Err(wrong(format!("but {} {what}", directory.display())));
     }
     // Permissions do not tell all, such as a file system that is only read.

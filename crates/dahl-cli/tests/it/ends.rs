@@ -156,7 +156,6 @@ fn what_cannot_be_written_is_no_bad_file() {
     for args in [
         &["export", "--run", "a", "--to", "file/w.safetensors"][..],
         &["export", "--run", "a", "--module", "file/m.py"],
-        &train(&["--no-run", "--save", "file/w.safetensors"]),
         &train(&["--run", "file/run"]),
     ] {
         place.check(args, 1, "file/");

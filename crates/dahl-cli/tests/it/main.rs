@@ -1,5 +1,6 @@
 //! The commands as a user runs them.
 
+mod care;
 mod commands;
 mod config;
 mod diff;
