@@ -76,7 +76,7 @@ fn what_cannot_be_saved_is_told_before_training() {
     }
     // What to do next is with the file, and can be copied.
     let args = ["--epochs", "1", "--no-run", "--save", "my w.safetensors", "--batch", "100"];
-    let (code, stdout, stderr) = place.dahl(&[&SMALL[..4], &args].concat());
+    let (code, stdout, stderr) = place.dahl(&[&SMALL[..5], &args].concat());
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("next: dahl eval --weights 'my w.safetensors'"), "{stdout}");
     let (code, _, stderr) = place.train(&["--max-steps", "1", "--run", "my run", "--quiet"]);

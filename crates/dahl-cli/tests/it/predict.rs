@@ -139,7 +139,9 @@ fn a_run_directory_has_weights() {
     let scratch = Scratch::new("run");
     let weights = trained(&scratch);
     scratch.write("config.toml", b"model = \"digits-cnn\"\ndata = \"digits\"\n# end\n");
-    scratch.write("result.json", b"{}");
+    let hash = dahl::file::TensorFile::read(&weights).expect("weights").sha256();
+    let result = format!("{{\"weights_sha256\": \"{hash}\"}}");
+    scratch.write("result.json", result.as_bytes());
     let run = ["eval", "--run", &scratch.path(""), "--json"];
     assert_eq!(lines(&run, 0), lines(&["eval", "--weights", &weights, "--json"], 0));
     check(&["eval", "--run", "/nowhere"], 2, "", "found /nowhere, which is not there");
@@ -153,7 +155,7 @@ fn eval_says_which_classes_are_taken_for_which() {
     let (code, stdout, _) = dahl(&["eval", "--weights", &weights, "--confusion"]);
     assert_eq!(code, 0);
     assert!(stdout.starts_with("class  samples     right   0   1   2"), "{stdout}");
-    assert_eq!(stdout.lines().count(), 12, "{stdout}");
+    assert_eq!(stdout.lines().count(), 13, "{stdout}");
     let found = &lines(&["eval", "--weights", &weights, "--confusion", "--json"], 0)[0];
     let classes = found["classes"].as_array().expect("a list");
     let sum = |key: &str| classes.iter().filter_map(|class| class[key].as_f64()).sum::<f64>();
