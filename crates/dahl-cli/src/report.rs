@@ -273,3 +273,18 @@ fn table(record: &EpochRecord) -> (String, String) {
     }
     (format!("{head}  samples/s\n"), format!("{row}  {:>9.0}\n", speed(record)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_loss_does_not_move_the_columns() {
+        let train = Pass { samples: 2, correct: 1, total_loss: 3e12 };
+        let judged = vec![("test".to_owned(), Pass { total_loss: 1.0, ..train })];
+        let record = EpochRecord { epoch: 1, steps: 1, train, judged, seconds: 1.0, time: 0.0 };
+        let (head, row) = table(&record);
+        assert!(row.starts_with("    1   1.5e12    50.00%     0.5000         50.00%"), "{row}");
+        assert_eq!(head.len(), row.len());
+    }
+}
