@@ -227,7 +227,7 @@ fn another_recipe_is_refused_by_name() {
         "seed: expected 3 as the run was trained with, found 4",
     );
     let lr = Optimizer::adam(0.02);
-    check(Recipe { optimizer: lr, ..recipe.clone() }, "learning rate: expected 0.02");
+    check(Recipe { optimizer: lr, ..recipe.clone() }, "learning rate: expected 0.01");
     check(Recipe { dtype: DType::F64, ..recipe.clone() }, "programs: expected");
     check(Recipe { optimizer: momentum(), ..recipe.clone() }, "expected");
     // More epochs of the same are no other run.
