@@ -6,5 +6,6 @@ mod diff;
 mod predict;
 mod robust;
 mod runs;
+mod sets;
 mod support;
 mod survival;
