@@ -3,7 +3,7 @@
 use crate::machine;
 use crate::samples::SampleArgs;
 use crate::tensorboard;
-use dahl::file::{remove_temporary, replace};
+use dahl::file::{create_directories, create_directory, remove_temporary, replace};
 use dahl::train::{Checkpoints, EpochRecord};
 use dahl::{Error, Result};
 use serde_json::{Value, json};
@@ -85,10 +85,10 @@ impl RunDir {
         let (model, data) = samples.names();
         let runs = Path::new(RUNS);
         let io = |source| Error::Io { path: runs.to_owned(), source };
-        fs::create_dir_all(runs).map_err(io)?;
+        create_directories(runs)?;
         for number in 1u64.. {
             let path = runs.join(format!("{}-{}-{number}", stem(model), stem(data)));
-            match fs::create_dir(&path) {
+            match create_directory(&path) {
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 made => return made.map(|()| path).map_err(io),
             }
