@@ -4,7 +4,7 @@ use crate::grain::at_least_one;
 use crate::output::{BAD_FILE, code, fail, show};
 use crate::weights::{PassArgs, WeightArgs};
 use clap::{Args as ClapArgs, ValueEnum};
-use dahl::data::{self, Dataset, Images, Order, Part, Transform};
+use dahl::data::{self, Access, Dataset, Images, Order, Part, Transform};
 use dahl::train::{Card, Samples};
 use dahl::{Error, Result, Shape};
 use serde_json::json;
@@ -211,5 +211,9 @@ impl Dataset for Lenient {
 
     fn place(&self, index: usize) -> String {
         self.set.place(index)
+    }
+
+    fn access(&self) -> Access {
+        self.set.access()
     }
 }
