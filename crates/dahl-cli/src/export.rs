@@ -62,6 +62,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn export(args: &Args) -> Result<()> {
+    if let (Some(to), true) = (&args.to, args.to == args.module) {
+        return Err(Error::config("module", "another file than --to", to.display()));
+    }
     let weights = args.weights.open()?;
     let card = weights.card_if_known()?;
     // The text first: where the model has none, nothing is written.

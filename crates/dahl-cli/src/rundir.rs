@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const RUNS: &str = "runs";
 /// The configuration of a run.
 pub(crate) const CONFIG: &str = "config.toml";
-const RESULT: &str = "result.json";
+pub(crate) const RESULT: &str = "result.json";
 /// The final weights of a run.
 pub(crate) const WEIGHTS: &str = "weights.safetensors";
 /// The directory of its checkpoints.
@@ -62,6 +62,16 @@ pub(crate) fn no_run(key: &str, path: &Path) -> Error {
 /// Whether the run of a directory has ended: its final weights are there.
 pub(crate) fn has_result(path: &Path) -> bool {
     path.join(RESULT).exists() && path.join(WEIGHTS).exists()
+}
+
+/// The hash that the run's final weights had, where its result says one.
+pub(crate) fn result_hash(path: &Path) -> Result<Option<String>> {
+    let path = path.join(RESULT);
+    let text =
+        fs::read_to_string(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let result: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| Error::data(&path, "result", "an object of JSON", error))?;
+    Ok(result["weights_sha256"].as_str().map(str::to_owned))
 }
 
 /// Refuses a directory that has a run.

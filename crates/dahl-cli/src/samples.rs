@@ -62,6 +62,12 @@ impl SampleArgs {
             None => set.clone(),
         };
         let (train, test) = (limited(&parts[0]), limited(&parts[1]));
+        for (part, set) in [("to learn from", &train), ("to judge by", &test)] {
+            if set.is_empty() {
+                let what = format!("samples {part}");
+                return Err(Error::data(&self.data, what, "at least one", "none"));
+            }
+        }
         Ok(Opened { model, train, test, transform: Transform { normalise, augment: None } })
     }
 

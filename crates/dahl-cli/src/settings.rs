@@ -27,7 +27,11 @@ const OF_ONE_START: [&str; 11] = [
 
 /// Flags of a run that may change when it goes on: they change no bit of what
 /// was trained.
-const FREE: [&str; 6] = ["epochs", "workers", "checkpoint-every", "keep", "save", "tensorboard"];
+///
+/// The dataset may have been moved: what it holds is compared with what the
+/// checkpoint was trained on.
+const FREE: [&str; 7] =
+    ["epochs", "workers", "checkpoint-every", "keep", "save", "tensorboard", "data"];
 
 /// Flags that may name a file or directory.
 const PATHS: [&str; 4] = ["model", "data", "init", "save"];

@@ -88,6 +88,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         Some(name) => resumed(&rundir::find(name), &flags, given)?,
         None => (args, Settings::of(&flags, given)?),
     };
+    if let Some(path) = &args.save {
+        check_writable(path)?;
+    }
     let place = args.run.place()?;
     let Opened { model, train, test, transform } = args.samples.open()?;
     let seed = args.samples.seed;
@@ -166,6 +169,23 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     };
     let planned = trainer.plan().memory.peak();
     conclude(&args, gave, &mut report, Ended { begin, planned, weights, confusion })
+}
+
+/// Refuses a file that cannot be written before days are spent on what goes into
+/// it.
+fn check_writable(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let found = match (path.is_dir(), parent.metadata()) {
+        (true, _) => format!("{}, which is a directory", path.display()),
+        (false, Err(error)) => format!("{}: {error}", parent.display()),
+        (false, Ok(about)) if !about.is_dir() => format!("{}, no directory", parent.display()),
+        (false, Ok(about)) if about.permissions().readonly() => {
+            format!("{}, which is read-only", parent.display())
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::config("save", "a file in a directory that can be written to", found))
 }
 
 /// The arguments of a run that goes on.

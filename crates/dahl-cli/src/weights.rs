@@ -8,7 +8,7 @@ use crate::samples::check_fit;
 use crate::settings;
 use crate::table::{TableArgs, explained};
 use clap::Args;
-use dahl::data::{self, Dataset, Normalise, Part};
+use dahl::data::{self, Dataset, Fractions, Normalise, Part};
 use dahl::file::TensorFile;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::Native;
@@ -66,6 +66,8 @@ pub(crate) struct Weights {
     card: Option<Card>,
     /// The dataset that is asked for, or that they were trained on.
     origin: Option<Origin>,
+    /// Whether it is another than they were trained on.
+    foreign: bool,
     dtype: DType,
 }
 
@@ -100,9 +102,16 @@ impl WeightArgs {
         let known = card.as_ref().and_then(|card| card.origin.clone());
         let seed = self.seed.or(known.as_ref().map(|o| o.seed)).or(run.seed).unwrap_or(0);
         let table = self.table.options(known.as_ref().map(|o| &o.table));
-        let data = self.data.clone().or(known.map(|o| o.data)).or(run.data);
+        // Samples that were never trained on are all there to judge by.
+        let trained = known.as_ref().map(|o| o.data.as_str());
+        let foreign = match (&self.data, trained) {
+            (Some(data), Some(trained)) => data != trained && Some(data) != run.data.as_ref(),
+            _ => false,
+        };
+        // The run has the path that does not depend on the current directory.
+        let data = self.data.clone().or(run.data).or(known.map(|o| o.data));
         let origin = data.map(|data| Origin { data, seed, table });
-        Ok(Weights { path, file, model, card, origin, dtype })
+        Ok(Weights { path, file, model, card, origin, foreign, dtype })
     }
 }
 
@@ -115,7 +124,16 @@ impl Weights {
         };
         let (seed, table) = (origin.seed, origin.table.clone());
         let options = data::Options { seed, table, ..crate::samples::options(&self.model) };
-        let set = data::open(&origin.data, part, &options).map_err(explained)?;
+        let set = if self.foreign && part == Part::Test {
+            let fractions = Fractions { validation: 0.0, test: 0.0 };
+            let options = data::Options { fractions, ..options };
+            // Its own test, else all of it.
+            data::open(&origin.data, Part::Test, &options)
+                .or_else(|_| data::open(&origin.data, Part::Train, &options))
+        } else {
+            data::open(&origin.data, part, &options)
+        };
+        let set = set.map_err(explained)?;
         check_fit(&self.model, &*set)?;
         Ok(set)
     }
@@ -213,6 +231,11 @@ fn weights(run: &Path) -> dahl::Result<(PathBuf, TensorFile)> {
     if rundir::has_result(run) {
         let path = run.join(rundir::WEIGHTS);
         let file = TensorFile::read(&path)?;
+        let (expected, found) = (rundir::result_hash(run)?, file.sha256());
+        if expected.as_ref().is_some_and(|expected| *expected != found) {
+            let expected = format!("sha256 {} of {}", expected.unwrap_or_default(), rundir::RESULT);
+            return Err(Error::data(path, "weights", expected, found));
+        }
         return Ok((path, file));
     }
     let directory = run.join(rundir::CHECKPOINTS);

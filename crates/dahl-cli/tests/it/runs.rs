@@ -325,7 +325,7 @@ fn damaged_files_of_a_run_are_named() {
     }
     // Another recipe than the checkpoint's.
     fs::write(&config, whole.replace("lr = 0.003", "lr = 0.004")).expect("a configuration");
-    place.check(&resume, 4, "--lr: expected 0.004 as in this run, found 0.003");
+    place.check(&resume, 4, "--lr: expected 0.003 as in the run, found 0.004");
     fs::write(&config, whole).expect("a configuration");
     assert_eq!(place.dahl(&resume).0, 0);
 }
@@ -354,4 +354,29 @@ fn a_run_on_a_folder_named_by_a_relative_path_goes_on() {
     // It is called as at the start.
     assert_eq!(resumed.lines().next(), stderr.lines().next());
     assert_eq!(place.gave("whole"), place.gave("parts"));
+}
+
+#[test]
+fn what_would_mislead_is_refused() {
+    let place = Place::new("mislead");
+    place.check(
+        &[&SMALL[..], &["--no-run", "--save", "nowhere/x.safetensors"]].concat(),
+        2,
+        "save: expected a file in a directory that can be written to, found nowhere: No such file",
+    );
+    // The metrics of one epoch do not belong to the weights of the next.
+    let (code, _, stderr) = place.train(&["--epochs", "3", "--max-steps", "12", "--run", "a"]);
+    assert_eq!(code, 0, "{stderr}");
+    let fewer = ["train", "--resume", "a", "--epochs", "1"];
+    place.check(&fewer, 2, "epochs: expected at least 2, which the run is in, found 1");
+    let (code, _, stderr) = place.dahl(&["train", "--resume", "a"]);
+    assert_eq!(code, 0, "{stderr}");
+    let same = ["export", "--run", "a", "--to", "x", "--module", "x"];
+    place.check(&same, 2, "module: expected another file than --to, found x");
+    // A bit of the final weights has changed.
+    let path = place.run("a").join("weights.safetensors");
+    let mut bytes = fs::read(&path).expect("weights");
+    *bytes.last_mut().expect("a byte") ^= 1;
+    fs::write(&path, bytes).expect("written");
+    place.check(&["eval", "--run", "a"], 4, "weights.safetensors: weights: expected sha256 ");
 }

@@ -157,8 +157,13 @@ impl<'a> Run<'a> {
                 return Err(bad(key, was, format!("{expected}: {next}")));
             }
             if expected != found {
-                return Err(bad(key, format!("{expected} as in this run"), found));
+                return Err(bad(key, format!("{found} as in the run"), expected));
             }
+        }
+        let begun = state.epoch + u64::from(state.batch > 0);
+        if self.course.epochs < begun {
+            let expected = format!("at least {begun}, which the run is in");
+            return Err(Error::config("epochs", expected, self.course.epochs));
         }
         // The numbers say the same several times; all must agree.
         let (samples, size) = (self.course.train.len() as u64, self.course.batch as u64);

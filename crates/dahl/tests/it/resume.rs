@@ -222,9 +222,9 @@ fn another_recipe_is_refused_by_name() {
         assert!(matches!(error, Error::Data { .. }) && text.contains(what), "{text}");
         assert!(text.contains("epoch-00000-batch-0000002: "), "{text}");
     };
-    check(Recipe { seed: 4, ..recipe.clone() }, "seed: expected 4 as in this run, found 3");
+    check(Recipe { seed: 4, ..recipe.clone() }, "seed: expected 3 as in the run, found 4");
     let lr = Optimizer::adam(0.02);
-    check(Recipe { optimizer: lr, ..recipe.clone() }, "learning rate: expected 0.02");
+    check(Recipe { optimizer: lr, ..recipe.clone() }, "learning rate: expected 0.01");
     check(Recipe { dtype: DType::F64, ..recipe.clone() }, "programs: expected");
     check(Recipe { optimizer: momentum(), ..recipe.clone() }, "expected");
     // More epochs of the same are no other run.
