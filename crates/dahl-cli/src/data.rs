@@ -4,6 +4,7 @@ use crate::grain::at_least_one;
 use crate::output::{BAD_FILE, Colour, FAILED, code, fail, print};
 use crate::progress::{Progress, Show};
 use crate::samples::not_there;
+use crate::table::{TableArgs, explained};
 use clap::Args as ClapArgs;
 use dahl::data::{self, Check, Dataset, Description, Part};
 use serde_json::json;
@@ -21,12 +22,15 @@ use std::process::ExitCode;
   dahl data digits
   dahl data path/to/fashion-mnist --check
   dahl data photos --check --limit 100 --json
+  dahl data birds.csv --image-column file --class-column species --image-dir photos
 
 Exit codes: 0 ok, 1 the result cannot be written, 2 usage, 4 a file is missing or
 damaged, or a sample is wrong.")]
 pub(crate) struct Args {
     /// A dataset's name, directory or file
     data: Option<String>,
+    #[command(flatten)]
+    table: TableArgs,
     /// Look at no more than this many samples of each part
     #[arg(long, value_parser = at_least_one)]
     limit: Option<usize>,
@@ -70,9 +74,10 @@ fn list(args: &Args) -> String {
 
 /// The text, and whether every sample that was looked at is fine.
 fn show(source: &str, args: &Args) -> dahl::Result<(String, bool)> {
-    let options = data::Options { limit: args.limit, ..data::Options::default() };
+    let table = args.table.options(None);
+    let options = data::Options { limit: args.limit, table, ..data::Options::default() };
     let parts = data::open_parts(source, &[Part::Train, Part::Test], &options)
-        .map_err(|error| not_there(error, source))?;
+        .map_err(|error| not_there(explained(error), source))?;
     let (mut text, mut fine) = (String::new(), true);
     for set in &parts {
         if args.check {

@@ -3,9 +3,9 @@
 use crate::output::{code, fail, show};
 use crate::weights::WeightArgs;
 use clap::Args as ClapArgs;
+use dahl::file::replace;
 use dahl::train::Card;
 use dahl::{Error, Result};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -86,15 +86,10 @@ fn export(args: &Args) -> Result<()> {
         text += &format!("{}: {} tensors\n", path.display(), file.tensors.len());
     }
     if let (Some(path), Some(source)) = (&args.module, source) {
-        write(path, &source)?;
+        replace(path, |out| out.write_all(source.as_bytes()))?;
         text += &format!("{}: {}\n", path.display(), weights.model.name);
     }
     show(&text)
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    let write = || std::fs::File::create(path)?.write_all(text.as_bytes());
-    write().map_err(|source| Error::Io { path: path.to_owned(), source })
 }
 
 /// A path by which files can be compared, be they there or not.

@@ -30,6 +30,7 @@ mod samples;
 mod schedule;
 mod settings;
 mod stop;
+mod table;
 mod tensorboard;
 mod train;
 mod verify;

@@ -5,7 +5,7 @@ use crate::output::{BAD_FILE, code, fail, show};
 use crate::part::PartName;
 use crate::weights::{PassArgs, WeightArgs};
 use clap::Args as ClapArgs;
-use dahl::data::{self, Dataset, Images, Order, Transform};
+use dahl::data::{self, Access, Dataset, Images, Order, Transform};
 use dahl::train::{Card, Samples};
 use dahl::{Error, Result, Shape};
 use serde_json::json;
@@ -203,5 +203,9 @@ impl Dataset for Lenient {
 
     fn place(&self, index: usize) -> String {
         self.set.place(index)
+    }
+
+    fn access(&self) -> Access {
+        self.set.access()
     }
 }

@@ -4,7 +4,7 @@ use crate::machine;
 use crate::output::quoted;
 use crate::samples::SampleArgs;
 use crate::tensorboard;
-use dahl::file::{remove_temporary, replace};
+use dahl::file::{create_directories, create_directory, remove_temporary, replace};
 use dahl::train::{Checkpoints, EpochRecord};
 use dahl::{Error, Result};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 const RUNS: &str = "runs";
 /// The configuration of a run.
 pub(crate) const CONFIG: &str = "config.toml";
-const RESULT: &str = "result.json";
+pub(crate) const RESULT: &str = "result.json";
 /// The final weights of a run.
 pub(crate) const WEIGHTS: &str = "weights.safetensors";
 /// The directory of its checkpoints.
@@ -96,10 +96,10 @@ impl RunDir {
         let (model, data) = samples.names();
         let runs = Path::new(RUNS);
         let io = |source| Error::Io { path: runs.to_owned(), source };
-        fs::create_dir_all(runs).map_err(io)?;
+        create_directories(runs)?;
         for number in 1u64.. {
             let path = runs.join(format!("{}-{}-{number}", stem(model), stem(data)));
-            match fs::create_dir(&path) {
+            match create_directory(&path) {
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 made => return made.map(|()| path).map_err(io),
             }

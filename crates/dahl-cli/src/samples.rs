@@ -2,6 +2,7 @@
 
 use crate::grain::at_least_one;
 use crate::models;
+use crate::table::{TableArgs, explained};
 use clap::Args;
 use dahl::data::{self, Dataset, ImageOptions, Normalise, Part, Transform};
 use dahl::model::Model;
@@ -19,6 +20,8 @@ pub(crate) struct SampleArgs {
     /// A dataset's name, directory or file
     #[arg(long, default_value = "digits")]
     data: String,
+    #[command(flatten)]
+    table: TableArgs,
     /// Use at most this many training and test samples
     #[arg(long, value_parser = at_least_one)]
     limit: Option<usize>,
@@ -48,9 +51,10 @@ impl SampleArgs {
     /// that weights see the same numbers whenever they are judged.
     pub(crate) fn open(&self) -> dahl::Result<Opened> {
         let model = models::find(&self.model)?;
-        let options = data::Options { seed: self.seed, ..options(&model) };
+        let table = self.table.options(None);
+        let options = data::Options { seed: self.seed, table, ..options(&model) };
         let parts = data::open_parts(&self.data, &[Part::Train, Part::Test], &options)
-            .map_err(|error| not_there(error, &self.data))?;
+            .map_err(|error| not_there(explained(error), &self.data))?;
         for (part, use_) in parts.iter().zip(["to learn from", "left for the test"]) {
             if part.is_empty() {
                 let samples: usize = parts.iter().map(|part| part.len()).sum();
@@ -84,7 +88,8 @@ impl SampleArgs {
 
     /// What the weights of a training with these arguments say of themselves.
     pub(crate) fn card(&self, model: &Model, data: &dyn Dataset, transform: &Transform) -> Card {
-        let origin = Some(Origin { data: self.data.clone(), seed: self.seed });
+        let (data_name, table) = (self.data.clone(), self.table.options(None));
+        let origin = Some(Origin { data: data_name, seed: self.seed, table });
         Card { origin, ..Card::new(model, data, transform) }
     }
 }

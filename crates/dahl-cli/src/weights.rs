@@ -6,6 +6,7 @@ use crate::output::say;
 use crate::rundir;
 use crate::samples::{check_fit, gone, is_name, not_there};
 use crate::settings;
+use crate::table::{TableArgs, explained};
 use clap::Args;
 use dahl::data::{self, Dataset, Normalise, Part};
 use dahl::file::TensorFile;
@@ -32,6 +33,8 @@ pub(crate) struct WeightArgs {
     /// A dataset's name, directory or file [default: what the weights say]
     #[arg(long)]
     pub(crate) data: Option<String>,
+    #[command(flatten)]
+    table: TableArgs,
     /// Seed of the dataset's split [default: what the weights say]
     #[arg(long)]
     seed: Option<u64>,
@@ -100,10 +103,11 @@ impl WeightArgs {
         check_weights(&file, &lowered.programs.store, &path)?;
         let known = card.as_ref().and_then(|card| card.origin.clone());
         let seed = self.seed.or(known.as_ref().map(|o| o.seed)).or(run.seed).unwrap_or(0);
+        let table = self.table.options(known.as_ref().map(|o| &o.table));
         // The run's path means the same from every directory.
         let trained_on = run.data.or(known.map(|o| o.data));
         let data = self.data.clone().or(trained_on.clone());
-        let origin = data.map(|data| Origin { data, seed });
+        let origin = data.map(|data| Origin { data, seed, table });
         let asked = self.data.is_some();
         Ok(Weights { path, file, model, card, origin, trained_on, asked, dtype })
     }
@@ -116,8 +120,10 @@ impl Weights {
             let expected = "--data, since the weights do not say what they were trained on";
             return Err(Error::config("data", expected, self.path.display()));
         };
-        let options = data::Options { seed: origin.seed, ..crate::samples::options(&self.model) };
+        let (seed, table) = (origin.seed, origin.table.clone());
+        let options = data::Options { seed, table, ..crate::samples::options(&self.model) };
         let set = data::open(&origin.data, part, &options).map_err(|error| {
+            let error = explained(error);
             let whose = format!("the dataset that {} was trained on", self.path.display());
             if self.asked {
                 not_there(error, &origin.data)

@@ -6,7 +6,7 @@
 
 pub(crate) mod durable;
 
-pub use durable::{remove_temporary, replace};
+pub use durable::{create_directories, create_directory, remove_temporary, replace};
 
 use crate::error::{Error, Result};
 use dahl_kernels::{DType, Element, MAX_AXES, Shape};

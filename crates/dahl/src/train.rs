@@ -5,6 +5,7 @@ mod checkpoint;
 mod checkpoints;
 mod confusion;
 mod course;
+mod load;
 mod outputs;
 mod pass;
 mod run;

@@ -8,5 +8,6 @@ mod ends;
 mod predict;
 mod robust;
 mod runs;
+mod sets;
 mod support;
 mod survival;

@@ -60,7 +60,12 @@ fn an_image_gets_what_samples_got() {
 }
 
 fn npy(shape: &str, data: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n");
+    array("|u1", shape, data)
+}
+
+/// A file of a NumPy array.
+pub(crate) fn array(element: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{element}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
     bytes.extend_from_slice(header.as_bytes());

@@ -18,6 +18,9 @@ const MAX_DECODED: u64 = 1 << 30;
 /// A byte of deflate gives up to eight pixels a byte, of one bit each.
 const MAX_RATIO: u64 = 8 * MAX_EXPANSION;
 
+/// The marker of a JPEG before the codes of an image.
+const START_OF_SCAN: u8 = 0xda;
+
 /// To what images of many sizes are brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageOptions {
@@ -123,7 +126,7 @@ fn decoded(path: &Path, bytes: &[u8]) -> Result<DynamicImage> {
         _ => return Err(bad("a JPEG or PNG file", &"neither")),
     };
     // The decoder fills what is missing of a JPEG with grey.
-    if format == ImageFormat::Jpeg && !bytes.windows(2).rev().any(|w| w == [0xff, 0xd9]) {
+    if format == ImageFormat::Jpeg && !has_jpeg_end(bytes) {
         return Err(bad(name, &"no end of the image"));
     }
     // What a file of this length can hold at most, before memory is taken.
@@ -146,6 +149,32 @@ fn decoded(path: &Path, bytes: &[u8]) -> Result<DynamicImage> {
         image.apply_orientation(orientation);
     }
     Ok(image)
+}
+
+/// Whether a JPEG has the marker of its end after an image, and not merely in a
+/// segment: a camera puts a whole small JPEG into one.
+fn has_jpeg_end(bytes: &[u8]) -> bool {
+    let (mut at, mut seen) = (0, false);
+    // Between segments, and after what a scan codes, is a marker: a byte of 0xff
+    // that no 0 follows. What is not one is skipped, as decoders do.
+    while let (Some(first), Some(&code)) = (bytes.get(at), bytes.get(at + 1)) {
+        match (*first, code) {
+            (0xff, 0xd9) if seen => return true,
+            // Ends and begins of images, restarts, and one for private use have no
+            // length; 0xff fills, and 0 says that the 0xff was part of the code.
+            (0xff, 0x00 | 0x01 | 0xd0..=0xd9) => at += 2,
+            (0xff, 0xff) => at += 1,
+            (0xff, _) => {
+                let (Some(&high), Some(&low)) = (bytes.get(at + 2), bytes.get(at + 3)) else {
+                    return false;
+                };
+                seen |= code == START_OF_SCAN;
+                at += 2 + usize::from(u16::from_be_bytes([high, low]));
+            }
+            _ => at += 1,
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -224,5 +253,30 @@ pub(super) mod tests {
             &jpeg[..jpeg.len() - 2],
             "a.png: image: expected a whole and undamaged JPEG, found no end of the image",
         );
+    }
+
+    /// A JPEG with a segment of a camera's notes before the image.
+    fn with_notes(jpeg: &[u8], notes: &[u8]) -> Vec<u8> {
+        let mut bytes = jpeg[..2].to_vec();
+        bytes.extend([0xff, 0xe1]);
+        bytes.extend((notes.len() as u16 + 2).to_be_bytes());
+        bytes.extend(notes);
+        bytes.extend(&jpeg[2..]);
+        bytes
+    }
+
+    #[test]
+    fn a_truncated_jpeg_with_a_thumbnail_is_not_whole() {
+        let thumbnail = encoded(&gradient(8, 8), ImageFormat::Jpeg);
+        assert!(thumbnail.ends_with(&[0xff, 0xd9]));
+        let jpeg = encoded(&gradient(32, 32), ImageFormat::Jpeg);
+        let whole = with_notes(&jpeg, &thumbnail);
+        read(&whole, options(2, 3, 3)).unwrap();
+        // What comes after the end is no part of the image.
+        read(&[&whole[..], b"more"].concat(), options(2, 3, 3)).unwrap();
+        for cut in [2, 10, 100] {
+            let error = read(&whole[..whole.len() - cut], options(2, 3, 3)).unwrap_err();
+            assert!(error.to_string().ends_with("found no end of the image"), "{error}");
+        }
     }
 }

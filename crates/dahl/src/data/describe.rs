@@ -45,7 +45,7 @@ pub fn describe(dataset: &dyn Dataset, samples: usize) -> Result<Description> {
             *count += 1;
         }
     }
-    let Moments { samples: measured, mean, std, range } = Moments::measure(dataset, samples)?;
+    let Moments { samples: measured, mean, std, range, .. } = Moments::measure(dataset, samples)?;
     Ok(Description {
         name: dataset.name(),
         samples: dataset.len(),

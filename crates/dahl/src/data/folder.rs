@@ -1,7 +1,7 @@
 //! Folders of images: listed at once, decoded when a sample is read.
 
 use super::decode::{ImageOptions, decode_file};
-use super::{Access, Dataset, MAX_CLASSES, check_read};
+use super::{Access, Dataset, MAX_CLASSES, SampleFile, check_read};
 use crate::error::{Error, Result};
 use dahl_kernels::Shape;
 use std::fs;
@@ -115,8 +115,13 @@ impl Folder {
 
     /// The file of sample `index`.
     pub fn path(&self, index: usize) -> PathBuf {
+        self.directory.join(self.below(index))
+    }
+
+    /// The same from the directory on.
+    fn below(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        self.directory.join(&self.names[start..self.ends[index] as usize])
+        &self.names[start..self.ends[index] as usize]
     }
 }
 
@@ -149,6 +154,10 @@ impl Dataset for Folder {
 
     fn place(&self, index: usize) -> String {
         self.path(index).display().to_string()
+    }
+
+    fn file(&self, index: usize) -> Option<SampleFile> {
+        Some(SampleFile { path: self.path(index), name: self.below(index).to_owned() })
     }
 
     fn notes(&self) -> &[String] {

@@ -2,7 +2,7 @@
 
 use super::decode::{ImageOptions, decode_file};
 use super::folder::is_image;
-use super::{Dataset, check_read};
+use super::{Access, Dataset, check_read};
 use crate::error::{Error, Result};
 use dahl_kernels::Shape;
 use std::fs;
@@ -96,6 +96,10 @@ impl Dataset for Images {
 
     fn place(&self, index: usize) -> String {
         self.paths[index].display().to_string()
+    }
+
+    fn access(&self) -> Access {
+        Access::File
     }
 }
 

@@ -25,6 +25,7 @@ mod cifar10;
 mod decode;
 mod describe;
 mod digits;
+mod fingerprint;
 mod folder;
 mod idx;
 mod images;
@@ -40,6 +41,7 @@ mod transform;
 
 use crate::error::Result;
 use dahl_kernels::Shape;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use check::{Check, Problem, check, check_on};
@@ -47,6 +49,7 @@ pub use cifar10::cifar10;
 pub use decode::{Fit, ImageOptions};
 pub use describe::{Description, describe};
 pub use digits::digits;
+pub use fingerprint::fingerprint;
 pub use folder::Folder;
 pub use idx::{IdxSet, idx_pair};
 pub use images::Images;
@@ -142,6 +145,13 @@ pub trait Dataset: Send + Sync {
         format!("{}, sample {index}", self.name())
     }
 
+    /// The file that sample `index` has for itself; override it where there is
+    /// one.
+    fn file(&self, index: usize) -> Option<SampleFile> {
+        let _ = index;
+        None
+    }
+
     /// What a person should know before training on it: files that were left
     /// out, parts that are missing.
     fn notes(&self) -> &[String] {
@@ -176,12 +186,24 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     fn place(&self, index: usize) -> String {
         (**self).place(index)
     }
+    fn file(&self, index: usize) -> Option<SampleFile> {
+        (**self).file(index)
+    }
     fn notes(&self) -> &[String] {
         (**self).notes()
     }
     fn access(&self) -> Access {
         (**self).access()
     }
+}
+
+/// A file of one sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it is called within the set, wherever the set lies.
+    pub name: String,
 }
 
 /// How long reading a sample takes.

@@ -148,10 +148,10 @@ impl Opened<'_> {
         }
     }
 
-    /// True where the first samples are all of one class, so that a limit would
+    /// True where the first samples may all be of one class, so that a limit would
     /// take nothing else.
     fn is_ordered_by_class(&self) -> bool {
-        matches!(self.kind, Kind::Folder(_) | Kind::Folders { .. })
+        matches!(self.kind, Kind::Folder(_) | Kind::Folders { .. } | Kind::Table(_))
     }
 
     fn own_test(&self) -> Result<Option<Arc<dyn Dataset>>> {

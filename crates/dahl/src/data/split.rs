@@ -1,7 +1,7 @@
 //! Parts of a dataset.
 
 use super::order::permutation;
-use super::{Access, Dataset, Part, stream};
+use super::{Access, Dataset, Part, SampleFile, stream};
 use crate::error::{Error, Result};
 use dahl_kernels::Shape;
 use dahl_kernels::math::uniform;
@@ -57,6 +57,10 @@ impl Dataset for Subset {
 
     fn place(&self, index: usize) -> String {
         self.of.place(self.indices[index])
+    }
+
+    fn file(&self, index: usize) -> Option<SampleFile> {
+        self.of.file(self.indices[index])
     }
 
     fn notes(&self) -> &[String] {

@@ -3,6 +3,7 @@
 use super::decode::ImageOptions;
 use super::folder::{Folder, is_image, list};
 use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -10,7 +11,8 @@ use std::path::{Component, Path, PathBuf};
 ///
 /// The default reads the 'fashion product images' set: `styles.csv` with an
 /// `id` and a `masterCategory`, and `images/<id>.jpg` beside it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TableOptions {
     /// The column with the image's name.
     pub name: String,

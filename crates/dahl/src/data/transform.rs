@@ -1,5 +1,6 @@
 //! What happens to a sample between dataset and network.
 
+use super::check::check_finite;
 use super::{Access, Dataset, stream};
 use crate::error::{Error, Result};
 use dahl_kernels::Shape;
@@ -45,9 +46,12 @@ impl Normalise {
     /// channel that never changes gets a deviation of 1.
     ///
     /// # Errors
-    /// Where a sample cannot be read.
+    /// Where a sample cannot be read, or is not finite.
     pub fn measure(dataset: &dyn Dataset, samples: usize) -> Result<Self> {
         let moments = Moments::measure(dataset, samples)?;
+        if let Some(error) = moments.wrong {
+            return Err(error);
+        }
         let std = |x: f64| if x > 0.0 { x as f32 } else { 1.0 };
         Ok(Self {
             mean: moments.mean.iter().map(|&x| x as f32).collect(),
@@ -73,6 +77,8 @@ pub(super) struct Moments {
     pub(super) mean: Vec<f64>,
     pub(super) std: Vec<f64>,
     pub(super) range: (f32, f32),
+    /// The first sample that is not finite.
+    pub(super) wrong: Option<Error>,
 }
 
 impl Moments {
@@ -91,7 +97,10 @@ impl Moments {
                     for (i, place) in places.iter_mut().enumerate() {
                         let index = spread(thread * share + i, samples, dataset.len());
                         let read = dataset.read(index, &mut sample);
-                        *place = Some(read.map(|_| Seen::new(&sample, dataset.shape())));
+                        *place = Some(read.map(|_| Seen {
+                            wrong: check_finite(dataset, index, &sample).err(),
+                            ..Seen::new(&sample, dataset.shape())
+                        }));
                     }
                 });
             }
@@ -102,8 +111,10 @@ impl Moments {
         let mut mean = vec![0.0f64; channels];
         let mut squares = vec![0.0f64; channels];
         let mut range = (f32::INFINITY, f32::NEG_INFINITY);
+        let mut wrong = None;
         for (i, seen) in seen.into_iter().flatten().enumerate() {
             let seen = seen?;
+            wrong = wrong.or(seen.wrong);
             // Chan, Golub, LeVeque (1979): moments of an image join those of
             // all before, so that no precision is lost in large sums.
             for (c, (m, s)) in seen.moments.into_iter().enumerate() {
@@ -116,7 +127,7 @@ impl Moments {
         }
         let count = (samples * plane).max(1) as f64;
         let std = squares.into_iter().map(|s| (s / count).sqrt()).collect();
-        Ok(Self { samples, mean, std, range })
+        Ok(Self { samples, mean, std, range, wrong })
     }
 }
 
@@ -130,6 +141,7 @@ fn plane(shape: Shape) -> usize {
 struct Seen {
     moments: Vec<(f64, f64)>,
     range: (f32, f32),
+    wrong: Option<Error>,
 }
 
 impl Seen {
@@ -141,27 +153,28 @@ impl Seen {
         });
         let least = sample.iter().copied().fold(f32::INFINITY, f32::min);
         let largest = sample.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        Self { moments: moments.collect(), range: (least, largest) }
+        Self { moments: moments.collect(), range: (least, largest), wrong: None }
     }
 }
 
-/// How many samples are enough to measure mean and deviation on: 10,000, and
-/// 64 where each is a file, since decoding 10,000 photographs takes minutes
-/// before training starts. Sets of large samples have fewer, 16 at least.
+/// How many samples mean and deviation are measured on: all where they are in
+/// memory, up to a quarter of a thousand million numbers, which takes half a second;
+/// 64 where each is a file, since decoding thousands of photographs takes minutes
+/// before training starts.
 ///
 /// It depends on the set alone, so that numbers are the same every time. The
 /// mean of 64 photographs is off by a few hundredths, a tenth of a deviation.
 pub fn measured(dataset: &dyn Dataset) -> usize {
     let most = match dataset.access() {
-        Access::Memory => 10_000,
+        Access::Memory => dataset.len(),
         Access::File => 64,
     };
-    let fitting = (1 << 26) / dataset.shape().elements().max(1);
+    let fitting = (1 << 28) / dataset.shape().elements().max(1);
     most.min(fitting.max(16))
 }
 
 /// The `i`th of `samples` samples that are evenly spread over `of`.
-fn spread(i: usize, samples: usize, of: usize) -> usize {
+pub(super) fn spread(i: usize, samples: usize, of: usize) -> usize {
     (i as u128 * of as u128 / samples as u128) as usize
 }
 
@@ -253,12 +266,14 @@ impl Transform {
     /// Reads a sample into `out` as the network gets it; returns its label.
     ///
     /// # Errors
-    /// Where the sample cannot be read.
+    /// Where the sample cannot be read. [`Error::Data`] where it is not finite: no
+    /// loss would be, and the learning rate would be blamed.
     ///
     /// # Panics
     /// As [`Dataset::read`] does.
     pub fn read(&self, dataset: &dyn Dataset, visit: Visit, out: &mut [f32]) -> Result<usize> {
         let label = dataset.read(visit.index, out)?;
+        check_finite(dataset, visit.index, out)?;
         if let Some(augment) = &self.augment {
             augment.apply(visit, dataset.shape(), out);
         }
@@ -312,8 +327,8 @@ mod tests {
     #[test]
     fn large_sets_are_measured_on_few_samples_of_all_parts() {
         let set = |shape: &[usize]| Synthetic::new(Shape::new(shape), 4, 20_000, 1).unwrap();
-        assert_eq!(measured(&set(&[1, 28, 28])), 10_000);
-        assert_eq!(measured(&set(&[3, 224, 224])), 445);
+        assert_eq!(measured(&set(&[1, 28, 28])), 20_000);
+        assert_eq!(measured(&set(&[3, 224, 224])), 1783);
         assert_eq!(measured(&set(&[3, 4096, 4096])), 16);
         let indices: Vec<usize> = (0..5).map(|i| spread(i, 5, 1000)).collect();
         assert_eq!(indices, [0, 200, 400, 600, 800]);

@@ -55,6 +55,36 @@ pub(crate) fn sha256(path: &Path) -> Result<String> {
     }
 }
 
+/// Makes a directory that is not there yet, and brings its entry to the disk.
+///
+/// # Errors
+/// As [`std::fs::create_dir`].
+pub fn create_directory(path: impl AsRef<Path>) -> io::Result<()> {
+    fs::create_dir(&path)?;
+    sync_entry(path.as_ref())
+}
+
+/// Makes a directory and those above it that are not there yet, and brings the
+/// entry of each to the disk: a file in it that is on the disk is of no use
+/// where the way to it is not.
+///
+/// # Errors
+/// [`Error::Io`] naming the directory that could not be made.
+pub fn create_directories(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    if path.as_os_str().is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        create_directories(parent)?;
+    }
+    match create_directory(path) {
+        // Another process was faster, or it ends in `..`.
+        Err(_) if path.is_dir() => Ok(()),
+        made => made.map_err(|source| Error::Io { path: path.to_owned(), source }),
+    }
+}
+
 /// Brings a directory's list of entries to the disk.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     // Elsewhere a directory cannot be opened as a file.

@@ -277,3 +277,17 @@ fn a_file_that_cannot_be_replaced_stays_as_it_was() {
     remove_temporary(&scratch.0).unwrap();
     assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
 }
+
+#[test]
+fn directories_are_made_with_those_above_them() {
+    let scratch = Scratch::new("directories");
+    let deep = scratch.0.join("a/b/c");
+    create_directories(&deep).unwrap();
+    create_directories(&deep).unwrap();
+    assert!(deep.is_dir());
+    let twice = create_directory(&deep).unwrap_err();
+    assert_eq!(twice.kind(), std::io::ErrorKind::AlreadyExists);
+    fs::write(scratch.0.join("file"), b"x").unwrap();
+    let error = create_directories(scratch.0.join("file/below")).unwrap_err().to_string();
+    assert!(error.contains("file"), "{error}");
+}

@@ -1,7 +1,7 @@
 //! What a file of weights says of itself, so that it is enough to predict with.
 
 use super::Trainer;
-use crate::data::{Dataset, Fit, ImageOptions, Normalise, Transform};
+use crate::data::{Dataset, Fit, ImageOptions, Normalise, TableOptions, Transform};
 use crate::error::{Error, Result};
 use crate::file::TensorFile;
 use crate::model::{Model, Optimizer, TrainSpec};
@@ -19,6 +19,7 @@ const MEAN: &str = "dahl.mean";
 const STD: &str = "dahl.std";
 const DATA: &str = "dahl.data";
 const SEED: &str = "dahl.seed";
+const TABLE: &str = "dahl.table";
 
 /// The card of a set of weights: the network they belong to, how a sample has to
 /// be prepared for it, and what its outputs mean.
@@ -49,6 +50,8 @@ pub struct Origin {
     pub data: String,
     /// The seed of its split: another one puts training samples into the test.
     pub seed: u64,
+    /// The columns of the dataset, where it is a CSV file.
+    pub table: TableOptions,
 }
 
 impl Card {
@@ -101,6 +104,9 @@ impl Card {
         if let Some(origin) = &self.origin {
             put(DATA, origin.data.clone());
             put(SEED, origin.seed.to_string());
+            if origin.table != TableOptions::default() {
+                put(TABLE, json(&origin.table));
+            }
         }
         Ok(())
     }
@@ -142,7 +148,11 @@ impl Card {
         let origin = match file.metadata.get(DATA) {
             Some(data) => {
                 let seed = parsed(file, SEED).map_err(|e| bad(SEED, &e))?;
-                Some(Origin { data: data.clone(), seed })
+                let table = match file.metadata.contains_key(TABLE) {
+                    true => parsed(file, TABLE).map_err(|e| bad(TABLE, &e))?,
+                    false => TableOptions::default(),
+                };
+                Some(Origin { data: data.clone(), seed, table })
             }
             None => None,
         };

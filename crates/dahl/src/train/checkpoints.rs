@@ -3,7 +3,7 @@
 use super::checkpoint::{About, Checkpoint, State, position, write};
 use crate::error::{Error, Result};
 use crate::exec::Snapshot;
-use crate::file::remove_temporary;
+use crate::file::{create_directories, remove_temporary};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -29,7 +29,7 @@ impl Checkpoints {
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self> {
         let directory = directory.into();
         let io = |source| Error::Io { path: directory.clone(), source };
-        fs::create_dir_all(&directory).map_err(io)?;
+        create_directories(&directory)?;
         let lock = File::create(directory.join("lock")).map_err(io)?;
         match lock.try_lock() {
             Ok(()) => {}

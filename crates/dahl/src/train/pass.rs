@@ -1,10 +1,10 @@
 //! Passes over a dataset: a loader thread fills slots while steps run.
 
 use super::Trainer;
-use crate::data::{Dataset, Order, Transform, Visit};
+use super::load::{fill, threads};
+use crate::data::{Dataset, Order, Transform};
 use crate::error::{Error, Result};
 use crate::exec::Slot;
-use dahl_kernels::DType;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 use std::sync::mpsc;
@@ -99,9 +99,9 @@ impl Trainer {
             let (to_loader, work) = mpsc::channel::<(Slot, &[usize])>();
             let (filled_out, filled) = mpsc::channel::<Result<Slot>>();
             scope.spawn(move || {
-                let mut scratch = vec![0.0; samples.data.shape().elements()];
+                let threads = threads(samples);
                 for (slot, batch) in work {
-                    let result = fill(slot, batch, samples, &mut scratch);
+                    let result = fill(slot, batch, samples, threads);
                     if filled_out.send(result).is_err() {
                         return;
                     }
@@ -145,35 +145,6 @@ fn watched(
         progress(pass);
         Ok(ControlFlow::Continue(()))
     }
-}
-
-/// Reads the samples of a batch into a slot.
-fn fill(slot: Slot, batch: &[usize], samples: &Samples<'_>, scratch: &mut [f32]) -> Result<Slot> {
-    let mut slot = slot;
-    let mut labels = Vec::with_capacity(batch.len());
-    let mut input = slot.input("input")?;
-    let size = scratch.len();
-    for (i, &index) in batch.iter().enumerate() {
-        let visit = Visit { epoch: samples.epoch, index };
-        let place = i * size..(i + 1) * size;
-        let label = match input.meta.dtype {
-            DType::F32 => {
-                let out = &mut input.as_mut_slice::<f32>()[place];
-                samples.transform.read(samples.data, visit, out)?
-            }
-            _ => {
-                let label = samples.transform.read(samples.data, visit, scratch)?;
-                let out = &mut input.as_mut_slice::<f64>()[place];
-                for (to, &from) in out.iter_mut().zip(scratch.iter()) {
-                    *to = f64::from(from);
-                }
-                label
-            }
-        };
-        labels.push(label as f64);
-    }
-    slot.input("target")?.write_f64(labels)?;
-    Ok(slot)
 }
 
 fn loader_gone() -> Error {

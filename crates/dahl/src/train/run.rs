@@ -5,7 +5,7 @@ use super::checkpoint::{About, Checkpoint, State, check_finite};
 use super::checkpoints::{Checkpoints, Writer};
 use super::course::{Course, End, EpochRecord, Event, Every, Visits, Watcher};
 use super::pass::{Pass, Samples, Use};
-use crate::data::{Dataset, Order};
+use crate::data::{Dataset, Order, fingerprint};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -124,6 +124,8 @@ impl<'a> Run<'a> {
     /// [`Error::Data`] where that one is damaged or of another run, naming file,
     /// expected and found; [`Error::Config`] where it is beyond the last epoch.
     pub fn save_to(&mut self, checkpoints: Checkpoints, every: Every) -> Result<()> {
+        let known = fingerprint(self.course.train);
+        self.state.recipe.insert(TRAINING_SET.to_owned(), known);
         if let Some(checkpoint) = checkpoints.latest()? {
             self.resume(&checkpoint)?;
         }
@@ -148,6 +150,12 @@ impl<'a> Run<'a> {
                 recipe.get(key).cloned().unwrap_or_else(|| "nothing".to_owned())
             };
             let (trained, given) = (of(&state.recipe), of(recipe));
+            if trained != given && key == TRAINING_SET {
+                let was = format!("the one that the run began with, {trained}");
+                let next = "labels, names or lengths differ; bring the old data back, or begin a \
+                            new run";
+                return Err(bad(key, was, format!("{given}: {next}")));
+            }
             if trained != given {
                 return Err(bad(key, format!("{trained} as the run was trained with"), given));
             }
@@ -332,6 +340,10 @@ impl<'a> Run<'a> {
         }
     }
 }
+
+/// The key of the fingerprint of the training set. A run that is not saved has
+/// none.
+const TRAINING_SET: &str = "training set";
 
 /// The key of the hash of everything that a step computes.
 const PROGRAMS: &str = "programs";

@@ -77,11 +77,21 @@ fn directories_are_recognised() {
     for set in open_parts(&path("apart"), &ALL, &with_validation()).unwrap() {
         assert_eq!(set.classes(), ["a", "b", "c"]);
     }
-    // A limit takes samples of all classes.
-    let options = Options { limit: Some(8), ..with_validation() };
-    let train = open(&path("flat"), Part::Train, &options).unwrap();
-    let labels: BTreeSet<usize> = (0..8).map(|i| train.label(i).unwrap()).collect();
-    assert_eq!(labels.len(), 2);
+    // A limit takes samples of all classes, whatever is set aside.
+    let mut rows = "id,masterCategory\n".to_owned();
+    for (class, i) in ["a", "b"].into_iter().flat_map(|class| (0..10).map(move |i| (class, i))) {
+        rows += &format!("{class}/{i}.png,{class}\n");
+    }
+    scratch.write("ordered/styles.csv", rows.as_bytes());
+    std::fs::rename(scratch.path("flat"), scratch.path("ordered/images")).unwrap();
+    for source in ["ordered", "ordered/images", "apart"] {
+        for fractions in [with_validation().fractions, Fractions { validation: 0.0, test: 0.0 }] {
+            let options = Options { limit: Some(8), fractions, ..with_validation() };
+            let train = open(&path(source), Part::Train, &options).unwrap();
+            let labels: BTreeSet<usize> = (0..8).map(|i| train.label(i).unwrap()).collect();
+            assert_eq!(labels.len(), 2, "{source}");
+        }
+    }
 
     scratch.write("arrays/images.npy", &npy::file("|u1", "(10, 2)", &[7; 20]));
     scratch.write("arrays/labels.npy", &npy::file("|u1", "(10,)", &[1; 10]));

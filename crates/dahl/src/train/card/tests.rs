@@ -6,7 +6,8 @@ fn card() -> Card {
     // Numbers that need all their digits.
     let normalise = Normalise { mean: vec![0.1 + 0.2], std: vec![f32::from_bits(0x3eaa_aaab)] };
     let transform = Transform { normalise: Some(normalise), augment: None };
-    let origin = Some(Origin { data: "a \"b\"\n".to_owned(), seed: u64::MAX });
+    let table = TableOptions { class: "species".to_owned(), ..TableOptions::default() };
+    let origin = Some(Origin { data: "a \"b\"\n".to_owned(), seed: u64::MAX, table });
     let model = Model::named("digits-cnn").unwrap();
     Card { fit: Fit::Crop, origin, ..Card::new(&model, &data, &transform) }
 }

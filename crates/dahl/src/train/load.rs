@@ -1,0 +1,124 @@
+//! Samples into slots, on as many threads as reading is worth.
+
+use super::pass::Samples;
+use crate::data::{Access, Visit};
+use crate::error::{Error, Result};
+use crate::exec::Slot;
+use dahl_kernels::DType;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many threads read a batch: one where samples are in memory, as many as
+/// there are processors where each is a file to be decoded.
+pub(super) fn threads(samples: &Samples<'_>) -> usize {
+    match samples.data.access() {
+        Access::Memory => 1,
+        Access::File => std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// Reads the samples of a batch into a slot. What is read does not depend on the
+/// number of threads, nor which error is told.
+pub(super) fn fill(
+    slot: Slot,
+    batch: &[usize],
+    samples: &Samples<'_>,
+    threads: usize,
+) -> Result<Slot> {
+    let mut slot = slot;
+    let mut labels = vec![0.0; batch.len()];
+    let mut input = slot.input("input")?;
+    let size = samples.data.shape().elements().max(1);
+    let read = |index, out: &mut [f32]| {
+        let visit = Visit { epoch: samples.epoch, index };
+        samples.transform.read(samples.data, visit, out)
+    };
+    match input.meta.dtype {
+        DType::F32 => {
+            let places = input.as_mut_slice::<f32>().chunks_mut(size);
+            each(batch.iter().zip(places).zip(&mut labels), threads, read)?;
+        }
+        _ => {
+            let places = input.as_mut_slice::<f64>().chunks_mut(size);
+            each(batch.iter().zip(places).zip(&mut labels), threads, |index, out: &mut [f64]| {
+                let mut sample = vec![0.0; size];
+                let label = read(index, &mut sample)?;
+                out.iter_mut().zip(sample).for_each(|(to, from)| *to = f64::from(from));
+                Ok(label)
+            })?;
+        }
+    }
+    slot.input("target")?.write_f64(labels)?;
+    Ok(slot)
+}
+
+/// Reads samples to their places, and their labels to theirs. A thread takes the
+/// next sample when it has done one, since images differ in size.
+fn each<'a, E: Send + 'a>(
+    work: impl Iterator<Item = ((&'a usize, &'a mut [E]), &'a mut f64)> + Send,
+    threads: usize,
+    read: impl Fn(usize, &mut [E]) -> Result<usize> + Sync,
+) -> Result<()> {
+    let samples = work.size_hint().0;
+    let work = Mutex::new(work.enumerate());
+    let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
+    let worker = || {
+        // Samples are taken in order and read once taken, so the first that
+        // fails is always among those that were read.
+        while locked(&failed).is_none() {
+            let next = locked(&work).next();
+            let Some((i, ((&index, out), label))) = next else { return };
+            match read(index, out) {
+                Ok(read) => *label = read as f64,
+                Err(error) => {
+                    let mut failed = locked(&failed);
+                    if failed.as_ref().is_none_or(|(first, _)| i < *first) {
+                        *failed = Some((i, error));
+                    }
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(samples) {
+            scope.spawn(worker);
+        }
+        worker();
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// No thread panics while it holds one of the locks.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_read_the_same_and_tell_the_first_error() {
+        let batch: Vec<usize> = (0..50).map(|i| (i * 7) % 50).collect();
+        let filled = |threads, bad: &[usize]| {
+            let (mut input, mut labels) = (vec![0; 100], vec![0.0; 50]);
+            let work = batch.iter().zip(input.chunks_mut(2)).zip(&mut labels);
+            let result = each(work, threads, |index, out: &mut [usize]| {
+                if bad.contains(&index) {
+                    return Err(Error::config("sample", "a good one", index));
+                }
+                out.fill(index);
+                Ok(index % 3)
+            });
+            result.map(|()| (input, labels)).map_err(|error| error.to_string())
+        };
+        let expected = filled(1, &[]).unwrap();
+        assert_eq!(expected.0[2..4], [7, 7]);
+        for threads in [2, 3, 100] {
+            assert_eq!(filled(threads, &[]).unwrap(), expected, "{threads} threads");
+            // Sample 14 is the third, 8 comes later.
+            let error = filled(threads, &[8, 14]).unwrap_err();
+            assert_eq!(error, "sample: expected a good one, found 14", "{threads} threads");
+        }
+    }
+}
