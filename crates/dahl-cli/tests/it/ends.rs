@@ -162,7 +162,11 @@ fn what_cannot_be_written_is_no_bad_file() {
     }
     // Known before the first step, so a matter of usage.
     let save = train(&["--no-run", "--save", "file/w.safetensors"]);
-    place.check(&save, 2, "save: expected a file in a directory that is there and can be written to");
+    place.check(
+        &save,
+        2,
+        "save: expected a file in a directory that is there and can be written to",
+    );
     place.check(&["eval", "--weights", "file/w.safetensors"], 4, "file/w.safetensors");
 }
 

@@ -5,6 +5,7 @@ mod patches;
 mod pooled;
 mod pooled_plain;
 mod tiled;
+mod winograd;
 
 pub use pooled::{
     conv2d_max_pool2d, conv2d_max_pool2d_backward_weight,
@@ -14,6 +15,11 @@ pub use pooled_plain::{conv2d_max_pool2d_backward_weight_plain, conv2d_max_pool2
 pub use tiled::{
     conv2d_backward_input_gemm, conv2d_backward_input_gemm_scratch, conv2d_backward_weight_gemm,
     conv2d_backward_weight_gemm_scratch, conv2d_gemm, conv2d_gemm_scratch,
+};
+pub use winograd::{
+    ALIGN, Direction, Form, conv2d_winograd, conv2d_winograd_backward_weight,
+    conv2d_winograd_backward_weight_scratch, conv2d_winograd_scratch, conv2d_winograd_weight,
+    conv2d_winograd_weight_shape,
 };
 
 use crate::element::float_dispatch;

@@ -25,6 +25,7 @@ use crate::DType;
 use crate::simd::{Isa, Lane, Simd, Vector, Work};
 use std::ops::Range;
 use tile::Tile;
+pub(crate) use tile::{Columns, Rows};
 
 /// How many terms are summed before the sum is added to the result.
 pub(crate) const BLOCK: usize = 256;
@@ -186,8 +187,12 @@ pub(crate) unsafe fn gemm<S: Simd, T: Lane>(
                     for (p, i) in (i0..i1).step_by(ROWS).enumerate() {
                         let tile = Tile {
                             depth,
-                            a: &packed_a[p * ROWS * depth..][..ROWS * depth],
-                            b: panel,
+                            a: Rows {
+                                first: packed_a[p * ROWS * depth..][..ROWS * depth].as_ptr(),
+                                row: 1,
+                                term: ROWS,
+                            },
+                            b: Columns { first: panel.as_ptr(), term: width },
                             rows: (i1 - i).min(ROWS),
                             to: std::ptr::null_mut(),
                             stride: 0,
@@ -200,6 +205,42 @@ pub(crate) unsafe fn gemm<S: Simd, T: Lane>(
                     }
                 }
             }
+        }
+    }
+}
+
+/// C = A B, or += where it is not the first block of a sum, of at most [`BLOCK`]
+/// terms: operands are read where they are. `panels` is the distance of the
+/// panels of B; C has whole panels of columns, `row` apart.
+///
+/// # Safety
+/// The operands can be read and C written, padded to whole panels.
+#[inline(always)]
+pub(crate) unsafe fn product_in_place<S: Simd, T: Lane>(
+    lengths: Lengths,
+    a: Rows<T>,
+    (b, panels): (Columns<T>, usize),
+    (c, row): (*mut T, usize),
+    first: bool,
+) {
+    let width = VECTORS * T::Vector::<S>::LANES;
+    let Lengths { rows, columns, terms } = lengths;
+    for (panel, j) in (0..columns).step_by(width).enumerate() {
+        let b = Columns { first: b.first.wrapping_add(panel * panels), ..b };
+        for i in (0..rows).step_by(ROWS) {
+            let tile = Tile {
+                depth: terms,
+                a: Rows { first: a.first.wrapping_add(i * a.row), ..a },
+                b,
+                rows: (rows - i).min(ROWS),
+                to: c.wrapping_add(i * row + j),
+                stride: row,
+                first,
+                finish: None,
+            };
+            // SAFETY: the instructions are there, we are among them; the tile
+            // is inside of C.
+            unsafe { S::enter(tile) };
         }
     }
 }

@@ -1,18 +1,33 @@
 //! A tile of C in registers.
 
-use super::{Bias, Finish, ROWS, VECTORS};
+use super::{Bias, Finish, VECTORS};
 use crate::conv2d::Rectify;
 use crate::simd::{Lane, Simd, Vector, Work};
+
+/// The rows of A that a tile sums, where they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<T> {
+    pub(crate) first: *const T,
+    /// Distance of rows and of terms, in elements.
+    pub(crate) row: usize,
+    pub(crate) term: usize,
+}
+
+/// The columns of B that a tile sums: two vectors a term.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<T> {
+    pub(crate) first: *const T,
+    /// Distance of terms, in elements.
+    pub(crate) term: usize,
+}
 
 /// A tile of C: = or += the product of a panel of A and one of B.
 #[derive(Clone, Copy)]
 pub(super) struct Tile<'a, T> {
-    /// How many terms the panels have.
+    /// How many terms are summed.
     pub(super) depth: usize,
-    /// `depth` × [`ROWS`].
-    pub(super) a: &'a [T],
-    /// `depth` × two vectors.
-    pub(super) b: &'a [T],
+    pub(super) a: Rows<T>,
+    pub(super) b: Columns<T>,
     /// How many rows there are.
     pub(super) rows: usize,
     /// The first element of C, and the distance of its rows. Each row has two
@@ -30,8 +45,6 @@ impl<T: Lane> Work for Tile<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self) {
-        debug_assert!(self.a.len() >= self.depth * ROWS);
-        debug_assert!(self.b.len() >= self.depth * VECTORS * T::Vector::<S>::LANES);
         match self.rows {
             6 => self.sized::<S, 6>(),
             5 => self.sized::<S, 5>(),
@@ -47,6 +60,11 @@ impl<T: Lane> Tile<'_, T> {
     #[inline(always)]
     fn sized<S: Simd, const R: usize>(self) {
         let lanes = T::Vector::<S>::LANES;
+        for i in 0..R {
+            let row = self.to.wrapping_add(i * self.stride);
+            S::prefetch(row);
+            S::prefetch(row.wrapping_add(VECTORS * lanes - 1));
+        }
         let sums = self.product::<S, R>();
         for (i, row) in sums.into_iter().enumerate() {
             for (v, sum) in row.into_iter().enumerate() {
@@ -66,20 +84,20 @@ impl<T: Lane> Tile<'_, T> {
     fn product<S: Simd, const R: usize>(self) -> [[T::Vector<S>; VECTORS]; R] {
         let lanes = T::Vector::<S>::LANES;
         let mut sums = [[T::Vector::<S>::zero(); VECTORS]; R];
-        let (mut a, mut b) = (self.a.as_ptr(), self.b.as_ptr());
+        let (mut a, mut b) = (self.a.first, self.b.first);
         for _ in 0..self.depth {
             // SAFETY: the pointers go through `depth` terms.
             unsafe {
                 let columns: [T::Vector<S>; VECTORS] =
                     std::array::from_fn(|v| T::Vector::<S>::load(b.add(v * lanes)));
                 for (i, row) in sums.iter_mut().enumerate() {
-                    let x = T::Vector::<S>::splat(*a.add(i));
+                    let x = T::Vector::<S>::splat(*a.add(i * self.a.row));
                     for (sum, &column) in row.iter_mut().zip(&columns) {
                         *sum = x.mul_add(column, *sum);
                     }
                 }
-                a = a.add(ROWS);
-                b = b.add(VECTORS * lanes);
+                a = a.wrapping_add(self.a.term);
+                b = b.wrapping_add(self.b.term);
             }
         }
         sums

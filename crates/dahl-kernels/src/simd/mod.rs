@@ -119,6 +119,9 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// The machine has the instructions.
     unsafe fn enter<W: Work>(work: W) -> W::Output;
+    /// Says that an address will be needed soon. It need not be valid.
+    #[inline(always)]
+    fn prefetch<T>(_at: *const T) {}
 }
 
 /// A vector of floats.
@@ -134,6 +137,7 @@ pub(crate) trait Vector: Copy {
     /// `LANES` elements from `to` on can be written.
     unsafe fn store(self, to: *mut Self::Elem);
     fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
     /// `self * b + c`, rounded once where the instruction set can.
     fn mul_add(self, b: Self, c: Self) -> Self;
@@ -146,6 +150,21 @@ pub(crate) trait Vector: Copy {
     #[inline(always)]
     fn zero() -> Self {
         Self::splat(<Self::Elem as crate::Float>::ZERO)
+    }
+
+    /// Copies a square of `LANES` × `LANES` with rows and columns exchanged;
+    /// `lines` are the distances of the rows that are read and written.
+    ///
+    /// # Safety
+    /// Both squares are there, and do not overlap.
+    #[inline(always)]
+    unsafe fn transpose(from: *const Self::Elem, to: *mut Self::Elem, lines: [usize; 2]) {
+        for i in 0..Self::LANES {
+            for j in 0..Self::LANES {
+                // SAFETY: inside of the squares.
+                unsafe { *to.add(j * lines[1] + i) = *from.add(i * lines[0] + j) };
+            }
+        }
     }
 }
 

@@ -19,7 +19,7 @@ impl Simd for Neon {
 macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-        $add:ident, $mul:ident, $fma:ident, $less:ident, $select:ident, $greater:ident, $equal:ident,
+        $add:ident, $sub:ident, $mul:ident, $fma:ident, $less:ident, $select:ident, $greater:ident, $equal:ident,
         $or:ident, $is_zero:ident
     ) => {
         #[derive(Clone, Copy)]
@@ -53,6 +53,12 @@ macro_rules! vector {
             fn add(self, other: Self) -> Self {
                 // SAFETY: see above.
                 Self(unsafe { $add(self.0, other.0) })
+            }
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $sub(self.0, other.0) })
             }
 
             #[inline(always)]
@@ -98,6 +104,7 @@ vector!(
     vld1q_f32,
     vst1q_f32,
     vaddq_f32,
+    vsubq_f32,
     vmulq_f32,
     vfmaq_f32,
     vcltq_f32,
@@ -116,6 +123,7 @@ vector!(
     vld1q_f64,
     vst1q_f64,
     vaddq_f64,
+    vsubq_f64,
     vmulq_f64,
     vfmaq_f64,
     vcltq_f64,

@@ -54,6 +54,11 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     }
 
     #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+
+    #[inline(always)]
     fn mul(self, other: Self) -> Self {
         self.zip(other, |a, b| a * b)
     }

@@ -15,6 +15,12 @@ impl Simd for Avx2 {
     unsafe fn enter<W: Work>(work: W) -> W::Output {
         work.run::<Self>()
     }
+
+    #[inline(always)]
+    fn prefetch<T>(at: *const T) {
+        // SAFETY: a hint; nothing is read.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -29,12 +35,18 @@ impl Simd for Avx512 {
     unsafe fn enter<W: Work>(work: W) -> W::Output {
         work.run::<Self>()
     }
+
+    #[inline(always)]
+    fn prefetch<T>(at: *const T) {
+        // SAFETY: a hint; nothing is read.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
 }
 
 macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-        $add:ident, $mul:ident, $fma:ident, $max:ident, $better:ident
+        $add:ident, $sub:ident, $mul:ident, $fma:ident, $max:ident, $better:ident, $transpose:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -71,6 +83,12 @@ macro_rules! vector {
             }
 
             #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $sub(self.0, other.0) })
+            }
+
+            #[inline(always)]
             fn mul(self, other: Self) -> Self {
                 // SAFETY: see above.
                 Self(unsafe { $mul(self.0, other.0) })
@@ -94,6 +112,12 @@ macro_rules! vector {
                 // SAFETY: see above.
                 let (best, at) = unsafe { $better!(best.0, at.0, new.0, here.0) };
                 (Self(best), Self(at))
+            }
+
+            #[inline(always)]
+            unsafe fn transpose(from: *const $elem, to: *mut $elem, lines: [usize; 2]) {
+                // SAFETY: see above; the squares are promised by the caller.
+                unsafe { $transpose(from, to, lines) };
             }
         }
     };
@@ -140,10 +164,12 @@ vector!(
     _mm256_loadu_ps,
     _mm256_storeu_ps,
     _mm256_add_ps,
+    _mm256_sub_ps,
     _mm256_mul_ps,
     _mm256_fmadd_ps,
     _mm256_max_ps,
-    better256_ps
+    better256_ps,
+    transpose8x8
 );
 vector!(
     F64x4,
@@ -154,10 +180,12 @@ vector!(
     _mm256_loadu_pd,
     _mm256_storeu_pd,
     _mm256_add_pd,
+    _mm256_sub_pd,
     _mm256_mul_pd,
     _mm256_fmadd_pd,
     _mm256_max_pd,
-    better256_pd
+    better256_pd,
+    transpose4x4
 );
 vector!(
     F32x16,
@@ -168,10 +196,12 @@ vector!(
     _mm512_loadu_ps,
     _mm512_storeu_ps,
     _mm512_add_ps,
+    _mm512_sub_ps,
     _mm512_mul_ps,
     _mm512_fmadd_ps,
     _mm512_max_ps,
-    better512_ps
+    better512_ps,
+    transpose16x16
 );
 vector!(
     F64x8,
@@ -182,8 +212,74 @@ vector!(
     _mm512_loadu_pd,
     _mm512_storeu_pd,
     _mm512_add_pd,
+    _mm512_sub_pd,
     _mm512_mul_pd,
     _mm512_fmadd_pd,
     _mm512_max_pd,
-    better512_pd
+    better512_pd,
+    transpose8x8_pd
 );
+
+/// # Safety
+/// Eight rows of eight can be read and written; AVX is there.
+#[inline(always)]
+unsafe fn transpose8x8(from: *const f32, to: *mut f32, [line, out]: [usize; 2]) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        // Pairs of rows 0 and 4, 1 and 5 …: the halves that stay in their lane.
+        let load = |i: usize, half: usize| {
+            let low = _mm256_castps128_ps256(_mm_loadu_ps(from.add(i * line + half)));
+            _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(from.add((i + 4) * line + half)))
+        };
+        for half in [0, 4] {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|i| load(i, half));
+            let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+            let (ef, gh) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+            let to = to.add(half * out);
+            _mm256_storeu_ps(to, _mm256_shuffle_ps::<0x44>(ab, cd));
+            _mm256_storeu_ps(to.add(out), _mm256_shuffle_ps::<0xee>(ab, cd));
+            _mm256_storeu_ps(to.add(2 * out), _mm256_shuffle_ps::<0x44>(ef, gh));
+            _mm256_storeu_ps(to.add(3 * out), _mm256_shuffle_ps::<0xee>(ef, gh));
+        }
+    }
+}
+
+/// # Safety
+/// Four rows of four can be read and written; AVX is there.
+#[inline(always)]
+unsafe fn transpose4x4(from: *const f64, to: *mut f64, [line, out]: [usize; 2]) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|i| _mm256_loadu_pd(from.add(i * line)));
+        let (ab, cd) = (_mm256_unpacklo_pd(a, b), _mm256_unpacklo_pd(c, d));
+        let (ef, gh) = (_mm256_unpackhi_pd(a, b), _mm256_unpackhi_pd(c, d));
+        _mm256_storeu_pd(to, _mm256_permute2f128_pd::<0x20>(ab, cd));
+        _mm256_storeu_pd(to.add(out), _mm256_permute2f128_pd::<0x20>(ef, gh));
+        _mm256_storeu_pd(to.add(2 * out), _mm256_permute2f128_pd::<0x31>(ab, cd));
+        _mm256_storeu_pd(to.add(3 * out), _mm256_permute2f128_pd::<0x31>(ef, gh));
+    }
+}
+
+/// # Safety
+/// Sixteen rows of sixteen can be read and written; AVX is there.
+#[inline(always)]
+unsafe fn transpose16x16(from: *const f32, to: *mut f32, lines: [usize; 2]) {
+    for [i, j] in [[0, 0], [0, 8], [8, 0], [8, 8]] {
+        // SAFETY: a quarter of the square.
+        unsafe {
+            transpose8x8(from.add(i * lines[0] + j), to.add(j * lines[1] + i), lines);
+        }
+    }
+}
+
+/// # Safety
+/// Eight rows of eight can be read and written; AVX is there.
+#[inline(always)]
+unsafe fn transpose8x8_pd(from: *const f64, to: *mut f64, lines: [usize; 2]) {
+    for [i, j] in [[0, 0], [0, 4], [4, 0], [4, 4]] {
+        // SAFETY: a quarter of the square.
+        unsafe {
+            transpose4x4(from.add(i * lines[0] + j), to.add(j * lines[1] + i), lines);
+        }
+    }
+}

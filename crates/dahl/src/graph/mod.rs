@@ -9,12 +9,14 @@
 mod autodiff;
 mod blocks;
 mod builder;
+mod expand;
 mod fuse;
 mod print;
 mod store;
 
 pub use blocks::block_sums;
 pub use builder::Builder;
+pub use expand::expand_variants;
 pub use fuse::fuse;
 pub use store::{Class, Persistent, Program, Programs, Store};
 

@@ -6,7 +6,7 @@
 //! computed anywhere, in any order and grain, and the result has the same bits.
 
 use super::op::describe;
-use super::{Cut, Meta, Metas, Mismatch, Op};
+use super::{Cut, Meta, Metas, Mismatch, Op, Target};
 use crate::units::Flops;
 use dahl_kernels::{Call, Piece, Region};
 use std::ops::Range;
@@ -82,6 +82,11 @@ impl Op for Blocked {
         let blocks = self.blocks[piece.out.range(0)].iter();
         let pieces = blocks.map(|block| Piece { out, sum: block.clone() });
         pieces.map(|piece| self.inner.scratch(variant, metas, &piece)).max().unwrap_or(0)
+    }
+
+    fn allowed(&self, metas: Metas<'_>, on: &Target) -> Vec<usize> {
+        // The rules look at inputs, which are those of the op inside.
+        self.inner.allowed(metas, on)
     }
 
     fn variants(&self) -> &'static [&'static str] {

@@ -1,15 +1,19 @@
 //! Two-dimensional convolution.
 
 use super::conv2d_max_pool2d::Conv2dMaxPool2d;
+use super::costs::Costs;
 use super::cut::{window, window_back};
 use super::eager::{self, Accum, Arg};
 use super::pool::MaxPool2d;
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use super::{
+    Accuracy, Backprop, Cut, Expansion, Meta, Metas, Mismatch, Op, Recorder, Target, Var,
+    expect_floats, winograd,
+};
 use crate::tensor::{Arena, AsView, Tensor, TensorView};
 use crate::units::Flops;
-use dahl_kernels::conv2d as kernels;
+use dahl_kernels::conv2d::{self as kernels, Direction, Form};
 pub use dahl_kernels::conv2d::{Conv2d, Rectify};
-use dahl_kernels::{Call, Float, Isa, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Piece, Region, Shape};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -29,14 +33,47 @@ pub(super) fn padded(image: &Shape, padding: [usize; 2]) -> [usize; 2] {
     [0, 1].map(|a| image[2 + a].saturating_add(padding[a].saturating_mul(2)))
 }
 
-const VARIANTS: [&str; 2] = ["plain", "gemm"];
+const VARIANTS: [&str; 4] = ["plain", "gemm", "winograd2", "winograd4"];
 const PLAIN: usize = 0;
 const GEMM: usize = 1;
+const WINOGRAD2: usize = 2;
+const WINOGRAD4: usize = 3;
 
-/// A product of matrices unless a group has a single filter or channel.
-fn choose(conv: &Conv2d, weight: &Shape) -> usize {
-    let filters = weight[0] / conv.groups;
-    if conv.groups > 1 && (filters == 1 || weight[1] == 1) { PLAIN } else { GEMM }
+/// The form of a variant that takes fewer products.
+fn form(variant: usize) -> Option<Form> {
+    match variant {
+        WINOGRAD2 => Some(Form::F2),
+        WINOGRAD4 => Some(Form::F4),
+        _ => None,
+    }
+}
+
+/// The variants that fit a convolution and are exact enough.
+fn allowed(conv: &Conv2d, weight: Meta, on: &Target) -> Vec<usize> {
+    let least = |variant: usize| match variant {
+        WINOGRAD2 => Accuracy::Auto,
+        WINOGRAD4 => Accuracy::Fast,
+        _ => Accuracy::Exact,
+    };
+    let fits = |variant: usize| form(variant).is_none() || winograd::fits(conv, &weight.shape);
+    let exact = |variant: usize| least(variant) <= on.accuracy(weight.dtype);
+    (0..VARIANTS.len()).filter(|&v| fits(v) && exact(v)).collect()
+}
+
+/// The variant that is fastest by the shipped costs; `image` are the outputs, or
+/// the inputs whose gradient it is.
+fn choose(conv: &Conv2d, weight: Meta, image: &Shape, on: &Target) -> usize {
+    let filters = weight.shape[0] / conv.groups;
+    if conv.groups > 1 && (filters == 1 || weight.shape[1] == 1) {
+        return PLAIN;
+    }
+    let costs = Costs::of(on.isa);
+    let cycles = |&v: &usize| match form(v) {
+        None => costs.product(image, &weight.shape),
+        Some(form) => costs.winograd(form, image, &weight.shape),
+    };
+    let tuned = allowed(conv, weight, on).into_iter().filter(|&v| v != PLAIN);
+    tuned.min_by(|a, b| cycles(a).total_cmp(&cycles(b))).unwrap_or(GEMM)
 }
 
 pub(super) fn attributes(conv: &Conv2d) -> Vec<(&'static str, String)> {
@@ -216,8 +253,17 @@ impl Op for Conv2dForward {
         &VARIANTS
     }
 
-    fn choose(&self, metas: Metas<'_>, _: Isa) -> usize {
-        choose(&self.conv, &metas.inputs[1].shape)
+    fn choose(&self, metas: Metas<'_>, on: &Target) -> usize {
+        choose(&self.conv, metas.inputs[1], &metas.out(), on)
+    }
+
+    fn allowed(&self, metas: Metas<'_>, on: &Target) -> Vec<usize> {
+        allowed(&self.conv, metas.inputs[1], on)
+    }
+
+    fn expand(&self, variant: usize, metas: Metas<'_>) -> Option<Expansion> {
+        let (form, result) = (form(variant)?, metas.out());
+        Some(winograd::expansion(form, Direction::Forward, &self.conv, self.rectify, result))
     }
 
     fn run(&self, variant: usize, call: &mut Call<'_>) {
@@ -285,8 +331,17 @@ impl Op for Conv2dBackwardInput {
         &VARIANTS
     }
 
-    fn choose(&self, metas: Metas<'_>, _: Isa) -> usize {
-        choose(&self.conv, &metas.inputs[1].shape)
+    fn choose(&self, metas: Metas<'_>, on: &Target) -> usize {
+        choose(&self.conv, metas.inputs[1], &metas.out(), on)
+    }
+
+    fn allowed(&self, metas: Metas<'_>, on: &Target) -> Vec<usize> {
+        allowed(&self.conv, metas.inputs[1], on)
+    }
+
+    fn expand(&self, variant: usize, metas: Metas<'_>) -> Option<Expansion> {
+        let (form, result) = (form(variant)?, metas.out());
+        Some(winograd::expansion(form, Direction::Backward, &self.conv, Rectify::No, result))
     }
 
     fn run(&self, variant: usize, call: &mut Call<'_>) {
@@ -355,7 +410,12 @@ impl Op for Conv2dBackwardWeight {
         let gy = metas.inputs[1];
         match variant {
             PLAIN => 0,
-            _ => kernels::conv2d_backward_weight_gemm_scratch(&gy.shape, piece, gy.dtype),
+            GEMM => kernels::conv2d_backward_weight_gemm_scratch(&gy.shape, piece, gy.dtype),
+            _ => {
+                let form = form(variant).expect("a form");
+                let (shape, dtype) = (gy.shape, gy.dtype);
+                kernels::conv2d_winograd_backward_weight_scratch(form, &shape, piece, dtype)
+            }
         }
     }
 
@@ -363,14 +423,23 @@ impl Op for Conv2dBackwardWeight {
         &VARIANTS
     }
 
-    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
-        choose(&self.conv, &self.weight)
+    fn choose(&self, metas: Metas<'_>, on: &Target) -> usize {
+        let weight = Meta { shape: self.weight, ..metas.inputs[0] };
+        choose(&self.conv, weight, &metas.inputs[1].shape, on)
+    }
+
+    fn allowed(&self, metas: Metas<'_>, on: &Target) -> Vec<usize> {
+        allowed(&self.conv, Meta { shape: self.weight, ..metas.inputs[0] }, on)
     }
 
     fn run(&self, variant: usize, call: &mut Call<'_>) {
         match variant {
             PLAIN => kernels::conv2d_backward_weight(&self.conv, call),
-            _ => kernels::conv2d_backward_weight_gemm(&self.conv, call),
+            GEMM => kernels::conv2d_backward_weight_gemm(&self.conv, call),
+            _ => {
+                let form = form(variant).expect("a form");
+                kernels::conv2d_winograd_backward_weight(form, &self.conv, call);
+            }
         }
     }
 }

@@ -7,10 +7,10 @@
 
 use super::conv2d::{Conv2d, Conv2dBackwardInput, Conv2dForward, Rectify, attributes};
 use super::pool::{self, Pool2d};
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var};
+use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Target, Var};
 use crate::units::Flops;
 use dahl_kernels::conv2d as kernels;
-use dahl_kernels::{Call, DType, Isa, Piece, Region, Shape};
+use dahl_kernels::{Call, DType, Piece, Region, Shape};
 
 const VARIANTS: [&str; 2] = ["plain", "direct"];
 const PLAIN: usize = 0;
@@ -143,7 +143,7 @@ impl Op for Conv2dMaxPool2d {
         &VARIANTS
     }
 
-    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+    fn choose(&self, _: Metas<'_>, _: &Target) -> usize {
         DIRECT
     }
 
@@ -261,7 +261,7 @@ impl Op for Conv2dMaxPool2dBackwardWeight {
         &VARIANTS
     }
 
-    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+    fn choose(&self, _: Metas<'_>, _: &Target) -> usize {
         DIRECT
     }
 

@@ -8,7 +8,7 @@
 //!   exclusively, so no input overlaps one.
 #![expect(unsafe_code, reason = "turns borrowed tensors into operands of a call")]
 
-use super::{Access, Meta, Metas, Op};
+use super::{Access, Accuracy, Meta, Metas, Op, Target};
 use crate::tensor::{Arena, AsView, Tensor, TensorView};
 use dahl_kernels::{Call, Element, Float, Isa, Operand, Piece, Region, Shape, StepScalars};
 use std::any::Any;
@@ -206,7 +206,7 @@ pub(crate) fn call(op: &dyn Op, inputs: &[Arg<'_>], outputs: &mut [Out<'_>], ste
     let metas = Metas { inputs: ins, outputs: outs };
     let piece = Piece { out: Region::full(&metas.out()), sum: 0..op.summed(metas).unwrap_or(0) };
     let isa = Isa::detect();
-    let variant = op.choose(metas, isa);
+    let variant = op.choose(metas, &Target { isa, accuracy: Some(Accuracy::Exact) });
     let mut scratch = vec![0; op.scratch(variant, metas, &piece)];
     // SAFETY: inputs are borrowed, outputs exclusively, for as long as the call.
     let call = unsafe { Call::new(&operands, inputs.len(), &piece, step, &mut scratch) };

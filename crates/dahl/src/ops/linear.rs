@@ -1,11 +1,11 @@
 //! The fully connected layer.
 
 use super::eager::{self, Accum, Arg};
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Target, Var, expect_floats};
 use crate::tensor::{Arena, AsView, Matrix, TensorView};
 use crate::units::Flops;
 use dahl_kernels::linear as kernels;
-use dahl_kernels::{Call, Float, Isa, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Piece, Region, Shape};
 
 const VARIANTS: [&str; 2] = ["plain", "gemm"];
 const PLAIN: usize = 0;
@@ -87,7 +87,7 @@ impl Op for Linear {
         &VARIANTS
     }
 
-    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+    fn choose(&self, _: Metas<'_>, _: &Target) -> usize {
         GEMM
     }
 
@@ -142,7 +142,7 @@ impl Op for LinearBackwardInput {
         &VARIANTS
     }
 
-    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+    fn choose(&self, _: Metas<'_>, _: &Target) -> usize {
         GEMM
     }
 
@@ -200,7 +200,7 @@ impl Op for LinearBackwardWeight {
         &VARIANTS
     }
 
-    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+    fn choose(&self, _: Metas<'_>, _: &Target) -> usize {
         GEMM
     }
 

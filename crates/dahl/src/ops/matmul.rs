@@ -1,12 +1,14 @@
 //! Products of vectors and matrices: `dot`, `matvec`, `outer`, `matmul`, `bmm`.
 
 use super::eager::{self, Accum, Arg};
-use super::{Access, Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use super::{
+    Access, Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Target, Var, expect_floats,
+};
 use crate::tensor::{Arena, AsView, Block, Matrix, Scalar, Tensor, Vector};
 use crate::units::Flops;
 use dahl_kernels::matmul as kernels;
 pub use dahl_kernels::matmul::Side;
-use dahl_kernels::{Call, Float, Isa, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Piece, Region, Shape};
 use std::ops::Range;
 
 fn expect_rank(what: &'static str, meta: &Meta, rank: usize, axes: &str) -> Result<(), Mismatch> {
@@ -145,7 +147,7 @@ macro_rules! product {
                 &["plain", "gemm"]
             }
 
-            fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+            fn choose(&self, _: Metas<'_>, _: &Target) -> usize {
                 GEMM
             }
 

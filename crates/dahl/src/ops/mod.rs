@@ -6,6 +6,7 @@
 
 mod backward;
 mod blocked;
+mod costs;
 mod cut;
 mod op;
 mod recorder;
@@ -29,6 +30,7 @@ pub mod reduce;
 pub mod reduce_axes;
 pub mod softmax;
 pub mod view;
+pub mod winograd;
 
 pub use backward::Backprop;
 pub use blocked::{Blocked, SumBlocks};
@@ -36,7 +38,7 @@ pub use cut::{Cut, split};
 pub use dahl_kernels::{Call, Piece};
 pub use eager::Accum;
 pub(crate) use op::describe;
-pub use op::{Access, Meta, Metas, Mismatch, Op};
+pub use op::{Access, Accuracy, Expansion, Meta, Metas, Mismatch, Op, Target};
 pub use recorder::{Recorder, Var};
 pub use view::{Mapped, ViewMap};
 

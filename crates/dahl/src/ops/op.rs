@@ -83,6 +83,57 @@ impl Mismatch {
     }
 }
 
+/// What variants are chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The instruction set that they may use.
+    pub isa: Isa,
+    /// How exact convolutions are; by default it depends on the element type.
+    pub accuracy: Option<Accuracy>,
+}
+
+impl Target {
+    /// This machine, with the accuracy that is the default.
+    pub fn here() -> Self {
+        Isa::detect().into()
+    }
+
+    /// How exact convolutions of an element type are: f32 may take fewer
+    /// products, f64 is asked for where digits count.
+    pub fn accuracy(&self, dtype: DType) -> Accuracy {
+        let default = if dtype == DType::F32 { Accuracy::Auto } else { Accuracy::Exact };
+        self.accuracy.unwrap_or(default)
+    }
+}
+
+impl From<Isa> for Target {
+    fn from(isa: Isa) -> Self {
+        Self { isa, accuracy: None }
+    }
+}
+
+/// How exact convolutions are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Accuracy {
+    /// Every product is taken.
+    Exact,
+    /// Tiles of 2x2 outputs may take fewer: errors stay near those of rounding.
+    Auto,
+    /// Tiles of 4x4 outputs too: errors about twenty times as large.
+    Fast,
+}
+
+/// An op that prepares an input, and one that takes it in place of the input.
+#[derive(Clone, Debug)]
+pub struct Expansion {
+    /// Which input is prepared.
+    pub input: usize,
+    /// What prepares it.
+    pub prepare: Arc<dyn Op>,
+    /// What takes it.
+    pub op: Arc<dyn Op>,
+}
+
 /// How an op accesses an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -169,8 +220,20 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
 
     /// The variant that is fastest on an instruction set, as shipped: the same
     /// for everyone, so that the same command gives the same bits.
-    fn choose(&self, _metas: Metas<'_>, _isa: Isa) -> usize {
+    fn choose(&self, _metas: Metas<'_>, _on: &Target) -> usize {
         0
+    }
+
+    /// The variants that may be chosen from, by measurement say.
+    fn allowed(&self, _metas: Metas<'_>, _on: &Target) -> Vec<usize> {
+        (0..self.variants().len()).collect()
+    }
+
+    /// The two ops that a variant is put into practice by, where it is not by
+    /// [`run`](Self::run): one that prepares an input, once for all pieces, and
+    /// one that takes what it gave.
+    fn expand(&self, _variant: usize, _metas: Metas<'_>) -> Option<Expansion> {
+        None
     }
 
     /// Computes a piece with a variant.

@@ -1,8 +1,8 @@
 //! What decides the bits of a result.
 
 use crate::error::{Error, Result};
-use crate::graph::{Program, Programs, block_sums};
-use crate::ops::{Meta, Metas, split};
+use crate::graph::{Program, Programs, block_sums, expand_variants};
+use crate::ops::{Accuracy, Meta, Metas, Target, split};
 use dahl_kernels::Isa;
 use std::ops::Range;
 
@@ -49,7 +49,8 @@ pub struct Numerics {
 impl Numerics {
     /// The default: a function of the programs and the instruction set alone,
     /// the same on every machine that has it.
-    pub fn default_for(programs: &Programs, isa: Isa) -> Self {
+    pub fn default_for(programs: &Programs, on: impl Into<Target>) -> Self {
+        let on = on.into();
         let of = |program: &Program| {
             let graph = &program.graph;
             let (mut variants, mut blocks) = (Vec::new(), Vec::new());
@@ -59,11 +60,11 @@ impl Numerics {
                 let length = node.op.summed(metas);
                 let products = node.op.flops(metas, &graph.whole(node)).0 / 2;
                 blocks.push(length.map_or(1, |n| default_blocks(n, outputs[0], products)));
-                variants.push(node.op.choose(metas, isa));
+                variants.push(node.op.choose(metas, &on));
             }
             ProgramNumerics { variants, blocks }
         };
-        Self { isa, programs: programs.programs.iter().map(of).collect() }
+        Self { isa: on.isa, programs: programs.programs.iter().map(of).collect() }
     }
 
     /// The programs with their partial sums made explicit and the variant of
@@ -73,6 +74,7 @@ impl Numerics {
             let expected = format!("{} programs", programs.programs.len());
             return Err(Error::plan("numerics", expected, self.programs.len()));
         }
+        let any = Target { isa: self.isa, accuracy: Some(Accuracy::Fast) };
         let expanded = self.programs.iter().zip(&programs.programs).map(|(numerics, program)| {
             let nodes = program.graph.nodes.len();
             if numerics.blocks.len() != nodes || numerics.variants.len() != nodes {
@@ -80,10 +82,14 @@ impl Numerics {
                 return Err(Error::plan(place, format!("{nodes} nodes"), numerics.blocks.len()));
             }
             for (node, &variant) in program.graph.nodes.iter().zip(&numerics.variants) {
-                if variant >= node.op.variants().len() {
+                let (inputs, outputs) = program.graph.metas(node);
+                let metas = Metas { inputs: &inputs, outputs: &outputs };
+                let allowed = node.op.allowed(metas, &any);
+                if !allowed.contains(&variant) {
                     let place = format!("{} {:?}", node.op.name(), node.path);
-                    let expected = format!("one of {:?}", node.op.variants());
-                    return Err(Error::plan(place, expected, format!("variant {variant}")));
+                    let names: Vec<_> = allowed.iter().map(|&v| node.op.variants()[v]).collect();
+                    let found = node.op.variants().get(variant).copied().unwrap_or("another");
+                    return Err(Error::plan(place, format!("one of {names:?}"), found));
                 }
             }
             let mut graph = program.graph.clone();
@@ -92,7 +98,7 @@ impl Numerics {
             }
             let graph =
                 block_sums(&graph, |id, _, length, _| blocks(length, numerics.blocks[id.index()]));
-            Ok(Program { graph, ..program.clone() })
+            Ok(Program { graph: expand_variants(graph), ..program.clone() })
         });
         Ok(Programs { store: programs.store.clone(), programs: expanded.collect::<Result<_>>()? })
     }

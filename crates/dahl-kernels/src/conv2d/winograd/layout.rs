@@ -1,0 +1,153 @@
+//! From images with channels apart to pixels with channels together, and back.
+
+use crate::simd::{Lane, Simd, Vector};
+use std::ops::Range;
+
+/// The most lanes of a vector.
+const LANES: usize = 16;
+
+/// A box of planes: `first` is at its first row and column.
+#[derive(Clone, Copy)]
+pub(super) struct Planes<T> {
+    pub(super) first: *mut T,
+    /// How many there are, and how far apart.
+    pub(super) channels: usize,
+    pub(super) channel: usize,
+    /// The distance of rows; columns lie behind each other.
+    pub(super) row: usize,
+}
+
+/// Exchanges rows and columns of a rectangle of `rows` × `columns`, at most a
+/// vector each; `rows` of the result that are missing are 0.
+///
+/// # Safety
+/// The rectangle can be read; `columns` vectors can be written, or `rows`
+/// elements of each where `whole` says so.
+#[inline(always)]
+unsafe fn exchange<S: Simd, T: Lane>(
+    (from, line): (*const T, usize),
+    (to, out): (*mut T, usize),
+    [rows, columns]: [usize; 2],
+    written: usize,
+) {
+    let lanes = T::Vector::<S>::LANES;
+    // SAFETY: promised by the caller; the squares beside have room for all.
+    unsafe {
+        if rows == lanes && columns == lanes && written == lanes {
+            T::Vector::<S>::transpose(from, to, [line, out]);
+            return;
+        }
+        let mut read = [T::ZERO; LANES * LANES];
+        let mut turned = [T::ZERO; LANES * LANES];
+        for i in 0..rows {
+            for j in 0..columns {
+                read[i * lanes + j] = *from.add(i * line + j);
+            }
+        }
+        T::Vector::<S>::transpose(read.as_ptr(), turned.as_mut_ptr(), [lanes, lanes]);
+        for j in 0..columns {
+            for i in 0..written {
+                *to.add(j * out + i) = turned[j * lanes + i];
+            }
+        }
+    }
+}
+
+/// A window of an image with channels together: `pixel` apart, zero around the
+/// image and in the channels that fill the last vector.
+#[derive(Clone, Copy)]
+pub(super) struct Window<T> {
+    pub(super) first: *mut T,
+    pub(super) pixel: usize,
+    /// Its first row and column in the image, rows and columns.
+    pub(super) start: [isize; 2],
+    pub(super) lengths: [usize; 2],
+}
+
+impl<T: Lane> Window<T> {
+    /// The part of an axis of an image that has `valid` in this window.
+    fn inside(&self, a: usize, valid: &Range<usize>) -> Range<usize> {
+        let length = self.lengths[a] as isize;
+        let at = |i: usize| (i as isize - self.start[a]).clamp(0, length) as usize;
+        at(valid.start)..at(valid.end).max(at(valid.start))
+    }
+
+    #[inline(always)]
+    fn at(&self, [row, column]: [usize; 2]) -> *mut T {
+        self.first.wrapping_add((row * self.lengths[1] + column) * self.pixel)
+    }
+
+    /// Fills the window from the planes whose first element is at the first of
+    /// `valid` rows and columns; outside of these it is 0.
+    ///
+    /// # Safety
+    /// The planes can be read at `valid`, the window can be written.
+    #[inline(always)]
+    pub(super) unsafe fn fill<S: Simd>(&self, planes: &Planes<T>, valid: &[Range<usize>; 2]) {
+        let lanes = T::Vector::<S>::LANES;
+        let (rows, columns) = (self.inside(0, &valid[0]), self.inside(1, &valid[1]));
+        let zero = |row: usize, columns: Range<usize>| {
+            // SAFETY: pixels of the window.
+            unsafe {
+                let count = columns.len() * self.pixel;
+                std::ptr::write_bytes(self.at([row, columns.start]), 0, count);
+            }
+        };
+        for row in 0..self.lengths[0] {
+            if !rows.contains(&row) {
+                zero(row, 0..self.lengths[1]);
+                continue;
+            }
+            zero(row, 0..columns.start);
+            zero(row, columns.end..self.lengths[1]);
+            let y = (row as isize + self.start[0]) as usize - valid[0].start;
+            let x = (columns.start as isize + self.start[1]) as usize - valid[1].start;
+            // SAFETY: inside of the planes and of the window.
+            unsafe {
+                let from = planes.first.add(y * planes.row + x);
+                for c in (0..planes.channels).step_by(lanes) {
+                    let channels = (planes.channels - c).min(lanes);
+                    for j in (0..columns.len()).step_by(lanes) {
+                        exchange::<S, T>(
+                            (from.add(c * planes.channel + j), planes.channel),
+                            (self.at([row, columns.start + j]).add(c), self.pixel),
+                            [channels, (columns.len() - j).min(lanes)],
+                            lanes,
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the part of the window that is `valid` to planes whose first
+    /// element is at the first of these rows and columns.
+    ///
+    /// # Safety
+    /// The planes can be written at `valid`, the window can be read.
+    #[inline(always)]
+    pub(super) unsafe fn spread<S: Simd>(&self, planes: &Planes<T>, valid: &[Range<usize>; 2]) {
+        let lanes = T::Vector::<S>::LANES;
+        let (rows, columns) = (self.inside(0, &valid[0]), self.inside(1, &valid[1]));
+        for row in rows {
+            let y = (row as isize + self.start[0]) as usize - valid[0].start;
+            let x = (columns.start as isize + self.start[1]) as usize - valid[1].start;
+            // SAFETY: inside of the planes and of the window.
+            unsafe {
+                let to = planes.first.add(y * planes.row + x);
+                for c in (0..planes.channels).step_by(lanes) {
+                    let channels = (planes.channels - c).min(lanes);
+                    for j in (0..columns.len()).step_by(lanes) {
+                        let pixels = (columns.len() - j).min(lanes);
+                        exchange::<S, T>(
+                            (self.at([row, columns.start + j]).add(c), self.pixel),
+                            (to.add(c * planes.channel + j), planes.channel),
+                            [pixels, channels],
+                            pixels,
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
