@@ -5,7 +5,7 @@ mod measure;
 mod torch;
 mod workloads;
 
-use crate::grain::{at_least_one, threads};
+use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::output::{code, fail, print};
 use crate::{machine, models};
 use cell::{Cell, Row};
@@ -50,6 +50,8 @@ pub(crate) struct Args {
     /// Element types
     #[arg(long, value_delimiter = ',', default_value = "f32,f64")]
     dtypes: Vec<DType>,
+    #[command(flatten)]
+    kernels: KernelArgs,
     /// Measure this beside dahl
     #[arg(long, value_enum)]
     against: Option<Against>,
@@ -116,7 +118,8 @@ fn bench(args: &Args) -> Result<()> {
     for workload in &workloads {
         for &dtype in &args.dtypes {
             for &threads in &threads {
-                let cell = Cell { workload, dtype, threads, python: python.as_deref() };
+                let kernels = &args.kernels;
+                let cell = Cell { workload, dtype, threads, kernels, python: python.as_deref() };
                 let row = cell.measure(args.pairs, args.seconds)?;
                 let single = rows.iter().find(|r| r.is_single_of(&row)).map(|r| r.dahl_ms);
                 let row = Row { scaling: single.map(|one| one / row.dahl_ms), ..row };

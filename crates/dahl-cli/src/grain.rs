@@ -1,7 +1,12 @@
 //! Options that decide the grain of a plan, shared by commands.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use dahl::Isa;
+use dahl::calibrate;
+use dahl::graph::Programs;
 use dahl::model::Fusion;
+use dahl::ops::{Accuracy, Target};
+use dahl::plan::Plan;
 use dahl::planner::{Gather, Grain};
 
 /// How ops are cut and gathered
@@ -22,6 +27,79 @@ pub(crate) struct GrainArgs {
     /// Leave ops as they are instead of fusing them
     #[arg(long)]
     no_fusion: bool,
+    #[command(flatten)]
+    pub(crate) kernels: KernelArgs,
+}
+
+/// Which kernels are used
+#[derive(Args)]
+pub(crate) struct KernelArgs {
+    /// How exact convolutions are [default: auto in f32, exact in f64]
+    #[arg(long, value_enum)]
+    pub(crate) conv: Option<Conv>,
+    /// The instruction set: portable, avx2, avx512 or neon [default: the widest here]
+    #[arg(long, value_parser = available)]
+    isa: Option<Isa>,
+    /// Choose kernels by measuring them on this machine instead of by the costs
+    /// that dahl comes with; a plan records them
+    #[arg(long)]
+    pub(crate) tune: bool,
+}
+
+/// How exact convolutions are
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Conv {
+    /// Every product is taken
+    Exact,
+    /// 3x3 windows may take 2.25 times fewer products: an error of about 1e-6 of
+    /// the largest value in f32
+    Auto,
+    /// 3x3 windows may take 4 times fewer products: an error of about 2e-5
+    Fast,
+}
+
+impl Conv {
+    fn accuracy(self) -> Accuracy {
+        match self {
+            Conv::Exact => Accuracy::Exact,
+            Conv::Auto => Accuracy::Auto,
+            Conv::Fast => Accuracy::Fast,
+        }
+    }
+}
+
+impl KernelArgs {
+    pub(crate) fn target(&self) -> Target {
+        let isa = self.isa.unwrap_or_else(Isa::detect);
+        Target { isa, accuracy: self.conv.map(Conv::accuracy) }
+    }
+
+    /// The plan of a grain, measured where that is asked for; `progress` is told
+    /// what is measured.
+    pub(crate) fn plan(
+        &self,
+        grain: Grain,
+        programs: &Programs,
+        progress: impl FnMut(&str),
+    ) -> dahl::Result<Plan> {
+        let grain = Grain { target: self.target(), ..grain };
+        if self.tune {
+            let numerics = calibrate::tuned(programs, &grain.target, progress);
+            return grain.plan_with(programs, numerics);
+        }
+        grain.plan(programs)
+    }
+}
+
+/// An instruction set that this machine has.
+fn available(text: &str) -> Result<Isa, String> {
+    let isa: Isa = text.parse()?;
+    if isa.is_available() {
+        return Ok(isa);
+    }
+    let have: Vec<&str> =
+        Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(Isa::name).collect();
+    Err(format!("expected one that this machine has ({})", have.join(", ")))
 }
 
 impl GrainArgs {
@@ -31,6 +109,7 @@ impl GrainArgs {
             pieces: self.pieces.unwrap_or(self.workers),
             channels: self.channels,
             gather: if self.no_gather { Gather::Off } else { Gather::On },
+            target: self.kernels.target(),
         }
     }
 

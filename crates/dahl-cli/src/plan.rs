@@ -90,7 +90,10 @@ fn text(args: &Args) -> dahl::Result<String> {
                 .map_err(|source| dahl::Error::Io { path: path.clone(), source })?;
             Plan::parse(&text, &lowered.programs)?
         }
-        None => args.grain.grain().plan(&lowered.programs)?,
+        None => {
+            let grain = args.grain.grain();
+            args.grain.kernels.plan(grain, &lowered.programs, |_| ())?
+        }
     };
     if let Some(limit) = args.memory_limit {
         plan.check_memory(&lowered.programs, limit)?;

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 const RUNS: &str = "runs";
 /// The configuration of a run.
 pub(crate) const CONFIG: &str = "config.toml";
+/// The plan of a run.
+pub(crate) const PLAN: &str = "plan.txt";
 pub(crate) const RESULT: &str = "result.json";
 /// The final weights of a run.
 pub(crate) const WEIGHTS: &str = "weights.safetensors";

@@ -1,6 +1,6 @@
 //! `dahl train`: trains a model on a dataset.
 
-use crate::grain::{at_least_one, threads};
+use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
 use crate::place::{Place, RunArgs, check_save};
@@ -14,8 +14,10 @@ use crate::stop::Stop;
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
+use dahl::graph::Programs;
 use dahl::model::TrainSpec;
 use dahl::native::Native;
+use dahl::plan::Plan;
 use dahl::planner::Grain;
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
 use dahl::{Error, Result};
@@ -54,6 +56,8 @@ pub(crate) struct Args {
     /// Worker threads [default: one a processor]
     #[arg(long, value_parser = threads)]
     workers: Option<usize>,
+    #[command(flatten)]
+    kernels: KernelArgs,
     /// Start from the weights of a safetensors file instead of random ones
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
@@ -109,7 +113,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = args.workers.unwrap_or(processors);
-    let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(workers), &Native::default())?;
+    let lowered = model.lower(&spec)?;
+    let plan = args.plan(&lowered.programs, workers)?;
+    let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
     if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
@@ -151,7 +157,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let texts = [
         (rundir::CONFIG, settings.to_toml(&flags)),
         ("model.toml", model.to_toml()?),
-        ("plan.txt", trainer.plan().to_text(&trainer.lowered().programs)?),
+        (rundir::PLAN, trainer.plan().to_text(&trainer.lowered().programs)?),
     ];
     let gave = go(&args, Started { begin, place, texts }, course, &mut trainer, &mut report)?;
     let weights = TensorFile { tensors: trainer.weights()?.tensors, ..card };
@@ -175,6 +181,20 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     };
     let planned = trainer.plan().memory.peak();
     conclude(&args, gave, &mut report, Ended { begin, planned, weights, confusion })
+}
+
+impl Args {
+    /// The plan. What was measured for a run stays as it is when it goes on.
+    fn plan(&self, programs: &Programs, workers: usize) -> Result<Plan> {
+        let grain = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
+        if let (Some(name), true) = (&self.run.resume, self.kernels.tune) {
+            let path = rundir::find(name).join(rundir::PLAN);
+            let text = std::fs::read_to_string(&path);
+            let text = text.map_err(|source| Error::Io { path: path.clone(), source })?;
+            return grain.plan_with(programs, Plan::parse(&text, programs)?.numerics);
+        }
+        self.kernels.plan(grain, programs, |_| ())
+    }
 }
 
 /// The arguments of a run that goes on.

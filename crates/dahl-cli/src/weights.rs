@@ -1,6 +1,6 @@
 //! Weights and what they belong to, shared by commands that use trained ones.
 
-use crate::grain::{at_least_one, threads};
+use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::models;
 use crate::output::say;
 use crate::rundir;
@@ -52,6 +52,8 @@ pub(crate) struct PassArgs {
     /// Worker threads
     #[arg(long, default_value_t = 1, value_parser = threads)]
     workers: usize,
+    #[command(flatten)]
+    kernels: KernelArgs,
     /// Use at most this many samples
     #[arg(long, value_parser = at_least_one)]
     pub(crate) limit: Option<usize>,
@@ -175,20 +177,21 @@ impl Weights {
 
     /// The model with its weights, ready for so many samples.
     pub(crate) fn trainer(&self, args: &PassArgs, samples: usize) -> dahl::Result<Trainer> {
-        self.prepare(&[args.batch.min(samples), samples % args.batch], args.workers)
+        let spec = spec(self.dtype, &[args.batch.min(samples), samples % args.batch]);
+        let lowered = self.model.lower(&spec)?;
+        let grain = Grain::for_workers(args.workers);
+        let plan = args.kernels.plan(grain, &lowered.programs, |_| ())?;
+        let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
+        trainer.set_weights(&self.file, &self.path)?;
+        Ok(trainer)
     }
 
     /// The weights as the model has them, in the element type that was asked for.
     pub(crate) fn converted(&self) -> dahl::Result<TensorFile> {
-        self.prepare(&[1], 1)?.weights()
-    }
-
-    fn prepare(&self, sizes: &[usize], workers: usize) -> dahl::Result<Trainer> {
-        let spec = spec(self.dtype, sizes);
-        let grain = Grain::for_workers(workers);
+        let (spec, grain) = (spec(self.dtype, &[1]), Grain::for_workers(1));
         let mut trainer = Trainer::new(&self.model, &spec, grain, &Native::default())?;
         trainer.set_weights(&self.file, &self.path)?;
-        Ok(trainer)
+        trainer.weights()
     }
 
     /// A loss that is not finite is the weights' fault here.

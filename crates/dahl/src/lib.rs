@@ -29,6 +29,7 @@ pub mod exec;
 
 pub mod native;
 
+pub mod calibrate;
 pub mod planner;
 
 pub mod train;

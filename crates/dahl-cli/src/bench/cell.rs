@@ -3,6 +3,8 @@
 use super::measure::{Bench, Timing, Timings, flops, peak};
 use super::torch::{MODES, Setup, Torch};
 use super::workloads::Workload;
+use crate::grain::KernelArgs;
+use dahl::ops::Accuracy;
 use dahl::{DType, Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,7 @@ pub(super) struct Cell<'a> {
     pub(super) workload: &'a Workload,
     pub(super) dtype: DType,
     pub(super) threads: usize,
+    pub(super) kernels: &'a KernelArgs,
     /// The Python of the other side.
     pub(super) python: Option<&'a Path>,
 }
@@ -32,6 +35,8 @@ pub(super) struct Row {
     pub(super) workload: String,
     pub(super) dtype: DType,
     pub(super) threads: usize,
+    /// How exact convolutions are.
+    pub(super) conv: &'static str,
     pub(super) dahl_ms: f64,
     pub(super) samples_per_second: f64,
     pub(super) gflops: f64,
@@ -56,9 +61,9 @@ struct Mode {
 impl Cell<'_> {
     /// Measures both sides in turns.
     pub(super) fn measure(&self, pairs: usize, seconds: f64) -> Result<Row> {
-        let Self { workload, dtype, threads, python } = *self;
+        let Self { workload, dtype, threads, kernels, python } = *self;
         let Workload { model, batch, .. } = workload;
-        let mut bench = Bench::new(model, *batch, dtype, threads)?;
+        let mut bench = Bench::new(model, *batch, dtype, threads, kernels)?;
         let first = bench.run(1)?;
         let steps = |one: Timing| (seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
         let warm = bench.run(steps(first).div_ceil(4))?;
@@ -109,6 +114,11 @@ impl Cell<'_> {
             workload: workload.name.clone(),
             dtype,
             threads,
+            conv: match kernels.target().accuracy(dtype) {
+                Accuracy::Exact => "exact",
+                Accuracy::Auto => "auto",
+                Accuracy::Fast => "fast",
+            },
             dahl_ms: 1e3 * best.wall,
             samples_per_second: *batch as f64 / best.wall,
             gflops,
@@ -196,7 +206,7 @@ impl Row {
             "workload": self.workload,
             "dtype": self.dtype.name(),
             "threads": self.threads,
-            "conv": "exact",
+            "conv": self.conv,
             "dahl_ms": self.dahl_ms,
             "torch_ms": torch.map(|t| t.ms),
             "torch_mode": torch.map(|t| t.mode),

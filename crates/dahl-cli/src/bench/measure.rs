@@ -1,5 +1,6 @@
 //! Steps of a network, timed.
 
+use crate::grain::KernelArgs;
 use dahl::graph::Graph;
 use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
 use dahl::native::Native;
@@ -56,10 +57,17 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn new(model: &Model, batch: usize, dtype: DType, workers: usize) -> Result<Self> {
+    pub(super) fn new(
+        model: &Model,
+        batch: usize,
+        dtype: DType,
+        workers: usize,
+        kernels: &KernelArgs,
+    ) -> Result<Self> {
         let spec = TrainSpec::new(batch, dtype, Optimizer::sgd(0.01));
-        let grain = Grain::for_workers(workers);
-        let mut trainer = Trainer::new(model, &spec, grain, &Native::default())?;
+        let lowered = model.lower(&spec)?;
+        let plan = kernels.plan(Grain::for_workers(workers), &lowered.programs, |_| ())?;
+        let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
         let samples: usize = batch * model.input.iter().product::<usize>();
         // Both slots are filled once; what is in them stays.
         let slots = [trainer.slot(batch)?, trainer.slot(batch)?];

@@ -1,30 +1,40 @@
 //! Two-dimensional convolution: plain, with direct loops over rows, and in tiles.
 
 mod direct;
-mod patches;
+mod few;
+mod layout;
+mod pixels;
 mod pooled;
 mod pooled_plain;
-mod tiled;
 mod winograd;
 
+pub use few::{
+    conv2d_backward_input_direct, conv2d_backward_input_direct_scratch,
+    conv2d_backward_input_is_direct, conv2d_direct, conv2d_direct_scratch,
+};
+pub use pixels::{
+    Direction, conv2d_backward_weight_gemm, conv2d_backward_weight_gemm_scratch, conv2d_gemm,
+    conv2d_gemm_scratch, conv2d_pack_weight, conv2d_packed_shape,
+};
 pub use pooled::{
     conv2d_max_pool2d, conv2d_max_pool2d_backward_weight,
     conv2d_max_pool2d_backward_weight_scratch, conv2d_max_pool2d_scratch, conv2d_max_unpool2d,
 };
 pub use pooled_plain::{conv2d_max_pool2d_backward_weight_plain, conv2d_max_pool2d_plain};
-pub use tiled::{
-    conv2d_backward_input_gemm, conv2d_backward_input_gemm_scratch, conv2d_backward_weight_gemm,
-    conv2d_backward_weight_gemm_scratch, conv2d_gemm, conv2d_gemm_scratch,
-};
 pub use winograd::{
-    ALIGN, Direction, Form, conv2d_winograd, conv2d_winograd_backward_weight,
+    Form, conv2d_winograd, conv2d_winograd_backward_weight,
     conv2d_winograd_backward_weight_scratch, conv2d_winograd_scratch, conv2d_winograd_weight,
     conv2d_winograd_weight_shape,
 };
 
 use crate::element::float_dispatch;
+use crate::gemm::MAX_COLUMNS;
 use crate::math;
 use crate::{Call, Float, View};
+
+/// Where weights are packed, pieces of the result's channels start at a multiple
+/// of this.
+pub const ALIGN: usize = MAX_COLUMNS;
 
 /// The parameters of a convolution. Input [N, C, H, W], weight
 /// [O, C/groups, kh, kw], output [N, O, H', W'].

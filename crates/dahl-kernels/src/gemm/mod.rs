@@ -24,8 +24,7 @@ pub(crate) use matrix::Matrix;
 use crate::DType;
 use crate::simd::{Isa, Lane, Simd, Vector, Work};
 use std::ops::Range;
-use tile::Tile;
-pub(crate) use tile::{Columns, Rows};
+pub(crate) use tile::{Columns, Rows, Run, Tile};
 
 /// How many terms are summed before the sum is added to the result.
 pub(crate) const BLOCK: usize = 256;
@@ -69,11 +68,10 @@ pub(crate) struct Finish<'a, T> {
     pub(crate) rectify: crate::conv2d::Rectify,
 }
 
-/// A summand of a whole row or column.
+/// A summand of a whole column.
 #[derive(Clone, Copy)]
 pub(crate) enum Bias<'a, T> {
     None,
-    Rows(&'a [T]),
     Columns(&'a [T]),
 }
 
@@ -186,12 +184,12 @@ pub(crate) unsafe fn gemm<S: Simd, T: Lane>(
                     let panel = &packed_b[q * width * depth..][..width * depth];
                     for (p, i) in (i0..i1).step_by(ROWS).enumerate() {
                         let tile = Tile {
-                            depth,
-                            a: Rows {
-                                first: packed_a[p * ROWS * depth..][..ROWS * depth].as_ptr(),
-                                row: 1,
-                                term: ROWS,
-                            },
+                            runs: &[Run { a: 0, b: 0, terms: depth }],
+                            a: Rows::spaced(
+                                packed_a[p * ROWS * depth..][..ROWS * depth].as_ptr(),
+                                1,
+                                ROWS,
+                            ),
                             b: Columns { first: panel.as_ptr(), term: width },
                             rows: (i1 - i).min(ROWS),
                             to: std::ptr::null_mut(),
@@ -210,17 +208,17 @@ pub(crate) unsafe fn gemm<S: Simd, T: Lane>(
 }
 
 /// C = A B, or += where it is not the first block of a sum, of at most [`BLOCK`]
-/// terms: operands are read where they are. `panels` is the distance of the
-/// panels of B; C has whole panels of columns, `row` apart.
+/// terms: operands are read where they are. `row` and `panels` are the distances
+/// of rows of A and of panels of B; C has whole panels of columns.
 ///
 /// # Safety
 /// The operands can be read and C written, padded to whole panels.
 #[inline(always)]
 pub(crate) unsafe fn product_in_place<S: Simd, T: Lane>(
     lengths: Lengths,
-    a: Rows<T>,
+    (a, row, term): (*const T, usize, usize),
     (b, panels): (Columns<T>, usize),
-    (c, row): (*mut T, usize),
+    (c, stride): (*mut T, usize),
     first: bool,
 ) {
     let width = VECTORS * T::Vector::<S>::LANES;
@@ -229,12 +227,12 @@ pub(crate) unsafe fn product_in_place<S: Simd, T: Lane>(
         let b = Columns { first: b.first.wrapping_add(panel * panels), ..b };
         for i in (0..rows).step_by(ROWS) {
             let tile = Tile {
-                depth: terms,
-                a: Rows { first: a.first.wrapping_add(i * a.row), ..a },
+                runs: &[Run { a: 0, b: 0, terms }],
+                a: Rows::spaced(a.wrapping_add(i * row), row, term),
                 b,
                 rows: (rows - i).min(ROWS),
-                to: c.wrapping_add(i * row + j),
-                stride: row,
+                to: c.wrapping_add(i * stride + j),
+                stride,
                 first,
                 finish: None,
             };
@@ -263,7 +261,6 @@ unsafe fn place<S: Simd, T: Lane>(
     let whole = columns.len() == width && together >= width;
     let finish = tile.finish.map(|finish| {
         let bias = match finish.bias {
-            Bias::Rows(bias) => Bias::Rows(&bias[i..i + tile.rows]),
             Bias::Columns(bias) if whole => Bias::Columns(&bias[columns.clone()]),
             Bias::Columns(bias) => {
                 bias_beside[..columns.len()].copy_from_slice(&bias[columns.clone()]);

@@ -1,13 +1,14 @@
 //! Two-dimensional convolution.
 
 use super::conv2d_max_pool2d::Conv2dMaxPool2d;
+use super::conv2d_packed::{Method, Packed};
 use super::costs::Costs;
 use super::cut::{window, window_back};
 use super::eager::{self, Accum, Arg};
 use super::pool::MaxPool2d;
 use super::{
     Accuracy, Backprop, Cut, Expansion, Meta, Metas, Mismatch, Op, Recorder, Target, Var,
-    expect_floats, winograd,
+    expect_floats,
 };
 use crate::tensor::{Arena, AsView, Tensor, TensorView};
 use crate::units::Flops;
@@ -33,47 +34,57 @@ pub(super) fn padded(image: &Shape, padding: [usize; 2]) -> [usize; 2] {
     [0, 1].map(|a| image[2 + a].saturating_add(padding[a].saturating_mul(2)))
 }
 
-const VARIANTS: [&str; 4] = ["plain", "gemm", "winograd2", "winograd4"];
+const VARIANTS: [&str; 5] = ["plain", "direct", "gemm", "winograd2", "winograd4"];
 const PLAIN: usize = 0;
-const GEMM: usize = 1;
-const WINOGRAD2: usize = 2;
-const WINOGRAD4: usize = 3;
+const DIRECT: usize = 1;
+const GEMM: usize = 2;
+const WINOGRAD2: usize = 3;
+const WINOGRAD4: usize = 4;
 
-/// The form of a variant that takes fewer products.
-fn form(variant: usize) -> Option<Form> {
+/// How a variant takes products of packed weights.
+fn method(variant: usize) -> Option<Method> {
     match variant {
-        WINOGRAD2 => Some(Form::F2),
-        WINOGRAD4 => Some(Form::F4),
+        GEMM => Some(Method::Gemm),
+        WINOGRAD2 => Some(Method::Winograd(Form::F2)),
+        WINOGRAD4 => Some(Method::Winograd(Form::F4)),
         _ => None,
     }
 }
 
-/// The variants that fit a convolution and are exact enough.
-fn allowed(conv: &Conv2d, weight: Meta, on: &Target) -> Vec<usize> {
-    let least = |variant: usize| match variant {
+/// Whether a variant fits a convolution and is exact enough; `direct` is asked
+/// where it is known.
+fn is_allowed(variant: usize, conv: &Conv2d, weight: Meta, on: &Target) -> bool {
+    let least = match variant {
         WINOGRAD2 => Accuracy::Auto,
         WINOGRAD4 => Accuracy::Fast,
         _ => Accuracy::Exact,
     };
-    let fits = |variant: usize| form(variant).is_none() || winograd::fits(conv, &weight.shape);
-    let exact = |variant: usize| least(variant) <= on.accuracy(weight.dtype);
-    (0..VARIANTS.len()).filter(|&v| fits(v) && exact(v)).collect()
+    let fits = method(variant).is_none_or(|method| method.fits(conv, &weight.shape));
+    fits && least <= on.accuracy(weight.dtype)
 }
 
-/// The variant that is fastest by the shipped costs; `image` are the outputs, or
-/// the inputs whose gradient it is.
-fn choose(conv: &Conv2d, weight: Meta, image: &Shape, on: &Target) -> usize {
+/// The variant of `allowed` that is fastest by the shipped costs; `image` is the
+/// result, or what is summed for the gradient of the weight.
+fn choose(
+    conv: &Conv2d,
+    weight: Meta,
+    (image, results): (&Shape, usize),
+    allowed: &[usize],
+    on: &Target,
+) -> usize {
     let filters = weight.shape[0] / conv.groups;
     if conv.groups > 1 && (filters == 1 || weight.shape[1] == 1) {
         return PLAIN;
     }
     let costs = Costs::of(on.isa);
-    let cycles = |&v: &usize| match form(v) {
-        None => costs.product(image, &weight.shape),
-        Some(form) => costs.winograd(form, image, &weight.shape),
+    let cycles = |&variant: &usize| match (variant, method(variant)) {
+        (_, Some(Method::Gemm)) => costs.product(image, &weight.shape),
+        (_, Some(Method::Winograd(form))) => costs.winograd(form, image, &weight.shape),
+        (DIRECT, _) => costs.direct(image, &weight.shape, results),
+        _ => f64::MAX,
     };
-    let tuned = allowed(conv, weight, on).into_iter().filter(|&v| v != PLAIN);
-    tuned.min_by(|a, b| cycles(a).total_cmp(&cycles(b))).unwrap_or(GEMM)
+    let fastest = allowed.iter().min_by(|a, b| cycles(a).total_cmp(&cycles(b)));
+    fastest.copied().unwrap_or(PLAIN)
 }
 
 pub(super) fn attributes(conv: &Conv2d) -> Vec<(&'static str, String)> {
@@ -245,7 +256,7 @@ impl Op for Conv2dForward {
         let (x, w) = (metas.inputs[0], metas.inputs[1].shape);
         match variant {
             PLAIN => 0,
-            _ => kernels::conv2d_gemm_scratch(&self.conv, &w, piece, x.dtype),
+            _ => kernels::conv2d_direct_scratch(&self.conv, &w, piece, x.dtype),
         }
     }
 
@@ -254,22 +265,34 @@ impl Op for Conv2dForward {
     }
 
     fn choose(&self, metas: Metas<'_>, on: &Target) -> usize {
-        choose(&self.conv, metas.inputs[1], &metas.out(), on)
+        let (weight, out) = (metas.inputs[1], metas.out());
+        choose(&self.conv, weight, (&out, out[1]), &self.allowed(metas, on), on)
     }
 
     fn allowed(&self, metas: Metas<'_>, on: &Target) -> Vec<usize> {
-        allowed(&self.conv, metas.inputs[1], on)
+        let fits = |&v: &usize| {
+            is_allowed(v, &self.conv, metas.inputs[1], on) && (v != DIRECT || self.conv.groups == 1)
+        };
+        (0..VARIANTS.len()).filter(fits).collect()
     }
 
     fn expand(&self, variant: usize, metas: Metas<'_>) -> Option<Expansion> {
-        let (form, result) = (form(variant)?, metas.out());
-        Some(winograd::expansion(form, Direction::Forward, &self.conv, self.rectify, result))
+        let w = metas.inputs[1].shape;
+        let packed = Packed {
+            method: method(variant)?,
+            direction: Direction::Forward,
+            conv: self.conv,
+            kernel: [w[2], w[3]],
+            rectify: self.rectify,
+            result: metas.out(),
+        };
+        Some(packed.expansion())
     }
 
     fn run(&self, variant: usize, call: &mut Call<'_>) {
         match variant {
             PLAIN => kernels::conv2d(&self.conv, self.rectify, call),
-            _ => kernels::conv2d_gemm(&self.conv, self.rectify, call),
+            _ => kernels::conv2d_direct(&self.conv, self.rectify, call),
         }
     }
 }
@@ -323,7 +346,7 @@ impl Op for Conv2dBackwardInput {
         let (gy, w) = (metas.inputs[0], metas.inputs[1].shape);
         match variant {
             PLAIN => 0,
-            _ => kernels::conv2d_backward_input_gemm_scratch(&self.conv, &w, piece, gy.dtype),
+            _ => kernels::conv2d_backward_input_direct_scratch(&self.conv, &w, piece, gy.dtype),
         }
     }
 
@@ -332,22 +355,35 @@ impl Op for Conv2dBackwardInput {
     }
 
     fn choose(&self, metas: Metas<'_>, on: &Target) -> usize {
-        choose(&self.conv, metas.inputs[1], &metas.out(), on)
+        // As many products as the outputs have.
+        let (gy, weight) = (metas.inputs[0].shape, metas.inputs[1]);
+        choose(&self.conv, weight, (&gy, self.input[1]), &self.allowed(metas, on), on)
     }
 
     fn allowed(&self, metas: Metas<'_>, on: &Target) -> Vec<usize> {
-        allowed(&self.conv, metas.inputs[1], on)
+        let weight = metas.inputs[1];
+        let direct = kernels::conv2d_backward_input_is_direct(&self.conv, &weight.shape);
+        let fits = |&v: &usize| is_allowed(v, &self.conv, weight, on) && (v != DIRECT || direct);
+        (0..VARIANTS.len()).filter(fits).collect()
     }
 
     fn expand(&self, variant: usize, metas: Metas<'_>) -> Option<Expansion> {
-        let (form, result) = (form(variant)?, metas.out());
-        Some(winograd::expansion(form, Direction::Backward, &self.conv, Rectify::No, result))
+        let w = metas.inputs[1].shape;
+        let packed = Packed {
+            method: method(variant)?,
+            direction: Direction::Backward,
+            conv: self.conv,
+            kernel: [w[2], w[3]],
+            rectify: Rectify::No,
+            result: self.input,
+        };
+        Some(packed.expansion())
     }
 
     fn run(&self, variant: usize, call: &mut Call<'_>) {
         match variant {
             PLAIN => kernels::conv2d_backward_input(&self.conv, call),
-            _ => kernels::conv2d_backward_input_gemm(&self.conv, call),
+            _ => kernels::conv2d_backward_input_direct(&self.conv, call),
         }
     }
 }
@@ -407,14 +443,14 @@ impl Op for Conv2dBackwardWeight {
     }
 
     fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
-        let gy = metas.inputs[1];
-        match variant {
-            PLAIN => 0,
-            GEMM => kernels::conv2d_backward_weight_gemm_scratch(&gy.shape, piece, gy.dtype),
-            _ => {
-                let form = form(variant).expect("a form");
-                let (shape, dtype) = (gy.shape, gy.dtype);
-                kernels::conv2d_winograd_backward_weight_scratch(form, &shape, piece, dtype)
+        let Meta { shape: gy, dtype } = metas.inputs[1];
+        match method(variant) {
+            None => 0,
+            Some(Method::Gemm) => {
+                kernels::conv2d_backward_weight_gemm_scratch(&self.conv, &gy, piece, dtype)
+            }
+            Some(Method::Winograd(form)) => {
+                kernels::conv2d_winograd_backward_weight_scratch(form, &gy, piece, dtype)
             }
         }
     }
@@ -425,19 +461,21 @@ impl Op for Conv2dBackwardWeight {
 
     fn choose(&self, metas: Metas<'_>, on: &Target) -> usize {
         let weight = Meta { shape: self.weight, ..metas.inputs[0] };
-        choose(&self.conv, weight, &metas.inputs[1].shape, on)
+        let gy = metas.inputs[1].shape;
+        choose(&self.conv, weight, (&gy, self.weight[0]), &self.allowed(metas, on), on)
     }
 
     fn allowed(&self, metas: Metas<'_>, on: &Target) -> Vec<usize> {
-        allowed(&self.conv, Meta { shape: self.weight, ..metas.inputs[0] }, on)
+        let weight = Meta { shape: self.weight, ..metas.inputs[0] };
+        let fits = |&v: &usize| is_allowed(v, &self.conv, weight, on) && v != DIRECT;
+        (0..VARIANTS.len()).filter(fits).collect()
     }
 
     fn run(&self, variant: usize, call: &mut Call<'_>) {
-        match variant {
-            PLAIN => kernels::conv2d_backward_weight(&self.conv, call),
-            GEMM => kernels::conv2d_backward_weight_gemm(&self.conv, call),
-            _ => {
-                let form = form(variant).expect("a form");
+        match method(variant) {
+            None => kernels::conv2d_backward_weight(&self.conv, call),
+            Some(Method::Gemm) => kernels::conv2d_backward_weight_gemm(&self.conv, call),
+            Some(Method::Winograd(form)) => {
                 kernels::conv2d_winograd_backward_weight(form, &self.conv, call);
             }
         }

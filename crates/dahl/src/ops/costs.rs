@@ -16,16 +16,18 @@ pub(super) struct Costs {
     point: f64,
     /// Of a point in a transform of weights: they are written far away.
     weight: f64,
+    /// The most channels of a result for which nothing is copied.
+    few: usize,
 }
 
 impl Costs {
     /// Those of an instruction set.
     pub(super) fn of(isa: Isa) -> Self {
         match isa {
-            Isa::Portable => Self { product: 0.5, point: 1.0, weight: 2.0 },
-            Isa::Neon => Self { product: 0.15, point: 0.5, weight: 1.5 },
-            Isa::Avx2 => Self { product: 0.075, point: 0.25, weight: 1.0 },
-            Isa::Avx512 => Self { product: 0.04, point: 0.15, weight: 1.0 },
+            Isa::Portable => Self { product: 0.5, point: 1.0, weight: 2.0, few: 16 },
+            Isa::Neon => Self { product: 0.15, point: 0.5, weight: 1.5, few: 16 },
+            Isa::Avx2 => Self { product: 0.075, point: 0.25, weight: 1.0, few: 16 },
+            Isa::Avx512 => Self { product: 0.04, point: 0.15, weight: 1.0, few: 16 },
         }
     }
 
@@ -33,6 +35,12 @@ impl Costs {
     pub(super) fn product(&self, image: &Shape, weight: &Shape) -> f64 {
         let outputs = image[0] * image[2] * image[3];
         (outputs * weight.elements()) as f64 * self.product
+    }
+
+    /// A convolution that copies no patches, of so many channels of the result.
+    pub(super) fn direct(&self, image: &Shape, weight: &Shape, results: usize) -> f64 {
+        let products = self.product(image, weight);
+        if results <= self.few { products / 2.0 } else { products * 2.0 }
     }
 
     /// A convolution of 3x3 taps in tiles.

@@ -14,6 +14,7 @@ mod recorder;
 pub mod batch_norm2d;
 pub mod conv2d;
 pub mod conv2d_max_pool2d;
+pub mod conv2d_packed;
 pub mod copy;
 pub mod cross_entropy;
 pub mod eager;
@@ -30,7 +31,6 @@ pub mod reduce;
 pub mod reduce_axes;
 pub mod softmax;
 pub mod view;
-pub mod winograd;
 
 pub use backward::Backprop;
 pub use blocked::{Blocked, SumBlocks};

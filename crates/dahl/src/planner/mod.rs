@@ -7,8 +7,8 @@ mod gather;
 
 use crate::error::{Error, Result};
 use crate::graph::Programs;
+use crate::ops::Target;
 use crate::plan::{Numerics, Placement, Plan};
-use dahl_kernels::Isa;
 
 pub use gather::place;
 
@@ -33,18 +33,19 @@ pub struct Grain {
     pub channels: usize,
     /// Whether chains become one task.
     pub gather: Gather,
+    /// What the variants of ops are chosen for.
+    pub target: Target,
 }
 
 impl Grain {
     /// One piece of the batch for each worker.
     pub fn for_workers(workers: usize) -> Self {
-        Self { workers, pieces: workers, channels: 1, gather: Gather::On }
+        Self { workers, pieces: workers, channels: 1, gather: Gather::On, target: Target::here() }
     }
 
-    /// The plan of this grain with the default numerics of this machine's
-    /// instruction set.
+    /// The plan of this grain with the default numerics.
     pub fn plan(&self, programs: &Programs) -> Result<Plan> {
-        self.plan_with(programs, Numerics::default_for(programs, Isa::detect()))
+        self.plan_with(programs, Numerics::default_for(programs, self.target))
     }
 
     /// The plan of this grain with given numerics.

@@ -15,7 +15,7 @@ const ROWS: [(usize, &[&str]); 11] = [
     (7, &["sched"]),
     (8, &["exec"]),
     (9, &["native"]),
-    (10, &["planner"]),
+    (10, &["planner", "calibrate"]),
     (11, &["train", "verify"]),
 ];
 

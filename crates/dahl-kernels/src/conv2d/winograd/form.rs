@@ -165,3 +165,40 @@ pub(super) fn both<V: Vector, const I: usize, const O: usize>(
     }
     result
 }
+
+/// Loads a square of vectors, `side` long.
+///
+/// # Safety
+/// The addresses can be read.
+#[inline(always)]
+pub(super) unsafe fn load<V: Vector, const N: usize>(
+    side: usize,
+    at: impl Fn(usize, usize) -> *const V::Elem,
+) -> [[V; N]; N] {
+    let mut square = [[V::zero(); N]; N];
+    for (i, row) in square.iter_mut().enumerate().take(side) {
+        for (j, x) in row.iter_mut().enumerate().take(side) {
+            // SAFETY: promised by the caller.
+            *x = unsafe { V::load(at(i, j)) };
+        }
+    }
+    square
+}
+
+/// Stores a square of vectors, `side` long.
+///
+/// # Safety
+/// The addresses can be written.
+#[inline(always)]
+pub(super) unsafe fn store<V: Vector, const N: usize>(
+    side: usize,
+    square: [[V; N]; N],
+    at: impl Fn(usize, usize) -> *mut V::Elem,
+) {
+    for (i, row) in square.into_iter().enumerate().take(side) {
+        for (j, x) in row.into_iter().enumerate().take(side) {
+            // SAFETY: promised by the caller.
+            unsafe { x.store(at(i, j)) };
+        }
+    }
+}

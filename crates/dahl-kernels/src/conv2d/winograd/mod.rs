@@ -12,7 +12,6 @@
 #![expect(unsafe_code, reason = "tiles are read and written through pointers")]
 
 mod form;
-mod layout;
 mod outputs;
 mod weight;
 mod weight_gradient;
@@ -24,39 +23,16 @@ pub use weight_gradient::{
     conv2d_winograd_backward_weight, conv2d_winograd_backward_weight_scratch,
 };
 
+use super::{ALIGN, Direction};
 use crate::Shape;
-use crate::gemm::{MAX_COLUMNS, VECTORS};
+use crate::gemm::VECTORS;
 use crate::simd::{Lane, Simd, Vector};
-
-/// Whether outputs are computed, or the gradient of inputs: the same with
-/// filters and channels exchanged and the taps turned round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// Outputs.
-    Forward,
-    /// The gradient of inputs.
-    Backward,
-}
-
-impl Direction {
-    /// The channels of the result and those that are summed over, from filters
-    /// and channels.
-    fn channels(self, [filters, channels]: [usize; 2]) -> [usize; 2] {
-        match self {
-            Direction::Forward => [filters, channels],
-            Direction::Backward => [channels, filters],
-        }
-    }
-}
 
 /// Columns of a panel of transformed weights.
 #[inline(always)]
 fn panel_columns<S: Simd, T: Lane>() -> usize {
     VECTORS * T::Vector::<S>::LANES
 }
-
-/// Pieces of the result's channels start at a multiple of this.
-pub const ALIGN: usize = MAX_COLUMNS;
 
 /// The shape of transformed weights.
 pub fn conv2d_winograd_weight_shape(form: Form, direction: Direction, weight: &Shape) -> Shape {

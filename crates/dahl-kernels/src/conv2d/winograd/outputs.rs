@@ -1,11 +1,11 @@
 //! Outputs, and gradients of inputs, from transformed weights.
 
-use super::form::{Axis, F2, F4, Form, OUTPUTS, POINTS, both};
-use super::layout::{Planes, Window};
-use super::{ALIGN, panel_columns};
-use crate::conv2d::Rectify;
+use super::form::{Axis, F2, F4, Form, OUTPUTS, POINTS, both, load, store};
+use super::panel_columns;
+use crate::conv2d::layout::{Planes, Window};
+use crate::conv2d::{ALIGN, Rectify};
 use crate::element::float_dispatch;
-use crate::gemm::{self, BLOCK, Columns, LINE, Lengths, Rows};
+use crate::gemm::{self, BLOCK, Columns, LINE, Lengths};
 use crate::simd::{Lane, Simd, Vector, Work};
 use crate::{Call, DType, Piece, Region};
 use std::ops::Range;
@@ -121,13 +121,20 @@ fn outputs<T: Lane>(form: Form, padding: [isize; 2], rectify: Rectify, call: &mu
             channels: image[1],
             channel: strides[1],
             row: strides[2],
+            column: 1,
         },
         sample: strides[0],
         valid: reach,
     };
     let (to, strides) = y.raw_mut(&region);
     let results = Images {
-        planes: Planes { first: to, channels: region.len(1), channel: strides[1], row: strides[2] },
+        planes: Planes {
+            first: to,
+            channels: region.len(1),
+            channel: strides[1],
+            row: strides[2],
+            column: 1,
+        },
         sample: strides[0],
         valid: [region.range(2), region.range(3)],
     };
@@ -272,20 +279,11 @@ impl<T: Lane> Outputs<'_, T> {
                 let (i, j) = (tile / sizes.tiles * F::OUTPUTS, tile % sizes.tiles * F::OUTPUTS);
                 let from = window.first.add(i * line + j * window.pixel);
                 for c in (0..channels).step_by(lanes) {
-                    let mut pixels = [[T::Vector::<S>::zero(); POINTS]; POINTS];
-                    for (i, row) in pixels.iter_mut().enumerate().take(F::POINTS) {
-                        for (j, pixel) in row.iter_mut().enumerate().take(F::POINTS) {
-                            *pixel =
-                                T::Vector::<S>::load(from.add(i * line + j * window.pixel + c));
-                        }
-                    }
+                    let pixels: [[T::Vector<S>; POINTS]; POINTS] =
+                        load(F::POINTS, |i, j| from.add(i * line + j * window.pixel + c));
                     let made = both([F::POINTS, F::POINTS], pixels, F::pixels);
-                    for i in 0..F::POINTS {
-                        for j in 0..F::POINTS {
-                            let at = (i * F::POINTS + j) * point + tile * sizes.sums + c;
-                            made[i][j].store(to.add(at));
-                        }
-                    }
+                    let at = tile * sizes.sums + c;
+                    store(F::POINTS, made, |i, j| to.add((i * F::POINTS + j) * point + at));
                 }
             }
         }
@@ -304,7 +302,7 @@ impl<T: Lane> Outputs<'_, T> {
             let weights = self.weights.wrapping_add(p * self.point);
             for block in (0..sums.max(1)).step_by(BLOCK) {
                 let terms = (sums - block).min(BLOCK);
-                let a = Rows { first: from.wrapping_add(block), row: sizes.sums, term: 1 };
+                let a = (from.wrapping_add(block), sizes.sums, 1);
                 let b = Columns { first: weights.wrapping_add(block * width), term: width };
                 let lengths = Lengths { rows: tiles, columns, terms };
                 // SAFETY: all have room for the tiles of a block.
@@ -347,29 +345,25 @@ impl<T: Lane> Outputs<'_, T> {
                 let (i, j) = (tile / sizes.tiles * F::OUTPUTS, tile % sizes.tiles * F::OUTPUTS);
                 let to = window.first.add(i * line + j * window.pixel);
                 for c in (0..channels).step_by(lanes) {
-                    let mut square = [[T::Vector::<S>::zero(); POINTS]; POINTS];
-                    for (i, row) in square.iter_mut().enumerate().take(F::POINTS) {
-                        for (j, x) in row.iter_mut().enumerate().take(F::POINTS) {
-                            let at = (i * F::POINTS + j) * point + tile * sizes.results + c;
-                            *x = T::Vector::<S>::load(from.add(at));
-                        }
-                    }
+                    let at = tile * sizes.results + c;
+                    let square: [[T::Vector<S>; POINTS]; POINTS] =
+                        load(F::POINTS, |i, j| from.add((i * F::POINTS + j) * point + at));
                     let made: [[_; OUTPUTS]; OUTPUTS] =
                         both([F::POINTS, F::OUTPUTS], square, F::outputs);
                     let bias = T::Vector::<S>::load(self.bias[c..c + lanes].as_ptr());
-                    for i in 0..F::OUTPUTS {
-                        for j in 0..F::OUTPUTS {
-                            let sum = made[i][j].add(bias);
-                            let sum = match self.rectify {
-                                Rectify::No => sum,
-                                Rectify::Relu => sum.relu(),
-                            };
-                            sum.store(to.add(i * line + j * window.pixel + c));
-                        }
-                    }
+                    let made = made.map(|row| row.map(|sum| self.rectified::<S>(sum.add(bias))));
+                    store(F::OUTPUTS, made, |i, j| to.add(i * line + j * window.pixel + c));
                 }
             }
             window.spread::<S>(&self.results.sample(sample), &self.results.valid);
+        }
+    }
+
+    #[inline(always)]
+    fn rectified<S: Simd>(&self, sum: T::Vector<S>) -> T::Vector<S> {
+        match self.rectify {
+            Rectify::No => sum,
+            Rectify::Relu => sum.relu(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Weights to points, in panels that products read in order.
 
 use super::form::{Axis, F2, F4, Form, POINTS, TAPS, both};
-use super::{Direction, panel_columns};
+use super::panel_columns;
+use crate::conv2d::Direction;
 use crate::element::float_dispatch;
 use crate::simd::{Lane, Simd, Vector, Work};
 use crate::{Call, Region};

@@ -1,11 +1,11 @@
 //! The gradient of weights: a product over tiles at every point.
 
-use super::form::{Axis, F2, F4, Form, OUTPUTS, POINTS, TAPS, both};
-use super::layout::{Planes, Window};
-use super::{ALIGN, panel_columns};
-use crate::conv2d::Conv2d;
+use super::form::{Axis, F2, F4, Form, OUTPUTS, POINTS, TAPS, both, load, store};
+use super::panel_columns;
+use crate::conv2d::layout::{Planes, Window};
+use crate::conv2d::{ALIGN, Conv2d};
 use crate::element::float_dispatch;
-use crate::gemm::{self, Columns, LINE, Lengths, Rows};
+use crate::gemm::{self, Columns, LINE, Lengths};
 use crate::simd::{Lane, Simd, Vector, Work};
 use crate::{Call, DType, Piece, Region, Shape};
 use std::ops::Range;
@@ -103,8 +103,13 @@ fn backward<T: Lane>(form: Form, conv: &Conv2d, call: &mut Call<'_>) {
     let bytes = sizes.elements() * size_of::<T>();
     let scratch: &mut [T] = bytemuck::cast_slice_mut(&mut scratch[skipped..][..bytes]);
     let planes = |(first, strides): (*const T, [usize; crate::MAX_AXES]), channels| {
-        let planes =
-            Planes { first: first.cast_mut(), channels, channel: strides[1], row: strides[2] };
+        let planes = Planes {
+            first: first.cast_mut(),
+            channels,
+            channel: strides[1],
+            row: strides[2],
+            column: 1,
+        };
         (planes, strides[0])
     };
     let whole = |shape: &Shape, channels: Range<usize>| {
@@ -232,19 +237,11 @@ impl<T: Lane, W: FnMut(usize, usize, &[T])> Gradient<'_, T, W> {
                 let (i, j) = (tile / sizes.tiles * F::OUTPUTS, tile % sizes.tiles * F::OUTPUTS);
                 let from = window.first.add(i * line + j * window.pixel);
                 for c in (0..planes.channels).step_by(lanes) {
-                    let mut square = [[T::Vector::<S>::zero(); POINTS]; POINTS];
-                    for (i, row) in square.iter_mut().enumerate().take(F::POINTS) {
-                        for (j, x) in row.iter_mut().enumerate().take(F::POINTS) {
-                            *x = T::Vector::<S>::load(from.add(i * line + j * window.pixel + c));
-                        }
-                    }
+                    let square: [[T::Vector<S>; POINTS]; POINTS] =
+                        load(F::POINTS, |i, j| from.add(i * line + j * window.pixel + c));
                     let made = both([F::POINTS, F::POINTS], square, F::pixels);
                     let at = c / together * together * BLOCK + (to + n) * together + c % together;
-                    for i in 0..F::POINTS {
-                        for j in 0..F::POINTS {
-                            made[i][j].store(points.add((i * F::POINTS + j) * point + at));
-                        }
-                    }
+                    store(F::POINTS, made, |i, j| points.add((i * F::POINTS + j) * point + at));
                 }
             }
         }
@@ -278,23 +275,14 @@ impl<T: Lane, W: FnMut(usize, usize, &[T])> Gradient<'_, T, W> {
                 let (i, j) = (tile / sizes.tiles * F::OUTPUTS, tile % sizes.tiles * F::OUTPUTS);
                 let from = window.first.add(i * line + j * window.pixel);
                 for o in (0..planes.channels.next_multiple_of(width)).step_by(lanes) {
-                    let mut square = [[T::Vector::<S>::zero(); OUTPUTS]; OUTPUTS];
-                    if o < planes.channels {
-                        for (i, row) in square.iter_mut().enumerate().take(F::OUTPUTS) {
-                            for (j, x) in row.iter_mut().enumerate().take(F::OUTPUTS) {
-                                *x =
-                                    T::Vector::<S>::load(from.add(i * line + j * window.pixel + o));
-                            }
-                        }
-                    }
+                    // Filters that are missing fill the last panel with zeros.
+                    let side = if o < planes.channels { F::OUTPUTS } else { 0 };
+                    let square: [[T::Vector<S>; OUTPUTS]; OUTPUTS] =
+                        load(side, |i, j| from.add(i * line + j * window.pixel + o));
                     let made: [[_; POINTS]; POINTS] =
                         both([F::OUTPUTS, F::POINTS], square, F::gradients);
                     let at = o / width * width * BLOCK + (to + n) * width + o % width;
-                    for i in 0..F::POINTS {
-                        for j in 0..F::POINTS {
-                            made[i][j].store(points.add((i * F::POINTS + j) * point + at));
-                        }
-                    }
+                    store(F::POINTS, made, |i, j| points.add((i * F::POINTS + j) * point + at));
                 }
             }
         }
@@ -311,7 +299,7 @@ impl<T: Lane, W: FnMut(usize, usize, &[T])> Gradient<'_, T, W> {
             let grads = parts.grads[p * sizes.points(sizes.filters)..].as_ptr();
             let sums = parts.sums[p * sizes.sums()..].as_mut_ptr();
             for c in (0..channels).step_by(together) {
-                let a = Rows { first: pixels.wrapping_add(c * BLOCK), row: 1, term: together };
+                let a = (pixels.wrapping_add(c * BLOCK), 1, together);
                 let b = Columns { first: grads, term: width };
                 let rows = (channels - c).min(together);
                 let lengths = Lengths { rows, columns: filters, terms: tiles };
@@ -338,14 +326,12 @@ impl<T: Lane, W: FnMut(usize, usize, &[T])> Gradient<'_, T, W> {
         let mut lines = [T::ZERO; TAPS * TAPS * LANES];
         for o in (0..filters).step_by(lanes) {
             for c in 0..channels {
-                let mut square = [[T::Vector::<S>::zero(); POINTS]; POINTS];
-                for (i, row) in square.iter_mut().enumerate().take(F::POINTS) {
-                    for (j, x) in row.iter_mut().enumerate().take(F::POINTS) {
-                        let at = (i * F::POINTS + j) * sizes.sums() + c * sizes.filters + o;
-                        // SAFETY: filters are padded to panels.
-                        *x = unsafe { T::Vector::<S>::load(parts.sums[at..at + lanes].as_ptr()) };
-                    }
-                }
+                let at = |i: usize, j: usize| {
+                    let at = (i * F::POINTS + j) * sizes.sums() + c * sizes.filters + o;
+                    parts.sums[at..at + lanes].as_ptr()
+                };
+                // SAFETY: filters are padded to panels.
+                let square: [[T::Vector<S>; POINTS]; POINTS] = unsafe { load(F::POINTS, at) };
                 let taps: [[_; TAPS]; TAPS] = both([F::POINTS, TAPS], square, F::tap_gradients);
                 for (tap, value) in taps.iter().flatten().enumerate() {
                     // SAFETY: a vector of the array.

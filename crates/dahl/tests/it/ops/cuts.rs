@@ -212,8 +212,8 @@ fn every_op_has_a_case() {
         "InPlace",
         "DropoutInPlace",
         "Blocked",
-        "Conv2dWinogradWeight",
-        "Conv2dWinograd",
+        "Conv2dPackWeight",
+        "Conv2dPacked",
     ];
     let functions = [("Unary", "Relu"), ("Binary", "Add"), ("Softmax", "Plain")];
     for line in sources.iter().flat_map(|s| s.lines()) {

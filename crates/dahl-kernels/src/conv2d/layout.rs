@@ -1,4 +1,5 @@
 //! From images with channels apart to pixels with channels together, and back.
+#![expect(unsafe_code, reason = "pixels are read and written through pointers")]
 
 use crate::simd::{Lane, Simd, Vector};
 use std::ops::Range;
@@ -13,16 +14,19 @@ pub(super) struct Planes<T> {
     /// How many there are, and how far apart.
     pub(super) channels: usize,
     pub(super) channel: usize,
-    /// The distance of rows; columns lie behind each other.
+    /// The distances of rows and of columns; what is read has columns behind
+    /// each other.
     pub(super) row: usize,
+    pub(super) column: usize,
 }
 
 /// Exchanges rows and columns of a rectangle of `rows` × `columns`, at most a
-/// vector each; `rows` of the result that are missing are 0.
+/// vector each; `written` elements of each row of the result, 0 where `rows` has
+/// not so many.
 ///
 /// # Safety
-/// The rectangle can be read; `columns` vectors can be written, or `rows`
-/// elements of each where `whole` says so.
+/// The rectangle can be read; `columns` rows of `written` elements can be
+/// written.
 #[inline(always)]
 unsafe fn exchange<S: Simd, T: Lane>(
     (from, line): (*const T, usize),
@@ -33,7 +37,7 @@ unsafe fn exchange<S: Simd, T: Lane>(
     let lanes = T::Vector::<S>::LANES;
     // SAFETY: promised by the caller; the squares beside have room for all.
     unsafe {
-        if rows == lanes && columns == lanes && written == lanes {
+        if [rows, columns, written] == [lanes; 3] {
             T::Vector::<S>::transpose(from, to, [line, out]);
             return;
         }
@@ -84,6 +88,7 @@ impl<T: Lane> Window<T> {
     /// The planes can be read at `valid`, the window can be written.
     #[inline(always)]
     pub(super) unsafe fn fill<S: Simd>(&self, planes: &Planes<T>, valid: &[Range<usize>; 2]) {
+        debug_assert_eq!(planes.column, 1, "columns behind each other");
         let lanes = T::Vector::<S>::LANES;
         let (rows, columns) = (self.inside(0, &valid[0]), self.inside(1, &valid[1]));
         let zero = |row: usize, columns: Range<usize>| {
@@ -94,7 +99,7 @@ impl<T: Lane> Window<T> {
             }
         };
         for row in 0..self.lengths[0] {
-            if !rows.contains(&row) {
+            if !rows.contains(&row) || columns.is_empty() {
                 zero(row, 0..self.lengths[1]);
                 continue;
             }
@@ -129,7 +134,7 @@ impl<T: Lane> Window<T> {
     pub(super) unsafe fn spread<S: Simd>(&self, planes: &Planes<T>, valid: &[Range<usize>; 2]) {
         let lanes = T::Vector::<S>::LANES;
         let (rows, columns) = (self.inside(0, &valid[0]), self.inside(1, &valid[1]));
-        for row in rows {
+        for row in rows.filter(|_| !columns.is_empty()) {
             let y = (row as isize + self.start[0]) as usize - valid[0].start;
             let x = (columns.start as isize + self.start[1]) as usize - valid[1].start;
             // SAFETY: inside of the planes and of the window.
@@ -139,12 +144,20 @@ impl<T: Lane> Window<T> {
                     let channels = (planes.channels - c).min(lanes);
                     for j in (0..columns.len()).step_by(lanes) {
                         let pixels = (columns.len() - j).min(lanes);
-                        exchange::<S, T>(
-                            (self.at([row, columns.start + j]).add(c), self.pixel),
-                            (to.add(c * planes.channel + j), planes.channel),
-                            [pixels, channels],
-                            pixels,
-                        );
+                        let from =
+                            (self.at([row, columns.start + j]).add(c).cast_const(), self.pixel);
+                        let to = to.add(c * planes.channel + j * planes.column);
+                        if planes.column == 1 {
+                            let to = (to, planes.channel);
+                            exchange::<S, T>(from, to, [pixels, channels], pixels);
+                            continue;
+                        }
+                        for pixel in 0..pixels {
+                            for channel in 0..channels {
+                                let at = channel * planes.channel + pixel * planes.column;
+                                *to.add(at) = *from.0.add(pixel * from.1 + channel);
+                            }
+                        }
                     }
                 }
             }

@@ -1,0 +1,119 @@
+//! Measuring kernels on this machine.
+//!
+//! [`tuned`] lets measurements choose the variant of every op instead of the
+//! shipped costs; what it chose is in the plan. [`time`] measures one variant of
+//! one op on one thread.
+//!
+//! # Invariants
+//! - The operands of a call are buffers of their own that outlive it.
+#![expect(unsafe_code, reason = "turns buffers into operands of a call")]
+
+use crate::graph::Programs;
+use crate::ops::{Expansion, Meta, Metas, Op, Target};
+use crate::plan::Numerics;
+use dahl_kernels::{Call, DType, Isa, Operand, Piece, Region, StepScalars};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long a variant is repeated, at least once more.
+const LONG_ENOUGH: Duration = Duration::from_millis(20);
+/// The most repetitions.
+const REPETITIONS: usize = 50;
+
+/// The default numerics, but with the variant of every op that is fastest on
+/// this machine; `progress` is told which op is measured.
+///
+/// # Panics
+/// If the machine does not have the instruction set.
+pub fn tuned(programs: &Programs, on: &Target, mut progress: impl FnMut(&str)) -> Numerics {
+    let mut numerics = Numerics::default_for(programs, *on);
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for (program, chosen) in programs.programs.iter().zip(&mut numerics.programs) {
+        let graph = &program.graph;
+        for (node, chosen) in graph.nodes.iter().zip(&mut chosen.variants) {
+            let (inputs, outputs) = graph.metas(node);
+            let metas = Metas { inputs: &inputs, outputs: &outputs };
+            let allowed = node.op.allowed(metas, on);
+            if allowed.len() < 2 {
+                continue;
+            }
+            let key = format!("{:?} {inputs:?}", node.op);
+            *chosen = *known.entry(key).or_insert_with(|| {
+                progress(&format!("{} {}", node.op.name(), node.path));
+                let took = |&v: &usize| time(&*node.op, v, metas, on.isa);
+                // The plain one is the oracle, not a candidate, unless there is
+                // no other; variants are ordered from plain to tuned.
+                let tuned = allowed.iter().copied().filter(|&v| v > 0 || allowed.len() == 1);
+                tuned.min_by_key(took).unwrap_or(*chosen)
+            });
+        }
+    }
+    numerics
+}
+
+/// The shortest time of some that a variant of an op took over the whole result,
+/// with what it prepares.
+///
+/// # Panics
+/// If the machine does not have the instruction set, or the op not this variant.
+pub fn time(op: &dyn Op, variant: usize, metas: Metas<'_>, isa: Isa) -> Duration {
+    match op.expand(variant, metas) {
+        None => time_run(op, variant, metas, isa),
+        Some(Expansion { input, prepare, op }) => {
+            let given = &metas.inputs[input..=input];
+            let prepared = prepare.infer(given).expect("an input of the op");
+            let mut inputs = metas.inputs.to_vec();
+            inputs[input] = prepared[0];
+            let first = Metas { inputs: given, outputs: &prepared };
+            let then = Metas { inputs: &inputs, ..metas };
+            time_run(&*prepare, 0, first, isa) + time_run(&*op, 0, then, isa)
+        }
+    }
+}
+
+fn time_run(op: &dyn Op, variant: usize, metas: Metas<'_>, isa: Isa) -> Duration {
+    let all = metas.inputs.iter().chain(metas.outputs);
+    let mut buffers: Vec<Vec<u64>> = all.clone().map(filled).collect();
+    let operands: Vec<Operand> = buffers
+        .iter_mut()
+        .zip(all)
+        .map(|(buffer, meta)| {
+            let (shape, full) = (meta.shape, Region::full(&meta.shape));
+            let ptr = buffer.as_mut_ptr().cast();
+            // SAFETY: the buffer has all elements of the shape, aligned, and
+            // lives until the end of this function.
+            unsafe { Operand::from_raw(ptr, meta.dtype, shape, full, shape.strides()) }
+        })
+        .collect();
+    let piece = Piece { out: Region::full(&metas.out()), sum: 0..op.summed(metas).unwrap_or(0) };
+    let step = StepScalars::default();
+    let mut scratch = vec![0; op.scratch(variant, metas, &piece)];
+    let (begin, mut best) = (Instant::now(), Duration::MAX);
+    for repetition in 0..REPETITIONS {
+        let from = Instant::now();
+        // SAFETY: nothing else uses the buffers.
+        let call = unsafe { Call::new(&operands, metas.inputs.len(), &piece, &step, &mut scratch) };
+        op.run(variant, &mut call.on(isa));
+        best = best.min(from.elapsed());
+        if repetition > 0 && begin.elapsed() > LONG_ENOUGH {
+            break;
+        }
+    }
+    best
+}
+
+/// Bytes of a tensor: small numbers of both signs, or zeros where they are
+/// indices.
+fn filled(meta: &Meta) -> Vec<u64> {
+    let mut words = vec![0u64; meta.bytes().div_ceil(8).max(1)];
+    let noise = |i: usize| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0;
+    match meta.dtype {
+        DType::F64 => words.iter_mut().enumerate().for_each(|(i, w)| *w = noise(i).to_bits()),
+        DType::F32 => words.iter_mut().enumerate().for_each(|(i, w)| {
+            let [low, high] = [2 * i, 2 * i + 1].map(|i| u64::from((noise(i) as f32).to_bits()));
+            *w = low | high << 32;
+        }),
+        DType::I64 | DType::U8 => {}
+    }
+    words
+}
