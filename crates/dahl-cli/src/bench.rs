@@ -1,6 +1,7 @@
 //! `dahl bench`: how fast training steps are, alone and beside PyTorch.
 
 mod cell;
+mod kernels;
 mod measure;
 mod torch;
 mod workloads;
@@ -9,7 +10,7 @@ use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::output::{code, fail, print};
 use crate::{machine, models};
 use cell::{Cell, Row};
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::{DType, Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,7 +24,9 @@ use workloads::Workload;
 /// turns, in every mode that PyTorch has; the ratio is that of the best
 /// repetitions, against the best mode.
 #[derive(ClapArgs)]
-#[command(after_help = "Workloads:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Workloads:
   seed-28-b10 seed-28-b64 seed-28-b256 seed-cifar-b64 seed-512-b16 lenet-b64
   vgg-small-b32 resnet18-cifar-b32 mlp-b128
 
@@ -31,16 +34,24 @@ Examples:
   dahl bench
   dahl bench lenet-b64 --threads 1,2 --dtypes f32 --against torch
   dahl bench --model my.toml --batch 64 --against torch --python venv/bin/python
+  dahl bench vgg-small-b32 --conv fast
+  dahl bench kernels resnet18 --op conv2d
 
 A cell is marked with ! where the processors were not ours: the processor time is
-not about the time gone by times the threads. Its figures say little.")]
+not about the time gone by times the threads. Its figures say little."
+)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    of: Option<Of>,
     /// Workloads to measure [default: all]
     #[arg(value_name = "WORKLOAD", conflicts_with = "model")]
     workloads: Vec<String>,
     /// A model of one's own instead: its name or TOML file
     #[arg(long)]
     model: Option<String>,
+    /// The shape of a sample, such as 3x32x32, with --model [default: the model's]
+    #[arg(long, value_name = "SHAPE", value_parser = shape, requires = "model")]
+    input: Option<Sample>,
     /// Samples a step, with --model
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     batch: usize,
@@ -72,6 +83,23 @@ pub(crate) struct Args {
     json: bool,
 }
 
+#[derive(Subcommand)]
+enum Of {
+    Kernels(kernels::Args),
+}
+
+/// The shape of a sample.
+#[derive(Clone, Debug)]
+struct Sample(Vec<usize>);
+
+/// Reads a shape such as 3x32x32.
+fn shape(text: &str) -> std::result::Result<Sample, String> {
+    let axes: Option<Vec<usize>> =
+        text.split('x').map(|axis| axis.parse().ok().filter(|&n| n > 0)).collect();
+    let axes = axes.filter(|axes| (1..=4).contains(&axes.len()));
+    axes.map(Sample).ok_or_else(|| "expected lengths such as 3x32x32".to_owned())
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Against {
     /// PyTorch, in all its modes
@@ -79,7 +107,11 @@ enum Against {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match bench(args) {
+    let result = match &args.of {
+        Some(Of::Kernels(args)) => kernels::run(args),
+        None => bench(args),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, code(&error)),
     }
@@ -89,6 +121,8 @@ fn bench(args: &Args) -> Result<()> {
     let workloads = match &args.model {
         Some(name) => {
             let model = models::find(name)?;
+            let input = args.input.clone().map_or(model.input.clone(), |input| input.0);
+            let model = dahl::model::Model { input, ..model };
             vec![Workload {
                 name: format!("{}-b{}", model.name, args.batch),
                 model,

@@ -139,3 +139,16 @@ pub(super) fn peak(dtype: DType) -> f64 {
     });
     tries.fold(0.0, f64::max)
 }
+
+/// The bytes a second that one thread reads from memory: the sum of far more
+/// than a cache holds. The best of some tries.
+pub(super) fn bandwidth() -> f64 {
+    let words = vec![1u64; (256 << 20) / 8];
+    let tries = (0..5).map(|_| {
+        let from = Instant::now();
+        let sum: u64 = std::hint::black_box(&words).iter().fold(0, |a, b| a.wrapping_add(*b));
+        std::hint::black_box(sum);
+        (8 * words.len()) as f64 / from.elapsed().as_secs_f64()
+    });
+    tries.fold(0.0, f64::max)
+}

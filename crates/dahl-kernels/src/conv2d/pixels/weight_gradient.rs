@@ -121,14 +121,17 @@ fn backward<T: Lane>(conv: &Conv2d, call: &mut Call<'_>) {
             scratch,
         };
         let sums = isa.run(gradient);
+        let (to, strides) = gw.raw_mut(&piece.out);
         let (taps, columns) = (sizes.taps(), sizes.classes[1].taps);
-        for (o, filter) in part.enumerate() {
-            for (c, channel) in region.range(1).enumerate() {
-                for (k, row) in region.range(2).enumerate() {
-                    for (l, column) in region.range(3).enumerate() {
-                        let at = (o * taps + k * columns + l) * sizes.channels + c;
-                        gw.set([filter, channel, row, column], sums[at]);
-                    }
+        for o in 0..part.len() {
+            let sums = &sums[o * taps * sizes.channels..][..taps * sizes.channels];
+            for c in 0..region.len(1) {
+                let to = to.wrapping_add(o * strides[0] + c * strides[1]);
+                for tap in 0..taps {
+                    let (k, l) = (tap / columns, tap % columns);
+                    let at = k * strides[2] + l * strides[3];
+                    // SAFETY: an element of the piece.
+                    unsafe { *to.add(at) = sums[tap * sizes.channels + c] };
                 }
             }
         }

@@ -115,7 +115,8 @@ fn backward<T: Lane>(form: Form, conv: &Conv2d, call: &mut Call<'_>) {
     let whole = |shape: &Shape, channels: Range<usize>| {
         Region::full(shape).with(0, samples.clone()).with(1, channels)
     };
-    let mut taps = [T::ZERO; TAPS * TAPS];
+    let (to, strides) = gw.raw_mut(&region);
+    let [rows, columns] = [region.range(2), region.range(3)];
     let gradient = Gradient {
         sizes,
         padding: conv.padding.map(|p| p as isize),
@@ -125,12 +126,12 @@ fn backward<T: Lane>(form: Form, conv: &Conv2d, call: &mut Call<'_>) {
         grads: planes(gy.raw(&whole(&grad, region.range(0))), region.len(0)),
         grad: [0..grad[2], 0..grad[3]],
         scratch,
-        write: |filter: usize, channel: usize, values: &[T]| {
-            taps.copy_from_slice(values);
-            let at = [region.range(0).start + filter, region.range(1).start + channel];
-            for k in region.range(2) {
-                for l in region.range(3) {
-                    gw.set([at[0], at[1], k, l], taps[k * TAPS + l]);
+        write: |filter: usize, channel: usize, values: &[T; TAPS * TAPS]| {
+            let to = to.wrapping_add(filter * strides[0] + channel * strides[1]);
+            for (i, k) in rows.clone().enumerate() {
+                for (j, l) in columns.clone().enumerate() {
+                    // SAFETY: an element of the piece.
+                    unsafe { *to.add(i * strides[2] + j * strides[3]) = values[k * TAPS + l] };
                 }
             }
         },
@@ -160,7 +161,7 @@ struct Parts<'a, T> {
     sums: &'a mut [T],
 }
 
-impl<T: Lane, W: FnMut(usize, usize, &[T])> Work for Gradient<'_, T, W> {
+impl<T: Lane, W: FnMut(usize, usize, &[T; TAPS * TAPS])> Work for Gradient<'_, T, W> {
     type Output = ();
 
     #[inline(always)]
@@ -172,7 +173,7 @@ impl<T: Lane, W: FnMut(usize, usize, &[T])> Work for Gradient<'_, T, W> {
     }
 }
 
-impl<T: Lane, W: FnMut(usize, usize, &[T])> Gradient<'_, T, W> {
+impl<T: Lane, W: FnMut(usize, usize, &[T; TAPS * TAPS])> Gradient<'_, T, W> {
     #[inline(always)]
     fn form<S: Simd, F: Axis>(mut self) {
         let sizes = self.sizes;

@@ -1,0 +1,200 @@
+//! `dahl bench kernels`: every variant of an op on its shapes, beside what the
+//! machine could do at most.
+
+use super::measure::{bandwidth, peak};
+use crate::grain::{KernelArgs, at_least_one};
+use crate::models;
+use crate::output::print;
+use clap::Args as ClapArgs;
+use dahl::graph::Graph;
+use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
+use dahl::ops::{Meta, Metas};
+use dahl::{DType, Error, Result, calibrate};
+use std::collections::BTreeSet;
+
+/// Measure every variant of every op of a network, beside the roofline
+///
+/// Ops are those of a training step, forwards and backwards, each shape once, on
+/// one thread. The roofline is the time that the processor would need at least:
+/// the products at its peak, or the bytes at the rate of its memory, whichever is
+/// longer. What stays in a cache may be faster than the second.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl bench kernels resnet18 --batch 32 --op conv2d
+  dahl bench kernels --input 64x32x32 --batch 32 --layer '{ type = \"conv2d\", out = 64, kernel = 3, padding = 1 }'
+  dahl bench kernels --input 1024 --batch 128 --layer '{ type = \"linear\", out = 1024 }' --dtype f64
+
+A variant with * is the one that a plan has by default.")]
+pub(crate) struct Args {
+    /// A model's name or TOML file
+    #[arg(required_unless_present = "layer")]
+    model: Option<String>,
+    /// A single layer instead, as in a model's file (docs/model-format.md)
+    #[arg(long, value_name = "TABLE", requires = "input", conflicts_with = "model")]
+    layer: Option<String>,
+    /// The shape of a sample, such as 3x32x32 [default: the model's]
+    #[arg(long, value_name = "SHAPE", value_parser = super::shape)]
+    input: Option<super::Sample>,
+    /// Samples a step
+    #[arg(long, default_value_t = 32, value_parser = at_least_one)]
+    batch: usize,
+    /// Element type: f32 or f64
+    #[arg(long, default_value = "f32")]
+    dtype: DType,
+    /// Only ops whose name begins so
+    #[arg(long, value_name = "NAME", default_value = "")]
+    op: String,
+    /// Leave ops as they are instead of fusing them
+    #[arg(long)]
+    no_fusion: bool,
+    #[command(flatten)]
+    kernels: KernelArgs,
+    /// Print one JSON object a variant
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    fn model(&self) -> Result<Model> {
+        let model = match (&self.model, &self.layer) {
+            (Some(name), _) => models::find(name)?,
+            (None, layer) => {
+                let layer = layer.as_deref().unwrap_or_default();
+                // A label needs numbers in a row.
+                let text = format!("input = [1]\nlayers = [{layer}, {{ type = \"flatten\" }}]");
+                Model::parse(&text)?
+            }
+        };
+        let input = self.input.clone().map_or(model.input.clone(), |input| input.0);
+        Ok(Model { input, ..model })
+    }
+}
+
+/// What one variant of an op took.
+struct Line<'a> {
+    op: &'a str,
+    shapes: String,
+    variant: &'a str,
+    is_default: bool,
+    dtype: DType,
+    ms: f64,
+    flops: f64,
+    bytes: f64,
+    /// Milliseconds that the machine needs at least, for the products and for
+    /// the bytes.
+    roofs: [f64; 2],
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let model = args.model()?;
+    let fusion = if args.no_fusion { Fusion::Off } else { Fusion::On };
+    let sgd = Optimizer::sgd(0.01);
+    let spec = TrainSpec { fusion, ..TrainSpec::new(args.batch, args.dtype, sgd) };
+    let lowered = model.lower(&spec)?;
+    let graph: &Graph = &lowered.programs.programs[0].graph;
+    let target = args.kernels.target();
+    let (peak, bandwidth) = (peak(args.dtype), bandwidth());
+    let shown = |text: &str| {
+        print(text).map_err(|source| Error::Io { path: "standard output".into(), source })
+    };
+    if !args.json {
+        shown(&format!(
+            "{}, one thread: {:.1} GFLOP/s at most, {:.1} GB/s from memory\n\n{}",
+            target.isa,
+            peak / 1e9,
+            bandwidth / 1e9,
+            Line::head()
+        ))?;
+    }
+    let mut seen = BTreeSet::new();
+    for node in &graph.nodes {
+        let (inputs, outputs) = graph.metas(node);
+        if node.op.view().is_some()
+            || !node.op.name().starts_with(&args.op)
+            || !seen.insert(format!("{:?} {inputs:?}", node.op))
+        {
+            continue;
+        }
+        let metas = Metas { inputs: &inputs, outputs: &outputs };
+        let flops = node.op.flops(metas, &graph.whole(node)).0 as f64;
+        let bytes: usize = inputs.iter().chain(&outputs).map(Meta::bytes).sum();
+        let default = node.op.choose(metas, &target);
+        for variant in node.op.allowed(metas, &target) {
+            let line = Line {
+                op: node.op.name(),
+                shapes: shapes(&inputs, &outputs),
+                variant: node.op.variants()[variant],
+                is_default: variant == default,
+                dtype: args.dtype,
+                ms: 1e3 * calibrate::time(&*node.op, variant, metas, target.isa).as_secs_f64(),
+                flops,
+                bytes: bytes as f64,
+                roofs: [1e3 * flops / peak, 1e3 * bytes as f64 / bandwidth],
+            };
+            shown(&if args.json { line.to_json() } else { line.to_text() })?;
+        }
+    }
+    if seen.is_empty() {
+        let mut names: Vec<&str> = graph.nodes.iter().map(|node| node.op.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let expected = format!("the beginning of one of {}", names.join(", "));
+        return Err(Error::config("op", expected, format!("{:?}", args.op)));
+    }
+    Ok(())
+}
+
+/// The first two inputs and the first output.
+fn shapes(inputs: &[Meta], outputs: &[Meta]) -> String {
+    let text = |meta: &Meta| {
+        let axes: Vec<String> = meta.shape.axes().iter().map(usize::to_string).collect();
+        if axes.is_empty() { "1".to_owned() } else { axes.join("x") }
+    };
+    let inputs: Vec<String> = inputs.iter().take(2).map(text).collect();
+    format!("{} -> {}", inputs.join(" "), text(&outputs[0]))
+}
+
+impl Line<'_> {
+    fn head() -> String {
+        format!(
+            "{:<32} {:<48} {:<12} {:>9} {:>9} {:>7} {:>9} {:>8}\n",
+            "op", "shapes", "variant", "ms", "GFLOP/s", "GB/s", "roof ms", "of roof"
+        )
+    }
+
+    /// What limits: the longer of the two.
+    fn roof(&self) -> f64 {
+        self.roofs[0].max(self.roofs[1])
+    }
+
+    fn to_text(&self) -> String {
+        let limit = if self.roofs[0] >= self.roofs[1] { "products" } else { "bytes" };
+        format!(
+            "{:<32} {:<48} {:<12} {:>9.4} {:>9.1} {:>7.1} {:>9.4} {:>7.0}% {limit}\n",
+            self.op,
+            self.shapes,
+            format!("{}{}", self.variant, if self.is_default { "*" } else { "" }),
+            self.ms,
+            self.flops / self.ms / 1e6,
+            self.bytes / self.ms / 1e6,
+            self.roof(),
+            100.0 * self.roof() / self.ms,
+        )
+    }
+
+    fn to_json(&self) -> String {
+        let value = serde_json::json!({
+            "op": self.op,
+            "shapes": self.shapes,
+            "dtype": self.dtype.name(),
+            "variant": self.variant,
+            "default": self.is_default,
+            "ms": self.ms,
+            "gflops": self.flops / self.ms / 1e6,
+            "gb_per_second": self.bytes / self.ms / 1e6,
+            "roof_ms": self.roof(),
+            "of_roof": self.roof() / self.ms,
+        });
+        format!("{value}\n")
+    }
+}
