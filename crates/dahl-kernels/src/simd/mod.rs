@@ -147,6 +147,10 @@ pub(crate) trait Vector: Copy {
     fn zero() -> Self {
         Self::splat(<Self::Elem as crate::Float>::ZERO)
     }
+
+    fn sub(self, other: Self) -> Self;
+    /// 0 where `key` is 0 or below, itself elsewhere, where `key` is NaN too.
+    fn gate(self, key: Self) -> Self;
 }
 
 /// A float that vectors are made of.

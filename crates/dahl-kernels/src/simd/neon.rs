@@ -20,7 +20,7 @@ macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
         $add:ident, $mul:ident, $fma:ident, $less:ident, $select:ident, $greater:ident, $equal:ident,
-        $or:ident, $is_zero:ident
+        $or:ident, $is_zero:ident, $sub:ident, $at_most:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -85,6 +85,21 @@ macro_rules! vector {
                     Self($select($less(self.0, zero), zero, self.0))
                 }
             }
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $sub(self.0, other.0) })
+            }
+
+            #[inline(always)]
+            fn gate(self, key: Self) -> Self {
+                // SAFETY: see above.
+                unsafe {
+                    let zero = $splat(0.0);
+                    Self($select($at_most(key.0, zero), zero, self.0))
+                }
+            }
         }
     };
 }
@@ -105,7 +120,9 @@ vector!(
     vcgtq_f32,
     vceqq_f32,
     vorrq_u32,
-    vceqzq_u32
+    vceqzq_u32,
+    vsubq_f32,
+    vcleq_f32
 );
 vector!(
     F64x2,
@@ -123,5 +140,7 @@ vector!(
     vcgtq_f64,
     vceqq_f64,
     vorrq_u64,
-    vceqzq_u64
+    vceqzq_u64,
+    vsubq_f64,
+    vcleq_f64
 );

@@ -78,4 +78,14 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
         };
         (select(new, best), select(here, at))
     }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn gate(self, key: Self) -> Self {
+        self.zip(key, |x, key| if key <= T::ZERO { T::ZERO } else { x })
+    }
 }

@@ -34,7 +34,8 @@ impl Simd for Avx512 {
 macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-        $add:ident, $mul:ident, $fma:ident, $max:ident, $better:ident
+        $add:ident, $mul:ident, $fma:ident, $max:ident, $better:ident, $sub:ident,
+        $gate:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -95,6 +96,18 @@ macro_rules! vector {
                 let (best, at) = unsafe { $better!(best.0, at.0, new.0, here.0) };
                 (Self(best), Self(at))
             }
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $sub(self.0, other.0) })
+            }
+
+            #[inline(always)]
+            fn gate(self, key: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $gate!(self.0, key.0) })
+            }
         }
     };
 }
@@ -131,6 +144,30 @@ macro_rules! better512_pd {
     }};
 }
 
+macro_rules! gate256_ps {
+    ($x:expr, $key:expr) => {
+        _mm256_and_ps($x, _mm256_cmp_ps::<_CMP_NLE_UQ>($key, _mm256_setzero_ps()))
+    };
+}
+
+macro_rules! gate512_ps {
+    ($x:expr, $key:expr) => {
+        _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLE_UQ>($key, _mm512_setzero_ps()), $x)
+    };
+}
+
+macro_rules! gate256_pd {
+    ($x:expr, $key:expr) => {
+        _mm256_and_pd($x, _mm256_cmp_pd::<_CMP_NLE_UQ>($key, _mm256_setzero_pd()))
+    };
+}
+
+macro_rules! gate512_pd {
+    ($x:expr, $key:expr) => {
+        _mm512_maskz_mov_pd(_mm512_cmp_pd_mask::<_CMP_NLE_UQ>($key, _mm512_setzero_pd()), $x)
+    };
+}
+
 vector!(
     F32x8,
     __m256,
@@ -143,7 +180,9 @@ vector!(
     _mm256_mul_ps,
     _mm256_fmadd_ps,
     _mm256_max_ps,
-    better256_ps
+    better256_ps,
+    _mm256_sub_ps,
+    gate256_ps
 );
 vector!(
     F64x4,
@@ -157,7 +196,9 @@ vector!(
     _mm256_mul_pd,
     _mm256_fmadd_pd,
     _mm256_max_pd,
-    better256_pd
+    better256_pd,
+    _mm256_sub_pd,
+    gate256_pd
 );
 vector!(
     F32x16,
@@ -171,7 +212,9 @@ vector!(
     _mm512_mul_ps,
     _mm512_fmadd_ps,
     _mm512_max_ps,
-    better512_ps
+    better512_ps,
+    _mm512_sub_ps,
+    gate512_ps
 );
 vector!(
     F64x8,
@@ -185,5 +228,7 @@ vector!(
     _mm512_mul_pd,
     _mm512_fmadd_pd,
     _mm512_max_pd,
-    better512_pd
+    better512_pd,
+    _mm512_sub_pd,
+    gate512_pd
 );
