@@ -158,6 +158,10 @@ pub(crate) trait Lane: crate::Float {
     type Vector<S: Simd>: Vector<Elem = Self>;
     /// A small whole number as a byte.
     fn to_byte(self) -> u8;
+    /// A whole number that fits in 32 bits.
+    fn to_offset(self) -> i32;
+    /// A whole number below 2²⁴.
+    fn from_offset(offset: i32) -> Self;
 }
 
 impl Lane for f32 {
@@ -167,6 +171,16 @@ impl Lane for f32 {
     fn to_byte(self) -> u8 {
         self as i32 as u8
     }
+
+    #[inline(always)]
+    fn to_offset(self) -> i32 {
+        self as i32
+    }
+
+    #[inline(always)]
+    fn from_offset(offset: i32) -> Self {
+        offset as Self
+    }
 }
 
 impl Lane for f64 {
@@ -175,5 +189,15 @@ impl Lane for f64 {
     #[inline(always)]
     fn to_byte(self) -> u8 {
         self as i32 as u8
+    }
+
+    #[inline(always)]
+    fn to_offset(self) -> i32 {
+        self as i32
+    }
+
+    #[inline(always)]
+    fn from_offset(offset: i32) -> Self {
+        offset as Self
     }
 }

@@ -64,3 +64,36 @@ fn inferred(graph: &Graph, inputs: &[ValueId], op: &dyn Op) -> Option<Vec<Meta>>
     let metas: Vec<Meta> = inputs.iter().map(|v| graph.value(*v).meta).collect();
     op.infer(&metas).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::fuse;
+    use crate::graph::{Builder, Store};
+    use crate::ops::{Meta, Recorder, Var};
+    use dahl_kernels::DType;
+
+    /// What is left of a normalisation, its result joined with `r`, and a relu.
+    fn check(join: impl Fn(&mut dyn Recorder, Var, Var) -> Var, expected: &[&str]) {
+        let mut store = Store::default();
+        let mut b = Builder::new(&mut store);
+        let [x, r] = ["x", "r"].map(|n| b.input(n, Meta::new([2, 3, 4, 4], DType::F32)));
+        let [m, v, w, c] = ["m", "v", "w", "c"].map(|n| b.input(n, Meta::new([3], DType::F32)));
+        let y = b.ops().batch_norm2d_eval(x, [m, v], [w, c], 1e-5);
+        let z = join(b.ops(), y, r);
+        let z = b.ops().relu(z);
+        b.fetch("z", z);
+        b.rewrite(fuse);
+        let graph = b.finish().expect("a graph");
+        let names: Vec<&str> = graph.nodes.iter().map(|n| n.op.name()).collect();
+        assert_eq!(names[1..], *expected);
+    }
+
+    #[test]
+    fn a_sum_is_fused_with_either_of_its_terms() {
+        check(|_, y, _| y, &["batch_norm2d_relu"]);
+        check(|g, y, r| g.add(y, r), &["batch_norm2d_add_relu"]);
+        check(|g, y, r| g.add(r, y), &["batch_norm2d_add_relu"]);
+        check(|g, y, r| g.sub(r, y), &["batch_norm2d", "sub", "relu"]);
+        check(|g, y, _| g.add(y, y), &["batch_norm2d", "add", "relu"]);
+    }
+}

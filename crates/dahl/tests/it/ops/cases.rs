@@ -173,6 +173,13 @@ pub(crate) fn avg_pool2d_case(x: [usize; 4], pool: Pool2d) -> Case {
     case(name, vec![signed(&x)], move |g, v| g.avg_pool2d(v[0], pool))
 }
 
+/// Sums of everything but the second axis.
+pub(crate) fn sum_channels_case(x: &[usize]) -> Case {
+    without_gradient(format!("sum_channels {x:?}"), vec![signed(x)], |g, v| {
+        g.sum_channels(v[0]);
+    })
+}
+
 /// Normalisations by batch and by tracked statistics, and what they are fused with.
 pub(crate) fn batch_norm2d_cases(x: [usize; 4]) -> Vec<Case> {
     let c = [x[1]];
@@ -453,10 +460,7 @@ fn reductions() -> Vec<Case> {
         cases.push(case(format!("flatten {shape:?}"), x(), |g, v| g.flatten(v[0])));
     }
     for shape in [&[3, 2][..], &[0, 2], &[5, 3, 2, 4], &[1, 1, 1, 1], &[2, 3, 0, 2]] {
-        let x = vec![signed(shape)];
-        cases.push(without_gradient(format!("sum_channels {shape:?}"), x, |g, v| {
-            g.sum_channels(v[0]);
-        }));
+        cases.push(sum_channels_case(shape));
     }
     let norms = vec![positive(&[]), positive(&[]), positive(&[])];
     cases.push(without_gradient("clip_factor", norms, |g, v| {
