@@ -1,17 +1,21 @@
 //! The largest of each window.
 //!
-//! Windows that lie beside each other are taken together: the first place of all
-//! of them, then the second, and so on. Where a winner is within its window is
+//! A vector has windows that lie beside each other: the first place of all of
+//! them, then the second, and so on. Where a winner is within its window is
 //! carried along as a float, as wide as what it is selected with.
+#![expect(unsafe_code, reason = "vectors are loaded from slices and stored to them")]
 
 use super::Pool2d;
 use crate::element::float_dispatch;
-use crate::simd::{Lane, Simd, Work};
+use crate::planes::{Planes, PlanesMut};
+use crate::simd::{Lane, Simd, Vector, Work};
 use crate::{Call, Float, Region, View, ViewMut};
 use std::ops::Range;
 
-/// Windows that are taken together.
-const WINDOWS: usize = 64;
+/// The most elements of a vector.
+const LANES: usize = 16;
+/// The widest windows that vectors are used for.
+const WIDEST: usize = 16;
 /// Offsets below this are exact as floats.
 const EXACT: usize = 1 << 24;
 
@@ -48,30 +52,55 @@ impl<T: Lane> Work for Forward<'_, T> {
         let [height, width] = [self.x.shape()[2], self.x.shape()[3]];
         let columns = region.range(3);
         let inner = match pool.kernel[0].checked_mul(width) {
-            Some(reach) if reach < EXACT => pool.inner(columns.clone(), width),
+            Some(reach) if reach < EXACT && pool.kernel[1] <= WIDEST => {
+                pool.inner(columns.clone(), width)
+            }
             _ => columns.start..columns.start,
         };
-        for (n, c) in region.range(0).flat_map(|n| region.range(1).map(move |c| (n, c))) {
-            for i in region.range(2) {
+        let stride = pool.stride[1];
+        let inner = if stride > 2 { inner.start..inner.start } else { inner };
+        let seen = self.x.region();
+        let (rows_from, from) = (seen.range(2).start, seen.range(3).start);
+        let x = Planes::new(&self.x, seen);
+        let mut y = PlanesMut::new(&mut self.y, &region);
+        let mut index = PlanesMut::new(&mut self.index, &region);
+        let padded = &mut [T::ZERO; 2 * LANES + WIDEST];
+        let [samples, channels, _] = y.lengths();
+        for (n, c) in (0..samples).flat_map(|n| (0..channels).map(move |c| (n, c))) {
+            for (h, i) in region.range(2).enumerate() {
                 let rows = pool.window(0, i, height);
-                let values = &mut self.y.row_mut([n, c, i, columns.start])[..columns.len()];
-                let winners = &mut self.index.row_mut([n, c, i, columns.start])[..columns.len()];
+                let (values, winners) = (y.row([n, c, h]), index.row([n, c, h]));
                 for j in (columns.start..inner.start).chain(inner.end..columns.end) {
-                    let at = j - columns.start;
-                    let over = [rows.clone(), pool.window(1, j, width)];
-                    (values[at], winners[at]) = largest(&self.x, [n, c], over, width);
-                }
-                for first in inner.clone().step_by(WINDOWS) {
-                    let length = WINDOWS.min(inner.end - first);
-                    let at = first - columns.start;
-                    let beside = Beside { rows: rows.clone(), first, width };
-                    let outs = (&mut values[at..at + length], &mut winners[at..at + length]);
-                    match (pool.kernel[1], pool.stride[1]) {
-                        (2, 2) => beside.largest(&self.x, [n, c], &pool, &TwoByTwo, outs),
-                        (3, 2) => beside.largest(&self.x, [n, c], &pool, &ThreeByTwo, outs),
-                        (3, 3) => beside.largest(&self.x, [n, c], &pool, &ThreeByThree, outs),
-                        _ => beside.largest(&self.x, [n, c], &pool, &pool, outs),
+                    let over = pool.window(1, j, width);
+                    let mut best = (T::NEG_INFINITY, (rows.start * width + over.start) as i64);
+                    for k in rows.clone().take_while(|_| !over.is_empty()) {
+                        let row = &x.row([n, c, k - rows_from])[over.start - from..over.end - from];
+                        for (at, &v) in (k * width + over.start..).zip(row) {
+                            best = better(best, (v, at as i64));
+                        }
                     }
+                    (values[j - columns.start], winners[j - columns.start]) = best;
+                }
+                if inner.is_empty() {
+                    continue;
+                }
+                let left = inner.start * stride - pool.padding[1];
+                let windows = Windows {
+                    x,
+                    plane: [n, c],
+                    rows: rows.start - rows_from..rows.end - rows_from,
+                    left: left - from,
+                    width,
+                    kernel: pool.kernel[1],
+                    corner: rows.start * width + left,
+                };
+                let inside = inner.start - columns.start..inner.end - columns.start;
+                let outs = (&mut values[inside.clone()], &mut winners[inside]);
+                match (stride, pool.kernel[1]) {
+                    (1, _) => windows.largest::<S, 1>(windows.kernel, outs, padded),
+                    (_, 2) => windows.largest::<S, 2>(2, outs, padded),
+                    (_, 3) => windows.largest::<S, 2>(3, outs, padded),
+                    _ => windows.largest::<S, 2>(windows.kernel, outs, padded),
                 }
             }
         }
@@ -89,80 +118,109 @@ impl Pool2d {
     }
 }
 
-/// How wide windows are and how far from each other, known when compiled or not.
-trait Columns {
-    fn kernel(&self) -> usize;
-    fn stride(&self) -> usize;
-}
+/// The end of a row, for a vector that reads beyond it.
+type Padded<T> = [T; 2 * LANES + WIDEST];
 
-macro_rules! columns {
-    ($name:ident, $kernel:literal, $stride:literal) => {
-        struct $name;
-        impl Columns for $name {
-            #[inline(always)]
-            fn kernel(&self) -> usize {
-                $kernel
-            }
-            #[inline(always)]
-            fn stride(&self) -> usize {
-                $stride
-            }
-        }
-    };
-}
-columns!(TwoByTwo, 2, 2);
-columns!(ThreeByTwo, 3, 2);
-columns!(ThreeByThree, 3, 3);
-
-impl Columns for Pool2d {
-    #[inline(always)]
-    fn kernel(&self) -> usize {
-        self.kernel[1]
-    }
-    #[inline(always)]
-    fn stride(&self) -> usize {
-        self.stride[1]
-    }
-}
-
-/// Windows beside each other, from column `first` of the result on.
-struct Beside {
-    /// The rows of the input that they cover.
+/// Windows that lie beside each other, all on the input.
+struct Windows<'a, T> {
+    x: Planes<'a, T>,
+    plane: [usize; 2],
+    /// Rows of the input that they cover, and the column of the first.
     rows: Range<usize>,
-    first: usize,
+    left: usize,
+    /// Columns of the whole input, and of a window.
     width: usize,
+    kernel: usize,
+    /// The index of the first window's first place.
+    corner: usize,
 }
 
-impl Beside {
+impl<T: Lane> Windows<'_, T> {
+    /// `kernel` is given apart so that it may be known when compiled.
     #[inline(always)]
-    fn largest<T: Lane>(
+    fn largest<S: Simd, const STRIDE: usize>(
         &self,
-        x: &View<'_, T>,
-        [n, c]: [usize; 2],
-        pool: &Pool2d,
-        columns: &impl Columns,
+        kernel: usize,
         (values, winners): (&mut [T], &mut [i64]),
+        padded: &mut Padded<T>,
     ) {
-        let (kernel, stride) = (columns.kernel(), columns.stride());
+        let lanes = <T::Vector<S>>::LANES;
         let length = values.len().min(winners.len());
-        let left = self.first * stride - pool.padding[1];
-        let reach = (length - 1) * stride + kernel;
-        let mut best = [T::NEG_INFINITY; WINDOWS];
-        let mut offsets = [T::ZERO; WINDOWS];
+        let mut first = 0;
+        while first < length {
+            // The last vector begins earlier, so that it is full.
+            first = first.min(length.saturating_sub(lanes));
+            let (best, offsets) = self.vector::<S, STRIDE>(kernel, first, padded);
+            let (mut value, mut offset) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+            // SAFETY: no vector has more than `LANES` elements.
+            unsafe {
+                best.store(value.as_mut_ptr());
+                offsets.store(offset.as_mut_ptr());
+            }
+            let count = lanes.min(length - first);
+            let index = (self.corner + first * STRIDE) as i64;
+            if count == lanes {
+                // A number of turns that is known when compiled.
+                let winners = &mut winners[first..first + lanes];
+                values[first..first + lanes].copy_from_slice(&value[..lanes]);
+                for (j, (winner, offset)) in winners.iter_mut().zip(&offset[..lanes]).enumerate() {
+                    *winner = index + (j * STRIDE) as i64 + i64::from(offset.to_offset());
+                }
+            } else {
+                for j in 0..count {
+                    values[first + j] = value[j];
+                    winners[first + j] =
+                        index + (j * STRIDE) as i64 + i64::from(offset[j].to_offset());
+                }
+            }
+            first += lanes;
+        }
+    }
+
+    /// The largest of a vector of windows, and how far from its window's first
+    /// place each is.
+    #[inline(always)]
+    fn vector<S: Simd, const STRIDE: usize>(
+        &self,
+        kernel: usize,
+        first: usize,
+        padded: &mut Padded<T>,
+    ) -> (T::Vector<S>, T::Vector<S>) {
+        let lanes = <T::Vector<S>>::LANES;
+        let from = self.left + first * STRIDE;
+        // A pair of columns is read for every second one.
+        let reach = STRIDE * lanes + (kernel - 1) / STRIDE * STRIDE;
+        let mut best = (<T::Vector<S>>::splat(T::NEG_INFINITY), <T::Vector<S>>::zero());
         for (k, row) in self.rows.clone().enumerate() {
-            let row = &x.row([n, c, row, left])[..reach];
-            for (j, (best, offset)) in best.iter_mut().zip(&mut offsets).enumerate().take(length) {
+            let row = self.x.row([self.plane[0], self.plane[1], row]);
+            let row = if let Some(row) = row.get(from..from + reach) {
+                row
+            } else {
+                // What is read beyond the row is of no window that is stored.
+                let rest = &row[from..];
+                padded[..rest.len()].copy_from_slice(rest);
+                &padded[..reach]
+            };
+            let offset =
+                |l: usize| <T::Vector<S>>::splat(T::from_offset((k * self.width + l) as i32));
+            // SAFETY: what is read of the last window's last places is within
+            // `reach`.
+            let load = |at: usize| unsafe { <T::Vector<S>>::load(row.as_ptr().add(at)) };
+            if STRIDE == 1 {
                 for l in 0..kernel {
-                    let here = T::from_offset((k * self.width + l) as i32);
-                    (*best, *offset) = better((*best, *offset), (row[j * stride + l], here));
+                    best = Vector::better(best, (load(l), offset(l)));
+                }
+            } else {
+                for l in (0..kernel).step_by(2) {
+                    let (evens, odds) = load(l).unzip(load(l + lanes));
+                    best = Vector::better(best, (evens, offset(l)));
+                    if l + 1 < kernel {
+                        best = Vector::better(best, (odds, offset(l + 1)));
+                    }
                 }
             }
         }
-        values.copy_from_slice(&best[..length]);
-        let corner = (self.rows.start * self.width + left) as i64;
-        for (j, (winner, offset)) in winners.iter_mut().zip(&offsets).enumerate() {
-            *winner = corner + (j * stride) as i64 + i64::from(offset.to_offset());
-        }
+        best
     }
 }
 
@@ -172,26 +230,6 @@ fn better<T: Float, I>((best, at): (T, I), (v, here): (T, I)) -> (T, I) {
     // Selected without a jump, which would be mispredicted.
     let wins = (v > best) | v.is_nan();
     (if wins { v } else { best }, if wins { here } else { at })
-}
-
-/// The largest value of one window and its index.
-fn largest<T: Float>(
-    x: &View<'_, T>,
-    [n, c]: [usize; 2],
-    [rows, columns]: [Range<usize>; 2],
-    width: usize,
-) -> (T, i64) {
-    let mut best = (T::NEG_INFINITY, (rows.start * width + columns.start) as i64);
-    if columns.is_empty() {
-        return best;
-    }
-    for k in rows {
-        let row = &x.row([n, c, k, columns.start])[..columns.len()];
-        for (l, &v) in row.iter().enumerate() {
-            best = better(best, (v, (k * width + columns.start + l) as i64));
-        }
-    }
-    best
 }
 
 /// g\[y,x\] = Σ g' over the windows that (y, x) won, in row order. Inputs g'
@@ -226,56 +264,57 @@ impl<T: Lane> Work for Backward<'_, T> {
         let whole = region.range(2) == (0..shape[2]) && region.range(3) == (0..shape[3]);
         let tiles =
             whole && pool == Pool2d::tiles(pool.kernel) && pool.kernel[0] * shape[3] < EXACT;
+        if tiles && pool.kernel[1] == 2 {
+            return self.tiles::<S>();
+        }
         for (n, c) in region.range(0).flat_map(|n| region.range(1).map(move |c| (n, c))) {
-            match pool.kernel[1] {
-                2 if tiles => self.tiles::<2>([n, c]),
-                3 if tiles => self.tiles::<3>([n, c]),
-                _ if whole => self.scatter([n, c]),
-                _ => self.search([n, c]),
+            match whole {
+                true => self.scatter([n, c]),
+                false => self.search([n, c]),
             }
         }
     }
 }
 
 impl<T: Lane> Backward<'_, T> {
-    /// Windows side by side: each place of a window has its gradient or nothing.
+    /// Windows of two columns side by side: each place of a window has its
+    /// gradient or nothing.
     #[inline(always)]
-    fn tiles<const K: usize>(&mut self, [n, c]: [usize; 2]) {
-        let (shape, windows, kernel) = (self.gx.shape(), self.gy.shape(), self.pool.kernel);
+    fn tiles<S: Simd>(&mut self) {
+        let (shape, windows, height) = (self.gx.shape(), self.gy.shape(), self.pool.kernel[0]);
         let width = shape[3];
-        for i in 0..windows[2] {
-            let (gs, winners) = (self.gy.row([n, c, i, 0]), self.index.row([n, c, i, 0]));
-            for first in (0..windows[3]).step_by(WINDOWS) {
-                let length = WINDOWS.min(windows[3] - first);
-                let (gs, winners) = (&gs[first..][..length], &winners[first..][..length]);
-                let corner = (i * kernel[0] * width + first * K) as i64;
-                let mut offsets = [T::ZERO; WINDOWS];
-                for (j, (offset, winner)) in offsets.iter_mut().zip(winners).enumerate() {
-                    *offset = T::from_offset((winner - corner - (j * K) as i64) as i32);
-                }
-                for k in 0..kernel[0] {
-                    let row = self.gx.row_mut([n, c, i * kernel[0] + k, first * K]);
-                    let (places, _) = row[..length * K].as_chunks_mut::<K>();
-                    let here: [T; K] =
-                        std::array::from_fn(|l| T::from_offset((k * width + l) as i32));
-                    for (place, (&g, &offset)) in places.iter_mut().zip(gs.iter().zip(&offsets)) {
-                        for (to, here) in place.iter_mut().zip(here) {
+        let samples = self.region.with(2, 0..windows[2]).with(3, 0..windows[3]);
+        let (gy, index) = (Planes::new(&self.gy, &samples), Planes::new(&self.index, &samples));
+        let mut gx = PlanesMut::new(&mut self.gx, &self.region);
+        let [samples, channels, _] = gx.lengths();
+        for (n, c) in (0..samples).flat_map(|n| (0..channels).map(move |c| (n, c))) {
+            for i in 0..windows[2] {
+                let (gs, winners) = (gy.row([n, c, i]), index.row([n, c, i]));
+                let mut first = 0;
+                while first < windows[3] {
+                    let lanes = <T::Vector<S>>::LANES;
+                    first = first.min(windows[3].saturating_sub(lanes));
+                    let corner = i * height * width + 2 * first;
+                    let [g, offsets] = gradients::<S, T>(&gs[first..], &winners[first..], corner);
+                    for k in 0..height {
+                        let here = |l: usize| {
+                            let offset = T::from_offset((k * width + l) as i32);
                             // A sum of one term, which 0 starts.
-                            *to = T::ZERO + if offset == here { g } else { T::ZERO };
-                        }
+                            <T::Vector<S>>::zero()
+                                .add(g.where_equal(offsets, <T::Vector<S>>::splat(offset)))
+                        };
+                        let row = &mut gx.row([n, c, i * height + k])[2 * first..];
+                        store_pair::<S, T>(here(0).zip(here(1)), row);
                     }
+                    first += lanes;
+                }
+                for k in (0..height).take_while(|_| 2 * windows[3] < width) {
+                    gx.row([n, c, i * height + k])[2 * windows[3]..].fill(T::ZERO);
                 }
             }
-            // Columns that no window covers.
-            for k in 0..kernel[0] {
-                let covered = windows[3] * K;
-                if covered < width {
-                    self.gx.row_mut([n, c, i * kernel[0] + k, covered]).fill(T::ZERO);
-                }
+            for y in windows[2] * height..shape[2] {
+                gx.row([n, c, y]).fill(T::ZERO);
             }
-        }
-        for y in windows[2] * kernel[0]..shape[2] {
-            self.gx.row_mut([n, c, y, 0]).fill(T::ZERO);
         }
     }
 
@@ -331,4 +370,46 @@ impl<T: Lane> Backward<'_, T> {
             }
         }
     }
+}
+
+/// A vector of gradients, and how far from its window's first place each winner
+/// is; `corner` is the index of the first window's.
+#[inline(always)]
+fn gradients<S: Simd, T: Lane>(gs: &[T], winners: &[i64], corner: usize) -> [T::Vector<S>; 2] {
+    let lanes = <T::Vector<S>>::LANES;
+    let (mut g, mut offsets) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+    let of = |j: usize, winner: i64| T::from_offset((winner - (corner + 2 * j) as i64) as i32);
+    if let (Some(gs), Some(winners)) = (gs.get(..lanes), winners.get(..lanes)) {
+        g[..lanes].copy_from_slice(gs);
+        for (j, (offset, &winner)) in offsets.iter_mut().zip(winners).enumerate() {
+            *offset = of(j, winner);
+        }
+    } else {
+        for (j, (&from, &winner)) in gs.iter().zip(winners).enumerate() {
+            (g[j], offsets[j]) = (from, of(j, winner));
+        }
+    }
+    // SAFETY: no vector has more than `LANES` elements.
+    [g, offsets].map(|x| unsafe { <T::Vector<S>>::load(x.as_ptr()) })
+}
+
+/// Stores two vectors behind each other, as far as there is room.
+#[inline(always)]
+fn store_pair<S: Simd, T: Lane>((low, high): (T::Vector<S>, T::Vector<S>), to: &mut [T]) {
+    let lanes = <T::Vector<S>>::LANES;
+    if to.len() >= 2 * lanes {
+        // SAFETY: there is room for both.
+        unsafe {
+            low.store(to.as_mut_ptr());
+            high.store(to.as_mut_ptr().add(lanes));
+        }
+        return;
+    }
+    let mut pair = [T::ZERO; 2 * LANES];
+    // SAFETY: no vector has more than `LANES` elements.
+    unsafe {
+        low.store(pair.as_mut_ptr());
+        high.store(pair.as_mut_ptr().add(lanes));
+    }
+    to.copy_from_slice(&pair[..to.len()]);
 }

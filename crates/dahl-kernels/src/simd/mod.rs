@@ -151,6 +151,13 @@ pub(crate) trait Vector: Copy {
     fn sub(self, other: Self) -> Self;
     /// 0 where `key` is 0 or below, itself elsewhere, where `key` is NaN too.
     fn gate(self, key: Self) -> Self;
+    /// Itself where `a` and `b` are equal, 0 elsewhere.
+    fn where_equal(self, a: Self, b: Self) -> Self;
+    /// Every second element of two vectors behind each other, from the first and
+    /// from the second on.
+    fn unzip(self, next: Self) -> (Self, Self);
+    /// The elements of two vectors by turns, as two vectors behind each other.
+    fn zip(self, other: Self) -> (Self, Self);
 }
 
 /// A float that vectors are made of.

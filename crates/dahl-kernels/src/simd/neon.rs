@@ -20,7 +20,8 @@ macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
         $add:ident, $mul:ident, $fma:ident, $less:ident, $select:ident, $greater:ident, $equal:ident,
-        $or:ident, $is_zero:ident, $sub:ident, $at_most:ident
+        $or:ident, $is_zero:ident, $sub:ident, $at_most:ident,
+        $evens:ident, $odds:ident, $low:ident, $high:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -100,6 +101,24 @@ macro_rules! vector {
                     Self($select($at_most(key.0, zero), zero, self.0))
                 }
             }
+
+            #[inline(always)]
+            fn where_equal(self, a: Self, b: Self) -> Self {
+                // SAFETY: see above.
+                unsafe { Self($select($equal(a.0, b.0), self.0, $splat(0.0))) }
+            }
+
+            #[inline(always)]
+            fn unzip(self, next: Self) -> (Self, Self) {
+                // SAFETY: see above.
+                unsafe { (Self($evens(self.0, next.0)), Self($odds(self.0, next.0))) }
+            }
+
+            #[inline(always)]
+            fn zip(self, other: Self) -> (Self, Self) {
+                // SAFETY: see above.
+                unsafe { (Self($low(self.0, other.0)), Self($high(self.0, other.0))) }
+            }
         }
     };
 }
@@ -122,7 +141,11 @@ vector!(
     vorrq_u32,
     vceqzq_u32,
     vsubq_f32,
-    vcleq_f32
+    vcleq_f32,
+    vuzp1q_f32,
+    vuzp2q_f32,
+    vzip1q_f32,
+    vzip2q_f32
 );
 vector!(
     F64x2,
@@ -142,5 +165,9 @@ vector!(
     vorrq_u64,
     vceqzq_u64,
     vsubq_f64,
-    vcleq_f64
+    vcleq_f64,
+    vuzp1q_f64,
+    vuzp2q_f64,
+    vzip1q_f64,
+    vzip2q_f64
 );
