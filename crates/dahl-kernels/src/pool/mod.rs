@@ -1,8 +1,10 @@
 //! Pooling over windows.
 
 mod max;
+mod max_backward;
 
-pub use max::{max_pool2d, max_pool2d_backward};
+pub use max::max_pool2d;
+pub use max_backward::max_pool2d_backward;
 
 use crate::element::float_dispatch;
 use crate::{Call, Float};

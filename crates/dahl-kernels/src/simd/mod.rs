@@ -208,3 +208,6 @@ impl Lane for f64 {
         offset as Self
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,7 +102,7 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
 
     #[inline(always)]
     fn zip(self, other: Self) -> (Self, Self) {
-        let at = |i: usize| if i % 2 == 0 { self.0[i / 2] } else { other.0[i / 2] };
+        let at = |i: usize| if i.is_multiple_of(2) { self.0[i / 2] } else { other.0[i / 2] };
         (Self(std::array::from_fn(at)), Self(std::array::from_fn(|i| at(i + N))))
     }
 }

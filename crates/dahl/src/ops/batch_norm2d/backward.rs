@@ -42,7 +42,7 @@ impl Op for BatchNorm2dBackwardSums {
         let channels = piece.out.range(1);
         let mut regions = vec![x, pairs(channels.clone()), x];
         if self.rectify == Rectify::Relu {
-            regions.extend([Region::new(&[channels.clone()]), Region::new(&[channels])]);
+            regions.extend([Region::new(&[channels]); 2]);
         }
         regions.push(piece.out);
         regions
