@@ -36,26 +36,33 @@ pub(crate) fn sums<S: Simd, T: Lane, const N: usize, const M: usize>(
         }
     }
     let mut sums = lanes.map(|lanes| stored::<S, T>(&lanes));
-    if whole < length {
-        // The rest, padded: what it was padded with is not added.
-        let mut rest = [[T::ZERO; LANES]; N];
-        for (rest, x) in rest.iter_mut().zip(inputs) {
-            rest[..length - whole].copy_from_slice(&x[whole..length]);
-        }
+    let rest = length - whole;
+    if rest > 0 {
+        // The last lanes' worth of terms, most of which are in the sum already;
+        // where there are fewer, what they are padded with is not added.
+        let mut padded = [[T::ZERO; LANES]; N];
+        let last = if length >= LANES {
+            inputs.map(|x| x[length - LANES..length].as_ptr())
+        } else {
+            for (padded, x) in padded.iter_mut().zip(inputs) {
+                for (to, from) in padded[LANES - rest..].iter_mut().zip(x) {
+                    *to = *from;
+                }
+            }
+            padded.each_ref().map(|x| x.as_ptr())
+        };
         let mut terms = [[<T::Vector<S>>::zero(); VECTORS]; M];
         for v in 0..LANES / width {
-            // SAFETY: vectors inside of the lanes.
-            let of = f(std::array::from_fn(|k| unsafe {
-                <T::Vector<S>>::load(rest[k].as_ptr().add(v * width))
-            }));
+            // SAFETY: there are as many elements as lanes behind each pointer.
+            let of = f(last.map(|x| unsafe { <T::Vector<S>>::load(x.add(v * width)) }));
             for (terms, of) in terms.iter_mut().zip(of) {
                 terms[v] = of;
             }
         }
         for (sums, terms) in sums.iter_mut().zip(&terms) {
             let terms = stored::<S, T>(terms);
-            for (sum, term) in sums.iter_mut().zip(terms).take(length - whole) {
-                *sum += term;
+            for (sum, term) in sums.iter_mut().zip(&terms[LANES - rest..]) {
+                *sum += *term;
             }
         }
     }

@@ -7,6 +7,7 @@ pub use max::max_pool2d;
 pub use max_backward::max_pool2d_backward;
 
 use crate::element::float_dispatch;
+use crate::planes::PlanesMut;
 use crate::{Call, Float};
 use std::ops::Range;
 
@@ -106,14 +107,19 @@ fn avg_backward<T: Float>(pool: &Pool2d, call: &mut Call<'_>) {
         let first = pool.covering(a, range.start, out);
         (first == pool.covering(a, range.end - 1, out)).then_some(first)
     };
-    let uniform = over(0, out_h).zip(over(1, out_w));
-    for (n, c) in region.range(0).flat_map(|n| region.range(1).map(move |c| (n, c))) {
-        if let Some((rows, columns)) = &uniform {
-            let sum = shared(n, c, rows.clone(), columns.clone());
-            let plane = region.with(0, n..n + 1).with(1, c..c + 1);
-            gx.runs_mut(&plane, |_, run| run.fill(sum));
-            continue;
+    if let Some((rows, columns)) = over(0, out_h).zip(over(1, out_w)) {
+        let to = PlanesMut::new(&mut gx, &region);
+        let mut to = if to.is_joined() { to.joined() } else { to };
+        let height = to.lengths()[2];
+        for (i, n) in region.range(0).enumerate() {
+            for (k, c) in region.range(1).enumerate() {
+                let sum = shared(n, c, rows.clone(), columns.clone());
+                (0..height).for_each(|h| to.row([i, k, h]).fill(sum));
+            }
         }
+        return;
+    }
+    for (n, c) in region.range(0).flat_map(|n| region.range(1).map(move |c| (n, c))) {
         for y in region.range(2) {
             let rows = pool.covering(0, y, out_h);
             for x in region.range(3) {

@@ -5,7 +5,8 @@
 //! is asked for. What [`Vector`] offers is what kernels need, no more.
 //!
 //! Kernels spread the elements of a result over lanes and never a sum, so
-//! instruction sets that multiply and add in one rounding give equal bits.
+//! instruction sets that multiply and add in one rounding give equal bits. The
+//! sums of [`lanes`](crate::lanes) have an order of their own, whatever the width.
 #![expect(unsafe_code, reason = "the module that calls vector instructions")]
 
 #[cfg(target_arch = "aarch64")]
