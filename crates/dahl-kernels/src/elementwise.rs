@@ -1,6 +1,7 @@
 //! Element-wise ops: one scalar body each, and the loops they share.
 
 use crate::element::float_dispatch;
+use crate::simd::{Simd, Work};
 use crate::{Call, Float, math};
 
 /// A function of one element.
@@ -198,16 +199,50 @@ macro_rules! each_unary {
     };
 }
 
+/// y = f(x…) for every element, in a loop that is compiled for an instruction
+/// set. `f` must be of a type of its own, so that it is inlined.
+struct Each<'a, T, F, const N: usize> {
+    f: F,
+    x: [&'a [T]; N],
+    y: &'a mut [T],
+}
+
+impl<T: Float, F: Fn(T) -> T> Work for Each<'_, T, F, 1> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        for (y, &x) in self.y.iter_mut().zip(self.x[0]) {
+            *y = (self.f)(x);
+        }
+    }
+}
+
+impl<T: Float, F: Fn(T, T) -> T> Work for Each<'_, T, F, 2> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        for (y, (&a, &b)) in self.y.iter_mut().zip(self.x[0].iter().zip(self.x[1])) {
+            *y = (self.f)(a, b);
+        }
+    }
+}
+
 /// y = f(x). Input x.
 pub fn unary(op: Unary, call: &mut Call<'_>) {
     float_dispatch!(call.dtype(0), unary_typed(op, call));
 }
 
 fn unary_typed<T: Float>(op: Unary, call: &mut Call<'_>) {
-    let region = call.piece.out;
+    let (region, isa) = (call.piece.out, call.isa);
     let (ins, mut outs, _) = call.split();
     let (x, mut y) = (ins.get::<T>(0), outs.take::<T>());
-    y.zip(&region, [&x], |[x], y| {
+    y.zip(&region, [&x], |x, y| {
+        if op == Unary::Relu {
+            return isa.run(Each { f: relu, x, y });
+        }
+        let [x] = x;
         each_unary!(op, f => for (y, &x) in y.iter_mut().zip(x) {
             *y = f.apply(x);
         });
@@ -235,10 +270,15 @@ pub fn unary_backward(op: Unary, call: &mut Call<'_>) {
 }
 
 fn unary_backward_typed<T: Float>(op: Unary, call: &mut Call<'_>) {
-    let region = call.piece.out;
+    let (region, isa) = (call.piece.out, call.isa);
     let (ins, mut outs, _) = call.split();
     let (kept, g) = (ins.get::<T>(0), ins.get::<T>(1));
-    outs.take::<T>().zip(&region, [&kept, &g], |[kept, g], out| {
+    outs.take::<T>().zip(&region, [&kept, &g], |x, out| {
+        if op == Unary::Relu {
+            let f = |kept, g| Unary::Relu.gradient(kept, g);
+            return isa.run(Each { f, x, y: out });
+        }
+        let [kept, g] = x;
         each_unary!(op, f => for (out, (&kept, &g)) in out.iter_mut().zip(kept.iter().zip(g)) {
             *out = f.gradient(kept, g);
         });
@@ -251,17 +291,14 @@ pub fn binary(op: Binary, call: &mut Call<'_>) {
 }
 
 fn binary_typed<T: Float>(op: Binary, call: &mut Call<'_>) {
-    let region = call.piece.out;
+    let (region, isa) = (call.piece.out, call.isa);
     let (ins, mut outs, _) = call.split();
     let (x, y) = (ins.get::<T>(0), ins.get::<T>(1));
-    outs.take::<T>().zip(&region, [&x, &y], |[x, y], z| {
-        let items = z.iter_mut().zip(x.iter().zip(y));
-        match op {
-            Binary::Add => items.for_each(|(z, (&x, &y))| *z = Binary::Add.apply(x, y)),
-            Binary::Sub => items.for_each(|(z, (&x, &y))| *z = Binary::Sub.apply(x, y)),
-            Binary::Mul => items.for_each(|(z, (&x, &y))| *z = Binary::Mul.apply(x, y)),
-            Binary::Div => items.for_each(|(z, (&x, &y))| *z = Binary::Div.apply(x, y)),
-        }
+    outs.take::<T>().zip(&region, [&x, &y], |x, y| match op {
+        Binary::Add => isa.run(Each { f: |a, b| Binary::Add.apply(a, b), x, y }),
+        Binary::Sub => isa.run(Each { f: |a, b| Binary::Sub.apply(a, b), x, y }),
+        Binary::Mul => isa.run(Each { f: |a, b| Binary::Mul.apply(a, b), x, y }),
+        Binary::Div => isa.run(Each { f: |a, b| Binary::Div.apply(a, b), x, y }),
     });
 }
 

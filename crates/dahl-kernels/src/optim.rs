@@ -4,6 +4,7 @@
 //! where gradients are clipped, a factor; it does nothing where ok is 0.
 
 use crate::element::float_dispatch;
+use crate::simd::{Simd, Work};
 use crate::{Call, Float, Inputs, View};
 
 /// Stochastic gradient descent.
@@ -71,35 +72,76 @@ pub fn sgd(sgd: &Sgd, call: &mut Call<'_>) {
 }
 
 fn sgd_typed<T: Float>(sgd: &Sgd, call: &mut Call<'_>) {
-    let (region, step) = (call.piece.out, *call.step);
+    let (region, step, isa) = (call.piece.out, *call.step, call.isa);
     let (ins, mut outs, _) = call.split();
     if skipped(&ins) {
         return;
     }
     let grad: View<'_, T> = ins.get(0);
-    let factor = factor::<T>(&ins, sgd.maximize);
-    let minus_lr = T::from_f64(-step.lr);
-    let decay = T::from_f64(sgd.weight_decay);
+    let first = ins.get::<i64>(2).at([]) == 1;
+    let rule = Descent {
+        factor: factor::<T>(&ins, sgd.maximize),
+        minus_lr: T::from_f64(-step.lr),
+        decay: T::from_f64(sgd.weight_decay),
+        keep: T::from_f64(sgd.momentum),
+        take: T::from_f64(if first { 1.0 } else { 1.0 - sgd.dampening }),
+        nesterov: sgd.nesterov,
+    };
     let mut param = outs.take::<T>();
     if sgd.momentum == 0.0 {
-        param.zip(&region, [&grad], |[g], p| {
-            for (p, &g) in p.iter_mut().zip(g) {
-                *p += minus_lr * (g * factor + decay * *p);
-            }
-        });
+        param.zip(&region, [&grad], |[g], p| isa.run(Run { rule, g, p, state: [] }));
         return;
     }
     let mut momentum = outs.take::<T>();
-    let keep = T::from_f64(sgd.momentum);
-    let first = ins.get::<i64>(2).at([]) == 1;
-    let take = T::from_f64(if first { 1.0 } else { 1.0 - sgd.dampening });
-    param.zip_mut(&mut momentum, &region, [&grad], |[g], p, m| {
-        for ((p, m), &g) in p.iter_mut().zip(m).zip(g) {
+    param.zip_mut([&mut momentum], &region, [&grad], |[g], p, state| {
+        isa.run(Run { rule, g, p, state });
+    });
+}
+
+/// A rule of `M` states on a run of elements, compiled for an instruction set.
+struct Run<'a, T, R, const M: usize> {
+    rule: R,
+    g: &'a [T],
+    p: &'a mut [T],
+    state: [&'a mut [T]; M],
+}
+
+/// The constants of [`sgd`].
+#[derive(Clone, Copy)]
+struct Descent<T> {
+    factor: T,
+    minus_lr: T,
+    decay: T,
+    keep: T,
+    take: T,
+    nesterov: bool,
+}
+
+impl<T: Float> Work for Run<'_, T, Descent<T>, 0> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Descent { factor, minus_lr, decay, .. } = self.rule;
+        for (p, &g) in self.p.iter_mut().zip(self.g) {
+            *p += minus_lr * (g * factor + decay * *p);
+        }
+    }
+}
+
+impl<T: Float> Work for Run<'_, T, Descent<T>, 1> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Descent { factor, minus_lr, decay, keep, take, nesterov } = self.rule;
+        let [m] = self.state;
+        for ((p, m), &g) in self.p.iter_mut().zip(m).zip(self.g) {
             let d = g * factor + decay * *p;
             *m = keep * *m + take * d;
-            *p += minus_lr * if sgd.nesterov { d + keep * *m } else { *m };
+            *p += minus_lr * if nesterov { d + keep * *m } else { *m };
         }
-    });
+    }
 }
 
 /// d = factor · g (+ λ p); m += (1 − β₁)(d − m); v = β₂ v + (1 − β₂) d²;
@@ -110,52 +152,98 @@ pub fn adam(adam: &Adam, call: &mut Call<'_>) {
 }
 
 fn adam_typed<T: Float>(adam: &Adam, call: &mut Call<'_>) {
-    let (region, step) = (call.piece.out, *call.step);
+    let (region, step, isa) = (call.piece.out, *call.step, call.isa);
     let (ins, mut outs, _) = call.split();
     if skipped(&ins) {
         return;
     }
     let grad: View<'_, T> = ins.get(0);
-    let factor = factor::<T>(&ins, adam.maximize);
     let [b1, b2] = adam.betas;
     let t = ins.get::<i64>(2).at([]) as f64;
-    let minus_step = T::from_f64(-step.lr / (1.0 - Float::pow(b1, t)));
-    let root = T::from_f64((1.0 - Float::pow(b2, t)).sqrt());
-    let (take1, keep2, take2) = (T::from_f64(1.0 - b1), T::from_f64(b2), T::from_f64(1.0 - b2));
-    let eps = T::from_f64(adam.eps);
     let (decay, shrink) = match adam.decay {
         Decay::Gradient => (T::from_f64(adam.weight_decay), T::ONE),
         Decay::Parameter => (T::ZERO, T::from_f64(1.0 - step.lr * adam.weight_decay)),
     };
-    let (mut param, mut mean) = (outs.take::<T>(), outs.take::<T>());
-    let (mut square, mut largest) =
-        (outs.take::<T>(), (!outs.is_empty()).then(|| outs.take::<T>()));
-    // Three passes over pairs of rows: the mean, the square, the parameter.
-    mean.zip_mut(&mut param, &region, [&grad], |[g], m, p| {
-        for ((m, p), &g) in m.iter_mut().zip(p).zip(g) {
-            let d = g * factor + decay * *p;
-            *m += take1 * (d - *m);
-        }
-    });
-    square.zip_mut(&mut param, &region, [&grad], |[g], v, p| {
-        for ((v, p), &g) in v.iter_mut().zip(p).zip(g) {
-            let d = g * factor + decay * *p;
-            *v = keep2 * *v + take2 * d * d;
-        }
-    });
-    if let Some(largest) = &mut largest {
-        largest.zip_mut::<T, 0>(&mut square, &region, [], |[], top, v| {
-            for (top, v) in top.iter_mut().zip(v) {
-                if *v > *top || v.is_nan() {
-                    *top = *v;
-                }
-            }
+    let rule = Moments {
+        factor: factor::<T>(&ins, adam.maximize),
+        minus_step: T::from_f64(-step.lr / (1.0 - Float::pow(b1, t))),
+        root: T::from_f64((1.0 - Float::pow(b2, t)).sqrt()),
+        take1: T::from_f64(1.0 - b1),
+        keep2: T::from_f64(b2),
+        take2: T::from_f64(1.0 - b2),
+        eps: T::from_f64(adam.eps),
+        decay,
+        shrink,
+    };
+    let mut param = outs.take::<T>();
+    let (mut m, mut v) = (outs.take::<T>(), outs.take::<T>());
+    if outs.is_empty() {
+        param.zip_mut([&mut m, &mut v], &region, [&grad], |[g], p, state| {
+            isa.run(Run { rule, g, p, state });
         });
+        return;
     }
-    let square = largest.unwrap_or(square);
-    param.zip(&region, [&mean.as_view(), &square.as_view()], |[m, v], p| {
-        for (p, (&m, &v)) in p.iter_mut().zip(m.iter().zip(v)) {
-            *p = *p * shrink + minus_step * m / (v.sqrt() / root + eps);
-        }
+    let mut top = outs.take::<T>();
+    param.zip_mut([&mut m, &mut v, &mut top], &region, [&grad], |[g], p, state| {
+        isa.run(Run { rule, g, p, state });
     });
+}
+
+/// The constants of [`adam`].
+#[derive(Clone, Copy)]
+struct Moments<T> {
+    factor: T,
+    minus_step: T,
+    root: T,
+    take1: T,
+    keep2: T,
+    take2: T,
+    eps: T,
+    decay: T,
+    shrink: T,
+}
+
+impl<T: Float> Moments<T> {
+    /// Moves the mean and the square.
+    #[inline(always)]
+    fn moments(&self, g: T, p: T, m: &mut T, v: &mut T) {
+        let d = g * self.factor + self.decay * p;
+        *m += self.take1 * (d - *m);
+        *v = self.keep2 * *v + self.take2 * d * d;
+    }
+
+    /// The parameter that follows `p`.
+    #[inline(always)]
+    fn step(&self, p: T, m: T, v: T) -> T {
+        p * self.shrink + self.minus_step * m / (v.sqrt() / self.root + self.eps)
+    }
+}
+
+impl<T: Float> Work for Run<'_, T, Moments<T>, 2> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (rule, [m, v]) = (self.rule, self.state);
+        for (((p, m), v), &g) in self.p.iter_mut().zip(m).zip(v).zip(self.g) {
+            rule.moments(g, *p, m, v);
+            *p = rule.step(*p, *m, *v);
+        }
+    }
+}
+
+impl<T: Float> Work for Run<'_, T, Moments<T>, 3> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (rule, [m, v, top]) = (self.rule, self.state);
+        for ((((p, m), v), top), &g) in self.p.iter_mut().zip(m).zip(v).zip(top).zip(self.g) {
+            rule.moments(g, *p, m, v);
+            if *v > *top || v.is_nan() {
+                *top = *v;
+            }
+            *p = rule.step(*p, *m, *top);
+        }
+    }
 }

@@ -451,22 +451,27 @@ impl<'a, T: Element> ViewMut<'a, T> {
         View { operand: self.operand, element: PhantomData }
     }
 
-    /// As [`zip`](Self::zip) with a second output.
-    pub fn zip_mut<U: Element, const N: usize>(
+    /// As [`zip`](Self::zip) with more outputs.
+    pub fn zip_mut<U: Element, const N: usize, const M: usize>(
         &mut self,
-        other: &mut ViewMut<'_, T>,
+        others: [&mut ViewMut<'_, T>; M],
         region: &Region,
         inputs: [&View<'_, U>; N],
-        mut body: impl FnMut([&[U]; N], &mut [T], &mut [T]),
+        mut body: impl FnMut([&[U]; N], &mut [T], [&mut [T]; M]),
     ) {
-        let second = other.operand.narrow(*region);
-        let (axes, _) = second.run();
+        let others = others.map(|view| view.operand.narrow(*region));
+        let axes = others.iter().map(|operand| operand.run().0).fold(MAX_AXES, usize::min);
         self.zip_at_most(axes, region, inputs, |at, slices, out| {
-            let offset = offset_from(&second, &at);
-            // SAFETY: a run of `other` inside its region, borrowed for as long.
-            body(slices, out, unsafe {
-                std::slice::from_raw_parts_mut(second.ptr.cast::<T>().add(offset), out.len())
+            let length = out.len();
+            let more = others.each_ref().map(|operand| {
+                let offset = offset_from(operand, &at);
+                // SAFETY: a run of another output inside its region, borrowed
+                // for as long; outputs do not overlap.
+                unsafe {
+                    std::slice::from_raw_parts_mut(operand.ptr.cast::<T>().add(offset), length)
+                }
             });
+            body(slices, out, more);
         });
     }
 

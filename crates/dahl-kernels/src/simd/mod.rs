@@ -5,7 +5,8 @@
 //! is asked for. What [`Vector`] offers is what kernels need, no more.
 //!
 //! Kernels spread the elements of a result over lanes and never a sum, so
-//! instruction sets that multiply and add in one rounding give equal bits.
+//! instruction sets that multiply and add in one rounding give equal bits. The
+//! sums of [`lanes`](crate::lanes) have an order of their own, whatever the width.
 #![expect(unsafe_code, reason = "the module that calls vector instructions")]
 
 #[cfg(target_arch = "aarch64")]
@@ -137,7 +138,6 @@ pub(crate) trait Vector: Copy {
     /// `LANES` elements from `to` on can be written.
     unsafe fn store(self, to: *mut Self::Elem);
     fn add(self, other: Self) -> Self;
-    fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
     /// `self * b + c`, rounded once where the instruction set can.
     fn mul_add(self, b: Self, c: Self) -> Self;
@@ -166,6 +166,17 @@ pub(crate) trait Vector: Copy {
             }
         }
     }
+
+    fn sub(self, other: Self) -> Self;
+    /// 0 where `key` is 0 or below, itself elsewhere, where `key` is NaN too.
+    fn gate(self, key: Self) -> Self;
+    /// Itself where `a` and `b` are equal, 0 elsewhere.
+    fn where_equal(self, a: Self, b: Self) -> Self;
+    /// Every second element of two vectors behind each other, from the first and
+    /// from the second on.
+    fn unzip(self, next: Self) -> (Self, Self);
+    /// The elements of two vectors by turns, as two vectors behind each other.
+    fn zip(self, other: Self) -> (Self, Self);
 }
 
 /// A float that vectors are made of.
@@ -173,6 +184,10 @@ pub(crate) trait Lane: crate::Float {
     type Vector<S: Simd>: Vector<Elem = Self>;
     /// A small whole number as a byte.
     fn to_byte(self) -> u8;
+    /// A whole number that fits in 32 bits.
+    fn to_offset(self) -> i32;
+    /// A whole number below 2²⁴.
+    fn from_offset(offset: i32) -> Self;
 }
 
 impl Lane for f32 {
@@ -181,6 +196,16 @@ impl Lane for f32 {
     #[inline(always)]
     fn to_byte(self) -> u8 {
         self as i32 as u8
+    }
+
+    #[inline(always)]
+    fn to_offset(self) -> i32 {
+        self as i32
+    }
+
+    #[inline(always)]
+    fn from_offset(offset: i32) -> Self {
+        offset as Self
     }
 }
 
@@ -191,4 +216,17 @@ impl Lane for f64 {
     fn to_byte(self) -> u8 {
         self as i32 as u8
     }
+
+    #[inline(always)]
+    fn to_offset(self) -> i32 {
+        self as i32
+    }
+
+    #[inline(always)]
+    fn from_offset(offset: i32) -> Self {
+        offset as Self
+    }
 }
+
+#[cfg(test)]
+mod tests;

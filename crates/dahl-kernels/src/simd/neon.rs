@@ -19,8 +19,9 @@ impl Simd for Neon {
 macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-        $add:ident, $sub:ident, $mul:ident, $fma:ident, $less:ident, $select:ident, $greater:ident, $equal:ident,
-        $or:ident, $is_zero:ident
+        $add:ident, $mul:ident, $fma:ident, $less:ident, $select:ident, $greater:ident, $equal:ident,
+        $or:ident, $is_zero:ident, $sub:ident, $at_most:ident,
+        $evens:ident, $odds:ident, $low:ident, $high:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -56,12 +57,6 @@ macro_rules! vector {
             }
 
             #[inline(always)]
-            fn sub(self, other: Self) -> Self {
-                // SAFETY: see above.
-                Self(unsafe { $sub(self.0, other.0) })
-            }
-
-            #[inline(always)]
             fn mul(self, other: Self) -> Self {
                 // SAFETY: see above.
                 Self(unsafe { $mul(self.0, other.0) })
@@ -91,6 +86,39 @@ macro_rules! vector {
                     Self($select($less(self.0, zero), zero, self.0))
                 }
             }
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $sub(self.0, other.0) })
+            }
+
+            #[inline(always)]
+            fn gate(self, key: Self) -> Self {
+                // SAFETY: see above.
+                unsafe {
+                    let zero = $splat(0.0);
+                    Self($select($at_most(key.0, zero), zero, self.0))
+                }
+            }
+
+            #[inline(always)]
+            fn where_equal(self, a: Self, b: Self) -> Self {
+                // SAFETY: see above.
+                unsafe { Self($select($equal(a.0, b.0), self.0, $splat(0.0))) }
+            }
+
+            #[inline(always)]
+            fn unzip(self, next: Self) -> (Self, Self) {
+                // SAFETY: see above.
+                unsafe { (Self($evens(self.0, next.0)), Self($odds(self.0, next.0))) }
+            }
+
+            #[inline(always)]
+            fn zip(self, other: Self) -> (Self, Self) {
+                // SAFETY: see above.
+                unsafe { (Self($low(self.0, other.0)), Self($high(self.0, other.0))) }
+            }
         }
     };
 }
@@ -104,7 +132,6 @@ vector!(
     vld1q_f32,
     vst1q_f32,
     vaddq_f32,
-    vsubq_f32,
     vmulq_f32,
     vfmaq_f32,
     vcltq_f32,
@@ -112,7 +139,13 @@ vector!(
     vcgtq_f32,
     vceqq_f32,
     vorrq_u32,
-    vceqzq_u32
+    vceqzq_u32,
+    vsubq_f32,
+    vcleq_f32,
+    vuzp1q_f32,
+    vuzp2q_f32,
+    vzip1q_f32,
+    vzip2q_f32
 );
 vector!(
     F64x2,
@@ -123,7 +156,6 @@ vector!(
     vld1q_f64,
     vst1q_f64,
     vaddq_f64,
-    vsubq_f64,
     vmulq_f64,
     vfmaq_f64,
     vcltq_f64,
@@ -131,5 +163,11 @@ vector!(
     vcgtq_f64,
     vceqq_f64,
     vorrq_u64,
-    vceqzq_u64
+    vceqzq_u64,
+    vsubq_f64,
+    vcleq_f64,
+    vuzp1q_f64,
+    vuzp2q_f64,
+    vzip1q_f64,
+    vzip2q_f64
 );

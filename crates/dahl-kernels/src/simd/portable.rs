@@ -21,7 +21,7 @@ pub(crate) struct Lanes<T, const N: usize>([T; N]);
 
 impl<T: Float, const N: usize> Lanes<T, N> {
     #[inline(always)]
-    fn zip(self, other: Self, f: impl Fn(T, T) -> T) -> Self {
+    fn each(self, other: Self, f: impl Fn(T, T) -> T) -> Self {
         Self(std::array::from_fn(|i| f(self.0[i], other.0[i])))
     }
 }
@@ -50,17 +50,12 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
 
     #[inline(always)]
     fn add(self, other: Self) -> Self {
-        self.zip(other, |a, b| a + b)
-    }
-
-    #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        self.zip(other, |a, b| a - b)
+        self.each(other, |a, b| a + b)
     }
 
     #[inline(always)]
     fn mul(self, other: Self) -> Self {
-        self.zip(other, |a, b| a * b)
+        self.each(other, |a, b| a * b)
     }
 
     #[inline(always)]
@@ -82,5 +77,32 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
             Self(std::array::from_fn(|i| if wins[i] { new.0[i] } else { old.0[i] }))
         };
         (select(new, best), select(here, at))
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.each(other, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn gate(self, key: Self) -> Self {
+        self.each(key, |x, key| if key <= T::ZERO { T::ZERO } else { x })
+    }
+
+    #[inline(always)]
+    fn where_equal(self, a: Self, b: Self) -> Self {
+        Self(std::array::from_fn(|i| if a.0[i] == b.0[i] { self.0[i] } else { T::ZERO }))
+    }
+
+    #[inline(always)]
+    fn unzip(self, next: Self) -> (Self, Self) {
+        let at = |i: usize| if i < N { self.0[i] } else { next.0[i - N] };
+        (Self(std::array::from_fn(|i| at(2 * i))), Self(std::array::from_fn(|i| at(2 * i + 1))))
+    }
+
+    #[inline(always)]
+    fn zip(self, other: Self) -> (Self, Self) {
+        let at = |i: usize| if i.is_multiple_of(2) { self.0[i / 2] } else { other.0[i / 2] };
+        (Self(std::array::from_fn(at)), Self(std::array::from_fn(|i| at(i + N))))
     }
 }

@@ -46,7 +46,8 @@ impl Simd for Avx512 {
 macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-        $add:ident, $sub:ident, $mul:ident, $fma:ident, $max:ident, $better:ident, $transpose:ident
+        $add:ident, $mul:ident, $fma:ident, $max:ident, $better:ident, $sub:ident,
+        $gate:ident, $where_equal:ident, $unzip:ident, $zip:ident, $transpose:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -83,12 +84,6 @@ macro_rules! vector {
             }
 
             #[inline(always)]
-            fn sub(self, other: Self) -> Self {
-                // SAFETY: see above.
-                Self(unsafe { $sub(self.0, other.0) })
-            }
-
-            #[inline(always)]
             fn mul(self, other: Self) -> Self {
                 // SAFETY: see above.
                 Self(unsafe { $mul(self.0, other.0) })
@@ -112,6 +107,38 @@ macro_rules! vector {
                 // SAFETY: see above.
                 let (best, at) = unsafe { $better!(best.0, at.0, new.0, here.0) };
                 (Self(best), Self(at))
+            }
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $sub(self.0, other.0) })
+            }
+
+            #[inline(always)]
+            fn gate(self, key: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $gate!(self.0, key.0) })
+            }
+
+            #[inline(always)]
+            fn where_equal(self, a: Self, b: Self) -> Self {
+                // SAFETY: see above.
+                Self(unsafe { $where_equal!(self.0, a.0, b.0) })
+            }
+
+            #[inline(always)]
+            fn unzip(self, next: Self) -> (Self, Self) {
+                // SAFETY: see above.
+                let (evens, odds) = unsafe { $unzip!(self.0, next.0) };
+                (Self(evens), Self(odds))
+            }
+
+            #[inline(always)]
+            fn zip(self, other: Self) -> (Self, Self) {
+                // SAFETY: see above.
+                let (low, high) = unsafe { $zip!(self.0, other.0) };
+                (Self(low), Self(high))
             }
 
             #[inline(always)]
@@ -155,6 +182,122 @@ macro_rules! better512_pd {
     }};
 }
 
+macro_rules! gate256_ps {
+    ($x:expr, $key:expr) => {
+        _mm256_and_ps($x, _mm256_cmp_ps::<_CMP_NLE_UQ>($key, _mm256_setzero_ps()))
+    };
+}
+
+macro_rules! gate512_ps {
+    ($x:expr, $key:expr) => {
+        _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLE_UQ>($key, _mm512_setzero_ps()), $x)
+    };
+}
+
+macro_rules! gate256_pd {
+    ($x:expr, $key:expr) => {
+        _mm256_and_pd($x, _mm256_cmp_pd::<_CMP_NLE_UQ>($key, _mm256_setzero_pd()))
+    };
+}
+
+macro_rules! gate512_pd {
+    ($x:expr, $key:expr) => {
+        _mm512_maskz_mov_pd(_mm512_cmp_pd_mask::<_CMP_NLE_UQ>($key, _mm512_setzero_pd()), $x)
+    };
+}
+
+macro_rules! where_equal256_ps {
+    ($x:expr, $a:expr, $b:expr) => {
+        _mm256_and_ps($x, _mm256_cmp_ps::<_CMP_EQ_OQ>($a, $b))
+    };
+}
+
+macro_rules! where_equal512_ps {
+    ($x:expr, $a:expr, $b:expr) => {
+        _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>($a, $b), $x)
+    };
+}
+
+macro_rules! zip256_ps {
+    ($a:expr, $b:expr) => {{
+        let (low, high) = (_mm256_unpacklo_ps($a, $b), _mm256_unpackhi_ps($a, $b));
+        (_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+    }};
+}
+
+macro_rules! where_equal256_pd {
+    ($x:expr, $a:expr, $b:expr) => {
+        _mm256_and_pd($x, _mm256_cmp_pd::<_CMP_EQ_OQ>($a, $b))
+    };
+}
+
+macro_rules! where_equal512_pd {
+    ($x:expr, $a:expr, $b:expr) => {
+        _mm512_maskz_mov_pd(_mm512_cmp_pd_mask::<_CMP_EQ_OQ>($a, $b), $x)
+    };
+}
+
+macro_rules! zip256_pd {
+    ($a:expr, $b:expr) => {{
+        let (low, high) = (_mm256_unpacklo_pd($a, $b), _mm256_unpackhi_pd($a, $b));
+        (_mm256_permute2f128_pd::<0x20>(low, high), _mm256_permute2f128_pd::<0x31>(low, high))
+    }};
+}
+
+// Within halves first, then the halves' quarters in order.
+macro_rules! unzip256_ps {
+    ($a:expr, $b:expr) => {{
+        let evens = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>($a, $b));
+        let odds = _mm256_castps_pd(_mm256_shuffle_ps::<0xdd>($a, $b));
+        (
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(evens)),
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(odds)),
+        )
+    }};
+}
+
+macro_rules! unzip256_pd {
+    ($a:expr, $b:expr) => {{
+        (
+            _mm256_permute4x64_pd::<0xd8>(_mm256_unpacklo_pd($a, $b)),
+            _mm256_permute4x64_pd::<0xd8>(_mm256_unpackhi_pd($a, $b)),
+        )
+    }};
+}
+
+// Indices below the lanes are of the first vector, others of the second.
+macro_rules! unzip512_ps {
+    ($a:expr, $b:expr) => {{
+        let evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        let odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
+        (_mm512_permutex2var_ps($a, evens, $b), _mm512_permutex2var_ps($a, odds, $b))
+    }};
+}
+
+macro_rules! zip512_ps {
+    ($a:expr, $b:expr) => {{
+        let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+        (_mm512_permutex2var_ps($a, low, $b), _mm512_permutex2var_ps($a, high, $b))
+    }};
+}
+
+macro_rules! unzip512_pd {
+    ($a:expr, $b:expr) => {{
+        let evens = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+        let odds = _mm512_add_epi64(evens, _mm512_set1_epi64(1));
+        (_mm512_permutex2var_pd($a, evens, $b), _mm512_permutex2var_pd($a, odds, $b))
+    }};
+}
+
+macro_rules! zip512_pd {
+    ($a:expr, $b:expr) => {{
+        let low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+        let high = _mm512_add_epi64(low, _mm512_set1_epi64(4));
+        (_mm512_permutex2var_pd($a, low, $b), _mm512_permutex2var_pd($a, high, $b))
+    }};
+}
+
 vector!(
     F32x8,
     __m256,
@@ -164,11 +307,15 @@ vector!(
     _mm256_loadu_ps,
     _mm256_storeu_ps,
     _mm256_add_ps,
-    _mm256_sub_ps,
     _mm256_mul_ps,
     _mm256_fmadd_ps,
     _mm256_max_ps,
     better256_ps,
+    _mm256_sub_ps,
+    gate256_ps,
+    where_equal256_ps,
+    unzip256_ps,
+    zip256_ps,
     transpose8x8
 );
 vector!(
@@ -180,11 +327,15 @@ vector!(
     _mm256_loadu_pd,
     _mm256_storeu_pd,
     _mm256_add_pd,
-    _mm256_sub_pd,
     _mm256_mul_pd,
     _mm256_fmadd_pd,
     _mm256_max_pd,
     better256_pd,
+    _mm256_sub_pd,
+    gate256_pd,
+    where_equal256_pd,
+    unzip256_pd,
+    zip256_pd,
     transpose4x4
 );
 vector!(
@@ -196,11 +347,15 @@ vector!(
     _mm512_loadu_ps,
     _mm512_storeu_ps,
     _mm512_add_ps,
-    _mm512_sub_ps,
     _mm512_mul_ps,
     _mm512_fmadd_ps,
     _mm512_max_ps,
     better512_ps,
+    _mm512_sub_ps,
+    gate512_ps,
+    where_equal512_ps,
+    unzip512_ps,
+    zip512_ps,
     transpose16x16
 );
 vector!(
@@ -212,11 +367,15 @@ vector!(
     _mm512_loadu_pd,
     _mm512_storeu_pd,
     _mm512_add_pd,
-    _mm512_sub_pd,
     _mm512_mul_pd,
     _mm512_fmadd_pd,
     _mm512_max_pd,
     better512_pd,
+    _mm512_sub_pd,
+    gate512_pd,
+    where_equal512_pd,
+    unzip512_pd,
+    zip512_pd,
     transpose8x8_pd
 );
 

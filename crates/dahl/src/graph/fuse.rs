@@ -1,10 +1,11 @@
 //! Fusion: two ops become one that does both, before the backward pass.
 
-use super::Graph;
+use super::{Graph, Node};
 use crate::ops::{Meta, Metas, Op};
 use crate::units::ValueId;
 
-/// Replaces each op and its only user by one op, where the first offers it.
+/// Replaces each op and its only user by one op, where the first offers it. An
+/// op that commutes is seen with the result that it shares as its first input.
 pub fn fuse(graph: Graph) -> Graph {
     let mut graph = graph;
     let mut uses = vec![0usize; graph.values.len()];
@@ -17,12 +18,14 @@ pub fn fuse(graph: Graph) -> Graph {
     let mut i = 0;
     while i < graph.nodes.len() {
         let out: ValueId = graph.nodes[i].outputs[0];
-        let user = graph.nodes.iter().position(|n| n.inputs.first() == Some(&out));
+        let user = graph.nodes.iter().position(|n| n.inputs.contains(&out));
         let fused = user.filter(|_| uses[out.index()] == 1).and_then(|user| {
+            let rest = others(&graph.nodes[user], out)?;
             let (inputs, outputs) = graph.metas(&graph.nodes[i]);
             let metas = Metas { inputs: &inputs, outputs: &outputs };
             let op = graph.nodes[i].op.fuse(metas, &*graph.nodes[user].op)?;
-            let results = inferred(&graph, i, user, &*op)?;
+            let inputs: Vec<ValueId> = graph.nodes[i].inputs.iter().copied().chain(rest).collect();
+            let results = inferred(&graph, &inputs, &*op)?;
             // What else the second op gave may look different now.
             let node = &graph.nodes[user];
             let same = node
@@ -30,9 +33,9 @@ pub fn fuse(graph: Graph) -> Graph {
                 .iter()
                 .zip(&results)
                 .all(|(v, meta)| uses[v.index()] == 0 || graph.value(*v).meta == *meta);
-            same.then_some((user, op, results))
+            same.then_some((user, op, inputs, results))
         });
-        let Some((user, op, results)) = fused else {
+        let Some((user, op, inputs, results)) = fused else {
             i += 1;
             continue;
         };
@@ -40,8 +43,7 @@ pub fn fuse(graph: Graph) -> Graph {
         let first = graph.nodes.remove(i);
         let node = &mut graph.nodes[user - 1];
         node.op = op;
-        let rest = node.inputs.split_off(1);
-        node.inputs = first.inputs.into_iter().chain(rest).collect();
+        node.inputs = inputs;
         node.path = first.path;
         for (value, meta) in node.outputs.clone().into_iter().zip(results) {
             graph.values[value.index()].meta = meta;
@@ -50,9 +52,48 @@ pub fn fuse(graph: Graph) -> Graph {
     graph
 }
 
-/// What the fused op gives from the inputs of both.
-fn inferred(graph: &Graph, first: usize, second: usize, op: &dyn Op) -> Option<Vec<Meta>> {
-    let inputs = graph.nodes[first].inputs.iter().chain(&graph.nodes[second].inputs[1..]);
-    let metas: Vec<Meta> = inputs.map(|v| graph.value(*v).meta).collect();
+/// The other inputs of a node that has `out` as its first one, or may have.
+fn others(node: &Node, out: ValueId) -> Option<Vec<ValueId>> {
+    let at = node.inputs.iter().position(|v| *v == out)?;
+    let first = at == 0 || (at == 1 && node.op.commutes());
+    first.then(|| node.inputs.iter().copied().filter(|v| *v != out).collect())
+}
+
+/// What the fused op gives.
+fn inferred(graph: &Graph, inputs: &[ValueId], op: &dyn Op) -> Option<Vec<Meta>> {
+    let metas: Vec<Meta> = inputs.iter().map(|v| graph.value(*v).meta).collect();
     op.infer(&metas).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fuse;
+    use crate::graph::{Builder, Store};
+    use crate::ops::{Meta, Recorder, Var};
+    use dahl_kernels::DType;
+
+    /// What is left of a normalisation, its result joined with `r`, and a relu.
+    fn check(join: impl Fn(&mut dyn Recorder, Var, Var) -> Var, expected: &[&str]) {
+        let mut store = Store::default();
+        let mut b = Builder::new(&mut store);
+        let [x, r] = ["x", "r"].map(|n| b.input(n, Meta::new([2, 3, 4, 4], DType::F32)));
+        let [m, v, w, c] = ["m", "v", "w", "c"].map(|n| b.input(n, Meta::new([3], DType::F32)));
+        let y = b.ops().batch_norm2d_eval(x, [m, v], [w, c], 1e-5);
+        let z = join(b.ops(), y, r);
+        let z = b.ops().relu(z);
+        b.fetch("z", z);
+        b.rewrite(fuse);
+        let graph = b.finish().expect("a graph");
+        let names: Vec<&str> = graph.nodes.iter().map(|n| n.op.name()).collect();
+        assert_eq!(names[1..], *expected);
+    }
+
+    #[test]
+    fn a_sum_is_fused_with_either_of_its_terms() {
+        check(|_, y, _| y, &["batch_norm2d_relu"]);
+        check(|g, y, r| g.add(y, r), &["batch_norm2d_add_relu"]);
+        check(|g, y, r| g.add(r, y), &["batch_norm2d_add_relu"]);
+        check(|g, y, r| g.sub(r, y), &["batch_norm2d", "sub", "relu"]);
+        check(|g, y, _| g.add(y, y), &["batch_norm2d", "add", "relu"]);
+    }
 }

@@ -213,6 +213,12 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether the first two inputs may change places without another result: a
+    /// rewrite may then look at either as the first.
+    fn commutes(&self) -> bool {
+        false
+    }
+
     /// The names of the CPU variants; the first is the plain one, the oracle.
     fn variants(&self) -> &'static [&'static str] {
         &["plain"]

@@ -1,7 +1,7 @@
 //! Sums and other reductions.
 
 use super::eager::{self, Accum, Arg};
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Target, Var, expect_floats};
 use crate::tensor::{Arena, AsView, Scalar};
 use crate::units::Flops;
 use dahl_kernels::reduce as kernels;
@@ -43,8 +43,19 @@ impl Op for SumChannels {
         Flops((piece.sum.len() * piece.out.elements() * plane) as u64)
     }
 
-    fn run(&self, _: usize, call: &mut Call<'_>) {
-        kernels::sum_channels(call);
+    fn variants(&self) -> &'static [&'static str] {
+        &["plain", "simd"]
+    }
+
+    fn choose(&self, _: Metas<'_>, _: &Target) -> usize {
+        1
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        match variant {
+            0 => kernels::sum_channels_plain(call),
+            _ => kernels::sum_channels(call),
+        }
     }
 }
 

@@ -71,7 +71,7 @@ fn the_same_command_again_gives_the_same_bits() {
 
 #[test]
 fn fusing_changes_no_bit_forwards_and_little_backwards() {
-    for name in ["seed-cnn", "lenet"] {
+    for name in ["seed-cnn", "lenet", "projected", "identity"] {
         for dtype in DTYPES {
             let fused = setup(name, dtype);
             let mut unfused = fused.clone();

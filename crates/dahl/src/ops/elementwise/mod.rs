@@ -181,6 +181,10 @@ impl Op for Binary {
         Some(vec![left, right])
     }
 
+    fn commutes(&self) -> bool {
+        matches!(self, Binary::Add | Binary::Mul)
+    }
+
     fn run(&self, _: usize, call: &mut Call<'_>) {
         kernels::binary(*self, call);
     }

@@ -3,7 +3,10 @@
 use super::interpret::Buffer;
 use dahl::DType;
 use dahl::graph::{Builder, Graph, Store};
-use dahl::ops::batch_norm2d::BatchNorm2dTrack;
+use dahl::ops::batch_norm2d::{
+    BatchNorm2dApply, BatchNorm2dFinish, BatchNorm2dStats, BatchNorm2dTrack, BatchNorm2dTracked,
+    Residual, Statistics,
+};
 use dahl::ops::conv2d::{Conv2d, Conv2dForward, Rectify};
 use dahl::ops::conv2d_max_pool2d::Conv2dMaxPool2d;
 use dahl::ops::elementwise::{Dropout, Unary};
@@ -170,6 +173,57 @@ pub(crate) fn avg_pool2d_case(x: [usize; 4], pool: Pool2d) -> Case {
     case(name, vec![signed(&x)], move |g, v| g.avg_pool2d(v[0], pool))
 }
 
+/// Sums of everything but the second axis.
+pub(crate) fn sum_channels_case(x: &[usize]) -> Case {
+    without_gradient(format!("sum_channels {x:?}"), vec![signed(x)], |g, v| {
+        g.sum_channels(v[0]);
+    })
+}
+
+/// Normalisations by batch and by tracked statistics, and what they are fused with.
+pub(crate) fn batch_norm2d_cases(x: [usize; 4]) -> Vec<Case> {
+    let c = [x[1]];
+    let affine = || vec![signed(&x), signed(&c), signed(&c)];
+    // Tracked statistics have no gradient: they are made from labels.
+    let tracked = || affine().into_iter().chain([positive(&c), positive(&c)]).collect();
+    let mut cases = vec![
+        case(format!("batch_norm2d {x:?}"), affine(), |g, v| {
+            g.batch_norm2d(v[0], v[1], v[2], 1e-3).output
+        }),
+        case(format!("batch_norm2d_eval {x:?}"), tracked(), |g, v| {
+            g.batch_norm2d_eval(v[0], [v[3], v[4]], [v[1], v[2]], 1e-3)
+        }),
+    ];
+    for (residual, rectify) in [
+        (Residual::No, Rectify::Relu),
+        (Residual::Add, Rectify::No),
+        (Residual::Add, Rectify::Relu),
+    ] {
+        let added = move || (residual == Residual::Add).then(|| signed(&x));
+        let of = move |g: &mut dyn Recorder, norm: Var, v: &[Var], statistics| {
+            let op = BatchNorm2dApply { statistics, residual, rectify };
+            let inputs = [v[0], norm, v[1], v[2]].into_iter().chain(v.get(3).copied());
+            g.apply(Arc::new(op), &inputs.collect::<Vec<_>>())[0]
+        };
+        let inputs = affine().into_iter().chain(added()).collect();
+        let name = format!("batch_norm2d {residual:?} {rectify:?} {x:?}");
+        cases.push(case(name, inputs, move |g, v| {
+            let stats = g.one(BatchNorm2dStats, &[v[0]]);
+            let count = x[0] * x[2] * x[3];
+            let norm = g.one(BatchNorm2dFinish { count, eps: 1e-3 }, &[stats]);
+            of(g, norm, v, Statistics::Batch)
+        }));
+        let inputs: Vec<Input> = tracked();
+        let name = format!("batch_norm2d_eval {residual:?} {rectify:?} {x:?}");
+        cases.push(case(name, inputs.into_iter().chain(added()).collect(), move |g, v| {
+            let norm = g.one(BatchNorm2dTracked { eps: 1e-3 }, &[v[3], v[4]]);
+            let v: Vec<Var> = [v[0], v[1], v[2]].into_iter().chain(v.get(5).copied()).collect();
+            of(g, norm, &v, Statistics::Tracked)
+        }));
+    }
+    cases
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = elementwise();
     cases.extend(images());
@@ -304,16 +358,7 @@ fn images() -> Vec<Case> {
         }));
     }
     for x in [[2, 3, 4, 3], [3, 1, 1, 1], [1, 2, 3, 1], [5, 0, 2, 2], [7, 3, 1, 5]] {
-        let c = [x[1]];
-        let inputs = vec![signed(&x), signed(&c), signed(&c)];
-        cases.push(case(format!("batch_norm2d {x:?}"), inputs, |g, v| {
-            g.batch_norm2d(v[0], v[1], v[2], 1e-3).output
-        }));
-        // Tracked statistics have no gradient: they are made from labels.
-        let inputs = vec![signed(&x), signed(&c), signed(&c), positive(&c), positive(&c)];
-        cases.push(case(format!("batch_norm2d_eval {x:?}"), inputs, |g, v| {
-            g.batch_norm2d_eval(v[0], [v[3], v[4]], [v[1], v[2]], 1e-3)
-        }));
+        cases.extend(batch_norm2d_cases(x));
     }
     cases
 }
@@ -415,10 +460,7 @@ fn reductions() -> Vec<Case> {
         cases.push(case(format!("flatten {shape:?}"), x(), |g, v| g.flatten(v[0])));
     }
     for shape in [&[3, 2][..], &[0, 2], &[5, 3, 2, 4], &[1, 1, 1, 1], &[2, 3, 0, 2]] {
-        let x = vec![signed(shape)];
-        cases.push(without_gradient(format!("sum_channels {shape:?}"), x, |g, v| {
-            g.sum_channels(v[0]);
-        }));
+        cases.push(sum_channels_case(shape));
     }
     let norms = vec![positive(&[]), positive(&[]), positive(&[])];
     cases.push(without_gradient("clip_factor", norms, |g, v| {

@@ -43,7 +43,8 @@ impl Buffer {
 
     pub(crate) fn get(&self, i: usize) -> f64 {
         let size = self.meta.dtype.size();
-        let bytes = &self.bytes()[i * size..(i + 1) * size];
+        let word = self.words[i * size / 8].to_ne_bytes();
+        let bytes = &word[i * size % 8..][..size];
         match self.meta.dtype {
             DType::F32 => f32::from_ne_bytes(bytes.try_into().unwrap()).into(),
             DType::F64 => f64::from_ne_bytes(bytes.try_into().unwrap()),

@@ -5,4 +5,5 @@ mod cuts;
 mod gradients;
 mod interpret;
 mod modes;
+mod odd;
 mod values;

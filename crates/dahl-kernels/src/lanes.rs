@@ -1,0 +1,129 @@
+//! Sums of many terms in vectors, in an order of their own.
+//!
+//! Term `i` goes to lane `i % 16`, whatever the vectors' width; lanes are then
+//! added in pairs of halves. Multiplications and additions are rounded apart. So
+//! the bits depend on the number of terms alone: not on the instruction set.
+#![expect(unsafe_code, reason = "vectors are loaded from slices")]
+
+use crate::Float;
+use crate::simd::{Lane, Simd, Vector};
+
+/// The lanes of a sum: the widest vector's.
+const LANES: usize = 16;
+/// The most vectors that they take: pairs of doubles.
+const VECTORS: usize = 8;
+
+/// Σ f(x…) over the elements of `inputs`, which are of one length: `M` sums of
+/// `N` operands at once.
+#[inline(always)]
+pub(crate) fn sums<S: Simd, T: Lane, const N: usize, const M: usize>(
+    inputs: [&[T]; N],
+    f: impl Fn([T::Vector<S>; N]) -> [T::Vector<S>; M],
+) -> [T; M] {
+    let width = <T::Vector<S>>::LANES;
+    let length = inputs.iter().map(|x| x.len()).min().unwrap_or(0);
+    let mut lanes = [[<T::Vector<S>>::zero(); VECTORS]; M];
+    let whole = length - length % LANES;
+    for from in (0..whole).step_by(LANES) {
+        for v in 0..LANES / width {
+            // SAFETY: `whole` is a multiple of the lanes and not above any length.
+            let terms =
+                f(inputs
+                    .map(|x| unsafe { <T::Vector<S>>::load(x.as_ptr().add(from + v * width)) }));
+            for (lanes, term) in lanes.iter_mut().zip(terms) {
+                lanes[v] = lanes[v].add(term);
+            }
+        }
+    }
+    let mut sums = lanes.map(|lanes| stored::<S, T>(&lanes));
+    let rest = length - whole;
+    if rest > 0 {
+        // The last lanes' worth of terms, most of which are in the sum already;
+        // where there are fewer, what they are padded with is not added.
+        let mut padded = [[T::ZERO; LANES]; N];
+        let last = if length >= LANES {
+            inputs.map(|x| x[length - LANES..length].as_ptr())
+        } else {
+            for (padded, x) in padded.iter_mut().zip(inputs) {
+                for (to, from) in padded[LANES - rest..].iter_mut().zip(x) {
+                    *to = *from;
+                }
+            }
+            padded.each_ref().map(|x| x.as_ptr())
+        };
+        let mut terms = [[<T::Vector<S>>::zero(); VECTORS]; M];
+        for v in 0..LANES / width {
+            // SAFETY: there are as many elements as lanes behind each pointer.
+            let of = f(last.map(|x| unsafe { <T::Vector<S>>::load(x.add(v * width)) }));
+            for (terms, of) in terms.iter_mut().zip(of) {
+                terms[v] = of;
+            }
+        }
+        for (sums, terms) in sums.iter_mut().zip(&terms) {
+            let terms = stored::<S, T>(terms);
+            for (sum, term) in sums.iter_mut().zip(&terms[LANES - rest..]) {
+                *sum += *term;
+            }
+        }
+    }
+    sums.map(halved)
+}
+
+#[inline(always)]
+fn stored<S: Simd, T: Lane>(vectors: &[T::Vector<S>; VECTORS]) -> [T; LANES] {
+    let width = <T::Vector<S>>::LANES;
+    let mut lanes = [T::ZERO; LANES];
+    for (v, vector) in vectors.iter().enumerate().take(LANES / width) {
+        // SAFETY: vectors inside of the lanes.
+        unsafe { vector.store(lanes.as_mut_ptr().add(v * width)) };
+    }
+    lanes
+}
+
+/// The sum of the lanes: halves are added until one is left.
+#[inline(always)]
+fn halved<T: Float>(lanes: [T; LANES]) -> T {
+    let eight: [T; 8] = std::array::from_fn(|l| lanes[l] + lanes[l + 8]);
+    let four: [T; 4] = std::array::from_fn(|l| eight[l] + eight[l + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Isa;
+    use crate::simd::Work;
+
+    struct Squares<'a, T>([&'a [T]; 2]);
+
+    impl<T: Lane> Work for Squares<'_, T> {
+        type Output = [T; 2];
+        #[inline(always)]
+        fn run<S: Simd>(self) -> [T; 2] {
+            sums::<S, T, 2, 2>(self.0, |[x, y]| [x, x.mul(y)])
+        }
+    }
+
+    fn check<T: Lane>() {
+        for n in [0usize, 1, 3, 15, 16, 17, 31, 32, 33, 100, 1000] {
+            let terms = |k: usize| -> Vec<T> {
+                (0..n).map(|i| T::from_f64(((i * 7919 + k) % 1013) as f64 / 97.0)).collect()
+            };
+            let (x, y) = (terms(1), terms(2));
+            let [plain, products] = Isa::Portable.run(Squares([&x, &y]));
+            let near = |a: T, b: f64| (a.to_f64() - b).abs() <= 1e-5 * b.abs();
+            assert!(near(plain, x.iter().map(|x| x.to_f64()).sum()), "{n}");
+            let exact = x.iter().zip(&y).map(|(x, y)| x.to_f64() * y.to_f64()).sum();
+            assert!(near(products, exact), "{n}");
+            for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                assert_eq!(isa.run(Squares([&x, &y])), [plain, products], "{isa} {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_instruction_sets_give_the_same_bits() {
+        check::<f32>();
+        check::<f64>();
+    }
+}
