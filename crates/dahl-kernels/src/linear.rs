@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "tiles are read and written through pointers")]
 
 use crate::element::float_dispatch;
-use crate::gemm::{self, Bias, Finish, Lengths, Matrix};
+use crate::gemm::{self, Finish, Lengths, Matrix};
 use crate::simd::Lane;
 use crate::{Call, DType, Float, Piece, Region, View, ViewMut, math};
 
@@ -107,9 +107,7 @@ fn forward_tiled<T: Lane>(call: &mut Call<'_>) {
     let left = operand(&x, [region.range(0), features.clone()], [0, 1]);
     let right = operand(&w, [region.range(1), features.clone()], [0, 1]);
     let outputs = region.range(1);
-    let bias = bias
-        .as_ref()
-        .map_or(Bias::None, |b| Bias::Columns(&b.row([outputs.start])[..outputs.len()]));
+    let bias = bias.as_ref().map(|b| &b.row([outputs.start])[..outputs.len()]);
     let finish = Finish { bias, rectify: crate::conv2d::Rectify::No };
     let to = result(&mut outs.take::<T>(), &region);
     // SAFETY: the result has the rows and columns of the piece.

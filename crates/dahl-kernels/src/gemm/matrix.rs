@@ -1,6 +1,7 @@
 //! Matrices in memory as operands and results.
 
-use super::{Panels, Tiles};
+use super::MAX_COLUMNS;
+use crate::simd::{Lane, Simd, Vector};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -10,8 +11,8 @@ use std::ops::Range;
 pub(crate) struct Matrix<'a, T> {
     first: *mut T,
     /// Distance of lanes, and of terms, in elements.
-    lane: usize,
-    term: usize,
+    pub(super) lane: usize,
+    pub(super) term: usize,
     element: PhantomData<&'a T>,
 }
 
@@ -24,9 +25,18 @@ impl<T: Copy> Matrix<'_, T> {
     }
 }
 
-impl<T: Copy> Panels<T> for Matrix<'_, T> {
+impl<T: Lane> Matrix<'_, T> {
+    /// Copies `lanes` for `terms` of the sum: `to[t * width + lane]`, where the
+    /// lanes from `lanes.len()` to `width` are written too, with anything that
+    /// is finite.
     #[inline(always)]
-    fn pack(&self, lanes: Range<usize>, terms: Range<usize>, width: usize, to: &mut [T]) {
+    pub(super) fn pack<S: Simd>(
+        &self,
+        lanes: Range<usize>,
+        terms: Range<usize>,
+        width: usize,
+        to: &mut [T],
+    ) {
         let depth = terms.len();
         assert!(lanes.len() <= width && to.len() >= depth * width);
         // SAFETY: whoever made the matrix promised its elements; `to` is long
@@ -49,6 +59,23 @@ impl<T: Copy> Panels<T> for Matrix<'_, T> {
                 }
                 return;
             }
+            let side = T::Vector::<S>::LANES;
+            if self.term == 1 && lanes.len() == width && width.is_multiple_of(side) {
+                let whole = depth - depth % side;
+                for lane in (0..width).step_by(side) {
+                    let (from, to) = (from.add(lane * self.lane), to.add(lane));
+                    for t in (0..whole).step_by(side) {
+                        let to = to.add(t * width);
+                        T::Vector::<S>::transpose(from.add(t), to, [self.lane, width]);
+                    }
+                    for t in whole..depth {
+                        for i in 0..side {
+                            *to.add(t * width + i) = *from.add(i * self.lane + t);
+                        }
+                    }
+                }
+                return;
+            }
             // Lanes that are missing repeat the last one.
             let last = lanes.len().saturating_sub(1);
             // A few terms of all lanes at a time: what is written stays near.
@@ -64,17 +91,27 @@ impl<T: Copy> Panels<T> for Matrix<'_, T> {
             }
         }
     }
-}
 
-impl<T: Copy> Tiles<T> for Matrix<'_, T> {
+    /// The address of an element of a result.
     #[inline(always)]
-    fn at(&self, row: usize, column: usize) -> (*mut T, usize) {
-        let together = if self.term == 1 { usize::MAX } else { 1 };
-        // SAFETY: an element of the result, as whoever made it promised.
-        (unsafe { self.first.add(row * self.lane + column * self.term) }, together)
+    pub(super) fn at(&self, row: usize, column: usize) -> *mut T {
+        self.first.wrapping_add(row * self.lane + column * self.term)
     }
 
-    fn row_stride(&self) -> usize {
-        self.lane
+    /// Calls `body` with the elements of a box of at most a tile, and their
+    /// number in a tile whose rows are [`MAX_COLUMNS`] long.
+    #[inline(always)]
+    pub(super) fn each(
+        &self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        mut body: impl FnMut(usize, &mut T),
+    ) {
+        for (i, row) in rows.enumerate() {
+            for (j, column) in columns.clone().enumerate() {
+                // SAFETY: an element of the result, as whoever made it promised.
+                body(i * MAX_COLUMNS + j, unsafe { &mut *self.at(row, column) });
+            }
+        }
     }
 }

@@ -12,8 +12,8 @@
 //! After Goto and van de Geijn (2008): panels of A ([`ROWS`] rows) and of B (two
 //! vectors of columns) are copied so that the innermost loop reads both in order;
 //! a block of packed A stays in the second cache, a panel of B in the first; the
-//! [`Tile`] of C that a pair of panels gives stays in registers. Operands are
-//! [`Panels`]: anything that can be copied so, such as the patches of an image.
+//! [`Tile`] of C that a pair of panels gives stays in registers. Kernels whose
+//! operands are in such an order already run a [`Strip`] of tiles themselves.
 #![expect(unsafe_code, reason = "the module that reads and writes tiles through pointers")]
 
 mod matrix;
@@ -24,7 +24,7 @@ pub(crate) use matrix::Matrix;
 use crate::DType;
 use crate::simd::{Isa, Lane, Simd, Vector, Work};
 use std::ops::Range;
-pub(crate) use tile::{Columns, Rows, Run, Tile};
+pub(crate) use tile::{Run, Strip, Tile};
 
 /// How many terms are summed before the sum is added to the result.
 pub(crate) const BLOCK: usize = 256;
@@ -39,44 +39,24 @@ pub(crate) const VECTORS: usize = 2;
 /// The most columns of a tile, over all instruction sets and elements.
 pub(crate) const MAX_COLUMNS: usize = 32;
 
+/// Rows of a packed panel of A: a few more than a tile has, so that squares of
+/// rows and terms can be turned.
+const PANEL: usize = 8;
 /// Rows of A that are packed at once; a multiple of [`ROWS`].
 const ROW_BLOCK: usize = 96;
 /// Columns of B that are packed at once; a multiple of every tile's columns.
 const COLUMN_BLOCK: usize = 1024;
 
-/// An operand that can be copied in panels: `lanes` rows of A, or columns of B.
-pub(crate) trait Panels<T> {
-    /// Copies `lanes` for `terms` of the sum: `to[t * width + lane]`, where the
-    /// lanes from `lanes.len()` to `width` are written too, with anything that is
-    /// finite.
-    fn pack(&self, lanes: Range<usize>, terms: Range<usize>, width: usize, to: &mut [T]);
-}
-
-/// Where the elements of C are.
-pub(crate) trait Tiles<T> {
-    /// The address of an element, and how many columns from it on lie behind
-    /// each other.
-    fn at(&self, row: usize, column: usize) -> (*mut T, usize);
-    /// The distance of rows, in elements.
-    fn row_stride(&self) -> usize;
-}
-
 /// What is done to a sum before it is stored for the last time.
 #[derive(Clone, Copy)]
 pub(crate) struct Finish<'a, T> {
-    pub(crate) bias: Bias<'a, T>,
+    /// A summand of each column.
+    pub(crate) bias: Option<&'a [T]>,
     pub(crate) rectify: crate::conv2d::Rectify,
 }
 
-/// A summand of a whole column.
-#[derive(Clone, Copy)]
-pub(crate) enum Bias<'a, T> {
-    None,
-    Columns(&'a [T]),
-}
-
 impl<T> Finish<'_, T> {
-    pub(crate) const NOTHING: Self = Self { bias: Bias::None, rectify: crate::conv2d::Rectify::No };
+    pub(crate) const NOTHING: Self = Self { bias: None, rectify: crate::conv2d::Rectify::No };
 }
 
 /// The lengths of a product: C is rows × columns, and `terms` are summed.
@@ -89,7 +69,7 @@ pub(crate) struct Lengths {
 
 impl Lengths {
     fn blocks(&self) -> (usize, usize, usize) {
-        let rows = self.rows.min(ROW_BLOCK).next_multiple_of(ROWS);
+        let rows = self.rows.min(ROW_BLOCK).div_ceil(ROWS) * PANEL;
         // Padded for the widest tile, so that it does not depend on the
         // instruction set.
         let columns = self.columns.min(COLUMN_BLOCK).next_multiple_of(MAX_COLUMNS);
@@ -108,102 +88,152 @@ pub(crate) fn scratch_bytes(lengths: Lengths, dtype: DType) -> usize {
     lengths.scratch() * dtype.size() + LINE
 }
 
-/// C = A B on an instruction set, finished as `finish` says.
+/// C = A B on an instruction set, finished as `finish` says. The lanes of A are
+/// its rows, those of B its columns, those of C its rows.
 ///
 /// # Safety
-/// As [`gemm`].
+/// The elements of the matrices that `lengths` has can be read, or written.
 pub(crate) unsafe fn run<T: Lane>(
     isa: Isa,
     lengths: Lengths,
-    a: &impl Panels<T>,
-    b: &impl Panels<T>,
-    c: &impl Tiles<T>,
+    a: &Matrix<'_, T>,
+    b: &Matrix<'_, T>,
+    c: &Matrix<'_, T>,
     finish: Finish<'_, T>,
     scratch: &mut [u8],
 ) {
-    struct Product<'a, T, A, B, C> {
-        lengths: Lengths,
-        operands: (&'a A, &'a B, &'a C),
-        finish: Finish<'a, T>,
-        scratch: &'a mut [T],
-    }
-    impl<T: Lane, A: Panels<T>, B: Panels<T>, C: Tiles<T>> Work for Product<'_, T, A, B, C> {
-        type Output = ();
-        #[inline(always)]
-        fn run<S: Simd>(self) {
-            let (a, b, c) = self.operands;
-            // SAFETY: promised to `run`.
-            unsafe { gemm::<S, T>(self.lengths, a, b, c, self.finish, self.scratch) };
-        }
-    }
     let skipped = scratch.as_ptr().align_offset(LINE);
     let bytes = lengths.scratch() * size_of::<T>();
     let scratch = bytemuck::cast_slice_mut(&mut scratch[skipped..][..bytes]);
     isa.run(Product { lengths, operands: (a, b, c), finish, scratch });
 }
 
-/// C = A B, finished as `finish` says.
-///
-/// # Safety
-/// `c` gives addresses that can be written for all rows and columns of `lengths`.
-#[inline(always)]
-pub(crate) unsafe fn gemm<S: Simd, T: Lane>(
+struct Product<'a, T> {
     lengths: Lengths,
-    a: &impl Panels<T>,
-    b: &impl Panels<T>,
-    c: &impl Tiles<T>,
-    finish: Finish<'_, T>,
-    scratch: &mut [T],
-) {
-    let width = VECTORS * T::Vector::<S>::LANES;
-    debug_assert!(width <= MAX_COLUMNS && COLUMN_BLOCK.is_multiple_of(width));
-    let Lengths { rows, columns, terms } = lengths;
-    let (packed_a, packed_b) = {
-        let (row_block, _, term_block) = lengths.blocks();
-        scratch[..lengths.scratch()].split_at_mut(row_block * term_block)
-    };
-    // A sum of nothing is stored too.
-    let blocks = terms.div_ceil(BLOCK).max(1);
-    for j0 in (0..columns).step_by(COLUMN_BLOCK) {
-        let j1 = (j0 + COLUMN_BLOCK).min(columns);
-        for block in 0..blocks {
-            let range = block * BLOCK..((block + 1) * BLOCK).min(terms);
-            let depth = range.len();
-            for (p, j) in (j0..j1).step_by(width).enumerate() {
-                let to = &mut packed_b[p * width * depth..][..width * depth];
-                b.pack(j..(j + width).min(j1), range.clone(), width, to);
-            }
-            let finish = (block + 1 == blocks).then_some(finish);
-            for i0 in (0..rows).step_by(ROW_BLOCK) {
-                let i1 = (i0 + ROW_BLOCK).min(rows);
-                for (p, i) in (i0..i1).step_by(ROWS).enumerate() {
-                    let to = &mut packed_a[p * ROWS * depth..][..ROWS * depth];
-                    a.pack(i..(i + ROWS).min(i1), range.clone(), ROWS, to);
+    operands: (&'a Matrix<'a, T>, &'a Matrix<'a, T>, &'a Matrix<'a, T>),
+    finish: Finish<'a, T>,
+    scratch: &'a mut [T],
+}
+
+/// A block of terms of a block of columns: what is packed at once.
+struct Block<'a, T> {
+    /// Panels of A and of B.
+    a: &'a [T],
+    b: &'a [T],
+    depth: usize,
+    first: bool,
+    finish: Option<Finish<'a, T>>,
+}
+
+impl<T: Lane> Work for Product<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self) {
+        let width = VECTORS * T::Vector::<S>::LANES;
+        debug_assert!(width <= MAX_COLUMNS && COLUMN_BLOCK.is_multiple_of(width));
+        let Lengths { rows, columns, terms } = self.lengths;
+        let (a, b, _) = self.operands;
+        let (row_block, _, term_block) = self.lengths.blocks();
+        let scratch = std::mem::take(&mut self.scratch);
+        let (packed_a, packed_b) = scratch.split_at_mut(row_block * term_block);
+        // A sum of nothing is stored too.
+        let blocks = terms.div_ceil(BLOCK).max(1);
+        for j0 in (0..columns).step_by(COLUMN_BLOCK) {
+            let j1 = (j0 + COLUMN_BLOCK).min(columns);
+            for block in 0..blocks {
+                let range = block * BLOCK..((block + 1) * BLOCK).min(terms);
+                let depth = range.len();
+                for (p, j) in (j0..j1).step_by(width).enumerate() {
+                    let to = &mut packed_b[p * width * depth..][..width * depth];
+                    b.pack::<S>(j..(j + width).min(j1), range.clone(), width, to);
                 }
-                for (q, j) in (j0..j1).step_by(width).enumerate() {
-                    let panel = &packed_b[q * width * depth..][..width * depth];
+                let finish = (block + 1 == blocks).then_some(self.finish);
+                for i0 in (0..rows).step_by(ROW_BLOCK) {
+                    let i1 = (i0 + ROW_BLOCK).min(rows);
                     for (p, i) in (i0..i1).step_by(ROWS).enumerate() {
-                        let tile = Tile {
-                            runs: &[Run { a: 0, b: 0, terms: depth }],
-                            a: Rows::spaced(
-                                packed_a[p * ROWS * depth..][..ROWS * depth].as_ptr(),
-                                1,
-                                ROWS,
-                            ),
-                            b: Columns { first: panel.as_ptr(), term: width },
-                            rows: (i1 - i).min(ROWS),
-                            to: std::ptr::null_mut(),
-                            stride: 0,
-                            first: block == 0,
-                            finish,
-                        };
-                        let columns = j..(j + width).min(j1);
-                        // SAFETY: the place is inside of C.
-                        unsafe { place::<S, T>(tile, i, columns, width, c) };
+                        let to = &mut packed_a[p * PANEL * depth..][..PANEL * depth];
+                        // Rows of the next panel fill this one.
+                        a.pack::<S>(i..(i + PANEL).min(rows), range.clone(), PANEL, to);
                     }
+                    let (a, b, first) = (&*packed_a, &*packed_b, block == 0);
+                    let packed = Block { a, b, depth, first, finish };
+                    self.tiles::<S>(&packed, i0..i1, j0..j1);
                 }
             }
         }
+    }
+}
+
+impl<T: Lane> Product<'_, T> {
+    /// Runs the tiles of some rows and columns.
+    #[inline(always)]
+    fn tiles<S: Simd>(&self, block: &Block<'_, T>, rows: Range<usize>, columns: Range<usize>) {
+        let width = VECTORS * T::Vector::<S>::LANES;
+        let depth = block.depth;
+        let c = self.operands.2;
+        for (q, j) in columns.clone().step_by(width).enumerate() {
+            let here = j..(j + width).min(columns.end);
+            // A bias of as many columns as a tile has.
+            let mut bias = [T::ZERO; MAX_COLUMNS];
+            let finish = block.finish.map(|finish| {
+                if let Some(given) = finish.bias {
+                    bias[..here.len()].copy_from_slice(&given[here.clone()]);
+                }
+                Finish { bias: finish.bias.map(|_| &bias[..]), ..finish }
+            });
+            let b = block.b[q * width * depth..][..width * depth].as_ptr();
+            let tile = |i: usize, to: *mut T| {
+                let a = block.a[(i - rows.start) / ROWS * PANEL * depth..].as_ptr();
+                Tile::spaced(a, 1, (rows.end - i).min(ROWS), to)
+            };
+            let starts = rows.clone().step_by(ROWS);
+            if here.len() == width && c.term == 1 {
+                let tiles = starts.map(|i| tile(i, c.at(i, j)));
+                // SAFETY: the tiles are inside of C.
+                unsafe { block.strip::<S>(tiles, b, c.lane, finish) };
+                continue;
+            }
+            // Columns that are no whole tile are computed beside C, with the
+            // same instructions.
+            for i in starts {
+                let mut beside = [T::ZERO; ROWS * MAX_COLUMNS];
+                let there = i..(i + ROWS).min(rows.end);
+                if !block.first {
+                    c.each(there.clone(), here.clone(), |k, to| beside[k] = *to);
+                }
+                let tiles = std::iter::once(tile(i, beside.as_mut_ptr()));
+                // SAFETY: it has room for the largest tile.
+                unsafe { block.strip::<S>(tiles, b, MAX_COLUMNS, finish) };
+                c.each(there, here.clone(), |k, to| *to = beside[k]);
+            }
+        }
+    }
+}
+
+impl<T: Lane> Block<'_, T> {
+    /// # Safety
+    /// The tiles can be written, and read unless it is the first block.
+    #[inline(always)]
+    unsafe fn strip<S: Simd>(
+        &self,
+        tiles: impl Iterator<Item = Tile<T>>,
+        b: *const T,
+        stride: usize,
+        finish: Option<Finish<'_, T>>,
+    ) {
+        let runs = &[Run { a: 0, b: 0, terms: self.depth }];
+        let strip = Strip {
+            tiles,
+            runs,
+            b,
+            terms: [PANEL, VECTORS * T::Vector::<S>::LANES],
+            stride,
+            first: self.first,
+            finish,
+        };
+        // SAFETY: the instructions are there, we are among them.
+        unsafe { S::enter(strip) };
     }
 }
 
@@ -217,85 +247,27 @@ pub(crate) unsafe fn gemm<S: Simd, T: Lane>(
 pub(crate) unsafe fn product_in_place<S: Simd, T: Lane>(
     lengths: Lengths,
     (a, row, term): (*const T, usize, usize),
-    (b, panels): (Columns<T>, usize),
+    (b, panels): (*const T, usize),
     (c, stride): (*mut T, usize),
     first: bool,
 ) {
     let width = VECTORS * T::Vector::<S>::LANES;
     let Lengths { rows, columns, terms } = lengths;
     for (panel, j) in (0..columns).step_by(width).enumerate() {
-        let b = Columns { first: b.first.wrapping_add(panel * panels), ..b };
-        for i in (0..rows).step_by(ROWS) {
-            let tile = Tile {
-                runs: &[Run { a: 0, b: 0, terms }],
-                a: Rows::spaced(a.wrapping_add(i * row), row, term),
-                b,
-                rows: (rows - i).min(ROWS),
-                to: c.wrapping_add(i * stride + j),
-                stride,
-                first,
-                finish: None,
-            };
-            // SAFETY: the instructions are there, we are among them; the tile
-            // is inside of C.
-            unsafe { S::enter(tile) };
-        }
-    }
-}
-
-/// Runs a tile at its place in C, from row `i` on. Where its columns do not lie
-/// behind each other it is computed beside C, with the same instructions.
-///
-/// # Safety
-/// `c` can be written at the place, and read unless it is the first block.
-#[inline(always)]
-unsafe fn place<S: Simd, T: Lane>(
-    tile: Tile<'_, T>,
-    i: usize,
-    columns: Range<usize>,
-    width: usize,
-    c: &impl Tiles<T>,
-) {
-    let (address, together) = c.at(i, columns.start);
-    let mut bias_beside = [T::ZERO; MAX_COLUMNS];
-    let whole = columns.len() == width && together >= width;
-    let finish = tile.finish.map(|finish| {
-        let bias = match finish.bias {
-            Bias::Columns(bias) if whole => Bias::Columns(&bias[columns.clone()]),
-            Bias::Columns(bias) => {
-                bias_beside[..columns.len()].copy_from_slice(&bias[columns.clone()]);
-                Bias::Columns(&bias_beside[..])
-            }
-            Bias::None => Bias::None,
+        let strip = Strip {
+            tiles: (0..rows).step_by(ROWS).map(|i| {
+                let to = c.wrapping_add(i * stride + j);
+                Tile::spaced(a.wrapping_add(i * row), row, (rows - i).min(ROWS), to)
+            }),
+            runs: &[Run { a: 0, b: 0, terms }],
+            b: b.wrapping_add(panel * panels),
+            terms: [term, width],
+            stride,
+            first,
+            finish: None,
         };
-        Finish { bias, ..finish }
-    });
-    if whole {
-        let tile = Tile { to: address, stride: c.row_stride(), finish, ..tile };
-        // SAFETY: the instructions are there, we are among them.
-        return unsafe { S::enter(tile) };
-    }
-    let mut beside = [T::ZERO; ROWS * MAX_COLUMNS];
-    if !tile.first {
-        for row in 0..tile.rows {
-            for (j, column) in columns.clone().enumerate() {
-                // SAFETY: an element of C.
-                beside[row * MAX_COLUMNS + j] = unsafe { *c.at(i + row, column).0 };
-            }
-        }
-    }
-    let to = beside.as_mut_ptr();
-    // SAFETY: as above.
-    unsafe { S::enter(Tile { to, stride: MAX_COLUMNS, finish, ..tile }) };
-    for row in 0..tile.rows {
-        let mut column = columns.start;
-        while column < columns.end {
-            let (address, together) = c.at(i + row, column);
-            let count = together.min(columns.end - column);
-            let from = &beside[row * MAX_COLUMNS + column - columns.start..][..count];
-            // SAFETY: so many elements of C lie behind each other.
-            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), address, count) };
-            column += count;
-        }
+        // SAFETY: the instructions are there, we are among them; the tiles are
+        // inside of C.
+        unsafe { S::enter(strip) };
     }
 }

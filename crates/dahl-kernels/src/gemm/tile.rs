@@ -1,6 +1,6 @@
-//! A tile of C in registers.
+//! Tiles of C in registers.
 
-use super::{Bias, Finish, ROWS, VECTORS};
+use super::{Finish, ROWS, VECTORS};
 use crate::conv2d::Rectify;
 use crate::simd::{Lane, Simd, Vector, Work};
 
@@ -12,80 +12,74 @@ pub(crate) struct Run {
     pub(crate) terms: usize,
 }
 
-/// The rows of A that a tile sums, where they are.
+/// One tile: the rows of A that it sums, how many of them, and where it is in C.
+/// Each of its rows has two vectors that can be written, and read unless it is
+/// the first block.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows<T> {
-    pub(crate) rows: [*const T; ROWS],
-    /// Distance of terms, in elements.
-    pub(crate) term: usize,
+pub(crate) struct Tile<T> {
+    pub(crate) a: [*const T; ROWS],
+    pub(crate) rows: usize,
+    pub(crate) to: *mut T,
 }
 
-impl<T> Rows<T> {
-    /// Rows at a fixed distance.
+impl<T> Tile<T> {
+    /// A tile of rows at a fixed distance.
     #[inline(always)]
-    pub(crate) fn spaced(first: *const T, row: usize, term: usize) -> Self {
-        Self { rows: std::array::from_fn(|i| first.wrapping_add(i * row)), term }
+    pub(crate) fn spaced(a: *const T, row: usize, rows: usize, to: *mut T) -> Self {
+        Self { a: std::array::from_fn(|i| a.wrapping_add(i * row)), rows, to }
     }
 }
 
-/// The columns of B that a tile sums: two vectors a term.
-#[derive(Clone, Copy)]
-pub(crate) struct Columns<T> {
-    pub(crate) first: *const T,
-    /// Distance of terms, in elements.
-    pub(crate) term: usize,
-}
-
-/// A tile of C: = or += the product of rows of A and columns of B.
-#[derive(Clone, Copy)]
-pub(crate) struct Tile<'a, T> {
+/// Tiles of C below each other: = or += the product of rows of A and columns of B.
+pub(crate) struct Strip<'a, T, I> {
+    pub(crate) tiles: I,
     /// The terms, in order.
     pub(crate) runs: &'a [Run],
-    pub(crate) a: Rows<T>,
-    pub(crate) b: Columns<T>,
-    /// How many rows there are.
-    pub(crate) rows: usize,
-    /// The first element of C, and the distance of its rows. Each row has two
-    /// vectors that can be written, and read unless it is the first block.
-    pub(crate) to: *mut T,
+    /// Two vectors of columns a term.
+    pub(crate) b: *const T,
+    /// The distance of terms in A and in B, in elements.
+    pub(crate) terms: [usize; 2],
+    /// The distance of rows in C.
     pub(crate) stride: usize,
     /// Whether C has nothing yet to be added to.
     pub(crate) first: bool,
-    /// What is done at the last block; a bias of this tile alone.
+    /// What is done at the last block; a bias of these columns alone.
     pub(crate) finish: Option<Finish<'a, T>>,
 }
 
-impl<T: Lane> Work for Tile<'_, T> {
+impl<T: Lane, I: Iterator<Item = Tile<T>>> Work for Strip<'_, T, I> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self) {
-        match self.rows {
-            6 => self.sized::<S, 6>(),
-            5 => self.sized::<S, 5>(),
-            4 => self.sized::<S, 4>(),
-            3 => self.sized::<S, 3>(),
-            2 => self.sized::<S, 2>(),
-            _ => self.sized::<S, 1>(),
+    fn run<S: Simd>(mut self) {
+        while let Some(tile) = self.tiles.next() {
+            match tile.rows {
+                6 => self.sized::<S, 6>(tile),
+                5 => self.sized::<S, 5>(tile),
+                4 => self.sized::<S, 4>(tile),
+                3 => self.sized::<S, 3>(tile),
+                2 => self.sized::<S, 2>(tile),
+                _ => self.sized::<S, 1>(tile),
+            }
         }
     }
 }
 
-impl<T: Lane> Tile<'_, T> {
+impl<T: Lane, I> Strip<'_, T, I> {
     #[inline(always)]
-    fn sized<S: Simd, const R: usize>(self) {
+    fn sized<S: Simd, const R: usize>(&self, tile: Tile<T>) {
         let lanes = T::Vector::<S>::LANES;
         for i in 0..R {
-            let row = self.to.wrapping_add(i * self.stride);
+            let row = tile.to.wrapping_add(i * self.stride);
             S::prefetch(row);
             S::prefetch(row.wrapping_add(VECTORS * lanes - 1));
         }
-        let sums = self.product::<S, R>();
+        let sums = self.product::<S, R>(&tile.a);
         for (i, row) in sums.into_iter().enumerate() {
             for (v, sum) in row.into_iter().enumerate() {
                 // SAFETY: row i of the tile has two vectors.
                 unsafe {
-                    let at = self.to.add(i * self.stride + v * lanes);
+                    let at = tile.to.add(i * self.stride + v * lanes);
                     let sum = if self.first { sum } else { T::Vector::<S>::load(at).add(sum) };
                     let sum = self.finish.map_or(sum, |finish| finish.apply::<S>(v, sum));
                     sum.store(at);
@@ -96,26 +90,29 @@ impl<T: Lane> Tile<'_, T> {
 
     /// Σ_t a\[t\]\[i\] b\[t\]\[j\], in order.
     #[inline(always)]
-    fn product<S: Simd, const R: usize>(self) -> [[T::Vector<S>; VECTORS]; R] {
+    fn product<S: Simd, const R: usize>(
+        &self,
+        rows: &[*const T; ROWS],
+    ) -> [[T::Vector<S>; VECTORS]; R] {
         let lanes = T::Vector::<S>::LANES;
         let mut sums = [[T::Vector::<S>::zero(); VECTORS]; R];
         for run in self.runs {
             let mut a = run.a;
-            let mut b = self.b.first.wrapping_add(run.b);
+            let mut b = self.b.wrapping_add(run.b);
             for _ in 0..run.terms {
                 // SAFETY: the runs are inside of the operands.
                 unsafe {
                     let columns: [T::Vector<S>; VECTORS] =
                         std::array::from_fn(|v| T::Vector::<S>::load(b.add(v * lanes)));
                     for (i, row) in sums.iter_mut().enumerate() {
-                        let x = T::Vector::<S>::splat(*self.a.rows[i].add(a));
+                        let x = T::Vector::<S>::splat(*rows[i].add(a));
                         for (sum, &column) in row.iter_mut().zip(&columns) {
                             *sum = x.mul_add(column, *sum);
                         }
                     }
                 }
-                a += self.a.term;
-                b = b.wrapping_add(self.b.term);
+                a += self.terms[0];
+                b = b.wrapping_add(self.terms[1]);
             }
         }
         sums
@@ -128,8 +125,8 @@ impl<T: Lane> Finish<'_, T> {
     fn apply<S: Simd>(self, v: usize, sum: T::Vector<S>) -> T::Vector<S> {
         let lanes = T::Vector::<S>::LANES;
         let sum = match self.bias {
-            Bias::None => sum,
-            Bias::Columns(bias) => {
+            None => sum,
+            Some(bias) => {
                 let bias = &bias[v * lanes..(v + 1) * lanes];
                 // SAFETY: a slice of that length.
                 sum.add(unsafe { T::Vector::<S>::load(bias.as_ptr()) })

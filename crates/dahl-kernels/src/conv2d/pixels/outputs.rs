@@ -4,7 +4,7 @@ use super::{Class, Direction};
 use crate::conv2d::layout::{Planes, Window};
 use crate::conv2d::{ALIGN, Conv2d, Rectify};
 use crate::element::float_dispatch;
-use crate::gemm::{BLOCK, Bias, Columns, Finish, LINE, ROWS, Rows, Run, Tile, VECTORS};
+use crate::gemm::{BLOCK, Finish, LINE, ROWS, Run, Strip, Tile, VECTORS};
 use crate::simd::{Lane, Simd, Vector, Work};
 use crate::{Call, DType, Piece, Region, Shape};
 use std::ops::Range;
@@ -285,35 +285,33 @@ impl<T: Lane> Outputs<'_, T> {
             let range = block * BLOCK..((block + 1) * BLOCK).min(terms);
             let runs = self.runs(range, width, &mut runs);
             for (panel, j) in (0..self.results.0.channels).step_by(width).enumerate() {
-                let b = Columns {
-                    first: self.weights[panel * width * all_terms..][..width * all_terms].as_ptr(),
-                    term: width,
-                };
+                let b = self.weights[panel * width * all_terms..][..width * all_terms].as_ptr();
                 let finish = (block + 1 == blocks).then(|| Finish {
-                    bias: Bias::Columns(&self.bias[j..j + width]),
+                    bias: Some(&self.bias[j..j + width]),
                     rectify: self.rectify,
                 });
                 let mut at = Places::new(self, rows.start);
-                for place in (0..places).step_by(ROWS) {
+                let tiles = (0..places).step_by(ROWS).map(|place| {
                     let count = (places - place).min(ROWS);
                     let mut a = [windows.as_ptr(); ROWS];
                     for a in a.iter_mut().take(count) {
                         *a = a.wrapping_add(at.step());
                     }
-                    let tile = Tile {
-                        runs,
-                        a: Rows { rows: a, term: 1 },
-                        b,
-                        rows: count,
-                        to: sums[place * self.sizes.results + j..].as_mut_ptr(),
-                        stride: self.sizes.results,
-                        first: block == 0,
-                        finish,
-                    };
-                    // SAFETY: the instructions are there, we are among them;
-                    // the sums have whole panels.
-                    unsafe { S::enter(tile) };
-                }
+                    let to = sums[place * self.sizes.results + j..].as_mut_ptr();
+                    Tile { a, rows: count, to }
+                });
+                let strip = Strip {
+                    tiles,
+                    runs,
+                    b,
+                    terms: [1, width],
+                    stride: self.sizes.results,
+                    first: block == 0,
+                    finish,
+                };
+                // SAFETY: the instructions are there, we are among them; the
+                // sums have whole panels.
+                unsafe { S::enter(strip) };
             }
         }
     }

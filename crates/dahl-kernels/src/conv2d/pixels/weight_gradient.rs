@@ -4,7 +4,7 @@ use super::{Class, Direction};
 use crate::conv2d::layout::{Planes, Window};
 use crate::conv2d::{ALIGN, Conv2d};
 use crate::element::float_dispatch;
-use crate::gemm::{BLOCK, Columns, LINE, ROWS, Rows, Run, Tile, VECTORS};
+use crate::gemm::{BLOCK, LINE, ROWS, Run, Strip, Tile, VECTORS};
 use crate::simd::{Lane, Simd, Vector, Work};
 use crate::{Call, DType, Piece, Region, Shape};
 use std::ops::Range;
@@ -272,26 +272,24 @@ impl<T: Lane> Gradient<'_, T> {
         for c in (0..self.image.0.channels).step_by(width) {
             let panel = windows[c * sizes.pixels()..].as_ptr();
             for o in (0..self.grads.0.channels).step_by(ROWS) {
-                let a = Rows::spaced(grads[o * BLOCK..].as_ptr(), 1, ROWS);
+                let a = grads[o * BLOCK..].as_ptr();
+                let count = (self.grads.0.channels - o).min(ROWS);
                 for tap in 0..sizes.taps() {
                     let (k, l) = (tap / columns.taps, tap % columns.taps);
                     let pixel = rows.offset(k) * line + columns.offset(l);
-                    let tile = Tile {
+                    let to = sums[(o * sizes.taps() + tap) * sizes.channels + c..].as_mut_ptr();
+                    let strip = Strip {
+                        tiles: std::iter::once(Tile::spaced(a, 1, count, to)),
                         runs,
-                        a,
-                        b: Columns {
-                            first: panel.wrapping_add(pixel * width),
-                            term: columns.place * width,
-                        },
-                        rows: (self.grads.0.channels - o).min(ROWS),
-                        to: sums[(o * sizes.taps() + tap) * sizes.channels + c..].as_mut_ptr(),
+                        b: panel.wrapping_add(pixel * width),
+                        terms: [ROWS, columns.place * width],
                         stride: sizes.taps() * sizes.channels,
                         first,
                         finish: None,
                     };
                     // SAFETY: the instructions are there, we are among them;
                     // the sums have whole panels.
-                    unsafe { S::enter(tile) };
+                    unsafe { S::enter(strip) };
                 }
             }
         }

@@ -5,7 +5,7 @@ use super::panel_columns;
 use crate::conv2d::layout::{Planes, Window};
 use crate::conv2d::{ALIGN, Rectify};
 use crate::element::float_dispatch;
-use crate::gemm::{self, BLOCK, Columns, LINE, Lengths};
+use crate::gemm::{self, BLOCK, LINE, Lengths};
 use crate::simd::{Lane, Simd, Vector, Work};
 use crate::{Call, DType, Piece, Region};
 use std::ops::Range;
@@ -303,7 +303,7 @@ impl<T: Lane> Outputs<'_, T> {
             for block in (0..sums.max(1)).step_by(BLOCK) {
                 let terms = (sums - block).min(BLOCK);
                 let a = (from.wrapping_add(block), sizes.sums, 1);
-                let b = Columns { first: weights.wrapping_add(block * width), term: width };
+                let b = weights.wrapping_add(block * width);
                 let lengths = Lengths { rows: tiles, columns, terms };
                 // SAFETY: all have room for the tiles of a block.
                 unsafe {

@@ -5,7 +5,7 @@ use super::panel_columns;
 use crate::conv2d::layout::{Planes, Window};
 use crate::conv2d::{ALIGN, Conv2d};
 use crate::element::float_dispatch;
-use crate::gemm::{self, Columns, LINE, Lengths};
+use crate::gemm::{self, LINE, Lengths};
 use crate::simd::{Lane, Simd, Vector, Work};
 use crate::{Call, DType, Piece, Region, Shape};
 use std::ops::Range;
@@ -301,7 +301,6 @@ impl<T: Lane, W: FnMut(usize, usize, &[T; TAPS * TAPS])> Gradient<'_, T, W> {
             let sums = parts.sums[p * sizes.sums()..].as_mut_ptr();
             for c in (0..channels).step_by(together) {
                 let a = (pixels.wrapping_add(c * BLOCK), 1, together);
-                let b = Columns { first: grads, term: width };
                 let rows = (channels - c).min(together);
                 let lengths = Lengths { rows, columns: filters, terms: tiles };
                 let to = sums.wrapping_add(c * sizes.filters);
@@ -310,7 +309,7 @@ impl<T: Lane, W: FnMut(usize, usize, &[T; TAPS * TAPS])> Gradient<'_, T, W> {
                     gemm::product_in_place::<S, T>(
                         lengths,
                         a,
-                        (b, width * BLOCK),
+                        (grads, width * BLOCK),
                         (to, sizes.filters),
                         first,
                     );
