@@ -1,16 +1,18 @@
 //! Two-dimensional convolution: plain, with direct loops over rows, and in tiles.
 
 mod direct;
+mod direct_sample;
 mod patches;
 mod pooled;
 mod pooled_plain;
+mod pooled_weight;
 mod tiled;
 
-pub use pooled::{
-    conv2d_max_pool2d, conv2d_max_pool2d_backward_weight,
-    conv2d_max_pool2d_backward_weight_scratch, conv2d_max_pool2d_scratch, conv2d_max_unpool2d,
-};
+pub use pooled::{conv2d_max_pool2d, conv2d_max_pool2d_scratch, conv2d_max_unpool2d};
 pub use pooled_plain::{conv2d_max_pool2d_backward_weight_plain, conv2d_max_pool2d_plain};
+pub use pooled_weight::{
+    conv2d_max_pool2d_backward_weight, conv2d_max_pool2d_backward_weight_scratch,
+};
 pub use tiled::{
     conv2d_backward_input_gemm, conv2d_backward_input_gemm_scratch, conv2d_backward_weight_gemm,
     conv2d_backward_weight_gemm_scratch, conv2d_gemm, conv2d_gemm_scratch,

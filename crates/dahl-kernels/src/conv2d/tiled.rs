@@ -2,7 +2,8 @@
 //! are copied panel by panel and never stored as a whole.
 #![expect(unsafe_code, reason = "tiles are read and written through pointers")]
 
-use super::direct::{Direct, Plan, Sample, Sink};
+use super::direct::{Direct, Plan};
+use super::direct_sample::{Sample, Sink};
 use super::patches::{Axis, ByPlace, ByTap, Patches};
 use super::pooled::{conv2d_max_pool2d_scratch, forward as pooled_forward};
 use super::{Conv2d, Rectify};
@@ -180,10 +181,10 @@ fn backward_input_direct<T: Lane>(of: Direct, call: &mut Call<'_>) {
     let mut plan = Plan::new(of, |[c, o, k, l]| w.at([o, filter + c, k, l]), scratch);
     let first = [region.range(2).start, region.range(3).start];
     for sample in region.range(0) {
-        plan.deal(&gy, sample, 0..w.shape()[0], first);
+        plan.deal(isa, &gy, sample, 0..w.shape()[0], first);
         let place = region.with(0, sample..sample + 1);
         let sink = Sink::new((&[], Rectify::No), &place, &mut gx, None);
-        isa.run(Sample { plan: &plan, sink });
+        isa.run(Sample { plan: &mut plan, sink });
     }
 }
 

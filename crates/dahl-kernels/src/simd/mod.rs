@@ -147,29 +147,26 @@ pub(crate) trait Vector: Copy {
     fn zero() -> Self {
         Self::splat(<Self::Elem as crate::Float>::ZERO)
     }
+
+    /// Small whole numbers as bytes.
+    ///
+    /// # Safety
+    /// `LANES` bytes from `to` on can be written.
+    unsafe fn store_bytes(self, to: *mut u8);
+
+    /// Every other element of two vectors, and those between them.
+    fn unzip(self, other: Self) -> (Self, Self);
 }
 
 /// A float that vectors are made of.
 pub(crate) trait Lane: crate::Float {
     type Vector<S: Simd>: Vector<Elem = Self>;
-    /// A small whole number as a byte.
-    fn to_byte(self) -> u8;
 }
 
 impl Lane for f32 {
     type Vector<S: Simd> = S::F32;
-
-    #[inline(always)]
-    fn to_byte(self) -> u8 {
-        self as i32 as u8
-    }
 }
 
 impl Lane for f64 {
     type Vector<S: Simd> = S::F64;
-
-    #[inline(always)]
-    fn to_byte(self) -> u8 {
-        self as i32 as u8
-    }
 }

@@ -20,7 +20,7 @@ macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
         $add:ident, $mul:ident, $fma:ident, $less:ident, $select:ident, $greater:ident, $equal:ident,
-        $or:ident, $is_zero:ident
+        $or:ident, $is_zero:ident, $even:ident, $odd:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -85,6 +85,23 @@ macro_rules! vector {
                     Self($select($less(self.0, zero), zero, self.0))
                 }
             }
+
+            #[inline(always)]
+            unsafe fn store_bytes(self, to: *mut u8) {
+                let mut lanes: [$elem; $lanes] = [0.0; $lanes];
+                // SAFETY: see above.
+                unsafe { $store(lanes.as_mut_ptr(), self.0) };
+                for (i, x) in lanes.into_iter().enumerate() {
+                    // SAFETY: the caller promises so many bytes.
+                    unsafe { *to.add(i) = x as u8 };
+                }
+            }
+
+            #[inline(always)]
+            fn unzip(self, other: Self) -> (Self, Self) {
+                // SAFETY: see above.
+                unsafe { (Self($even(self.0, other.0)), Self($odd(self.0, other.0))) }
+            }
         }
     };
 }
@@ -105,7 +122,9 @@ vector!(
     vcgtq_f32,
     vceqq_f32,
     vorrq_u32,
-    vceqzq_u32
+    vceqzq_u32,
+    vuzp1q_f32,
+    vuzp2q_f32
 );
 vector!(
     F64x2,
@@ -123,5 +142,7 @@ vector!(
     vcgtq_f64,
     vceqq_f64,
     vorrq_u64,
-    vceqzq_u64
+    vceqzq_u64,
+    vuzp1q_f64,
+    vuzp2q_f64
 );

@@ -78,4 +78,16 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
         };
         (select(new, best), select(here, at))
     }
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8) {
+        for (i, x) in self.0.into_iter().enumerate() {
+            // SAFETY: the caller promises N bytes.
+            unsafe { *to.add(i) = x.to_f64() as u8 };
+        }
+    }
+    #[inline(always)]
+    fn unzip(self, other: Self) -> (Self, Self) {
+        let at = |i: usize| if i < N { self.0[i] } else { other.0[i - N] };
+        (Self(std::array::from_fn(|i| at(2 * i))), Self(std::array::from_fn(|i| at(2 * i + 1))))
+    }
 }

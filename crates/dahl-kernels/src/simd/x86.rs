@@ -34,7 +34,8 @@ impl Simd for Avx512 {
 macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-        $add:ident, $mul:ident, $fma:ident, $max:ident, $better:ident
+        $add:ident, $mul:ident, $fma:ident, $max:ident, $better:ident,
+        $bytes:ident, $unzip:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -95,6 +96,19 @@ macro_rules! vector {
                 let (best, at) = unsafe { $better!(best.0, at.0, new.0, here.0) };
                 (Self(best), Self(at))
             }
+
+            #[inline(always)]
+            unsafe fn store_bytes(self, to: *mut u8) {
+                // SAFETY: see above; the caller promises so many bytes.
+                unsafe { $bytes!(self.0, to) };
+            }
+
+            #[inline(always)]
+            fn unzip(self, other: Self) -> (Self, Self) {
+                // SAFETY: see above.
+                let (even, odd) = unsafe { $unzip!(self.0, other.0) };
+                (Self(even), Self(odd))
+            }
         }
     };
 }
@@ -131,6 +145,72 @@ macro_rules! better512_pd {
     }};
 }
 
+macro_rules! bytes256_ps {
+    ($x:expr, $to:expr) => {{
+        let x = _mm256_cvttps_epi32($x);
+        let x = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+        _mm_storel_epi64($to.cast(), _mm_packus_epi16(x, x));
+    }};
+}
+
+macro_rules! bytes256_pd {
+    ($x:expr, $to:expr) => {{
+        let x = _mm256_cvttpd_epi32($x);
+        let x = _mm_packs_epi32(x, x);
+        let x = _mm_cvtsi128_si32(_mm_packus_epi16(x, x));
+        $to.cast::<[u8; 4]>().write(x.to_le_bytes());
+    }};
+}
+
+macro_rules! bytes512_ps {
+    ($x:expr, $to:expr) => {
+        _mm_storeu_si128($to.cast(), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32($x)))
+    };
+}
+
+macro_rules! bytes512_pd {
+    ($x:expr, $to:expr) => {{
+        let x = _mm512_castsi256_si512(_mm512_cvttpd_epi32($x));
+        _mm_storel_epi64($to.cast(), _mm512_cvtepi32_epi8(x));
+    }};
+}
+
+macro_rules! unzip256_ps {
+    ($a:expr, $b:expr) => {{
+        let even = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>($a, $b));
+        let odd = _mm256_castps_pd(_mm256_shuffle_ps::<0xdd>($a, $b));
+        (
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(even)),
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(odd)),
+        )
+    }};
+}
+
+macro_rules! unzip256_pd {
+    ($a:expr, $b:expr) => {
+        (
+            _mm256_permute4x64_pd::<0xd8>(_mm256_unpacklo_pd($a, $b)),
+            _mm256_permute4x64_pd::<0xd8>(_mm256_unpackhi_pd($a, $b)),
+        )
+    };
+}
+
+macro_rules! unzip512_ps {
+    ($a:expr, $b:expr) => {{
+        let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        let odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+        (_mm512_permutex2var_ps($a, even, $b), _mm512_permutex2var_ps($a, odd, $b))
+    }};
+}
+
+macro_rules! unzip512_pd {
+    ($a:expr, $b:expr) => {{
+        let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+        let odd = _mm512_or_si512(even, _mm512_set1_epi64(1));
+        (_mm512_permutex2var_pd($a, even, $b), _mm512_permutex2var_pd($a, odd, $b))
+    }};
+}
+
 vector!(
     F32x8,
     __m256,
@@ -143,7 +223,9 @@ vector!(
     _mm256_mul_ps,
     _mm256_fmadd_ps,
     _mm256_max_ps,
-    better256_ps
+    better256_ps,
+    bytes256_ps,
+    unzip256_ps
 );
 vector!(
     F64x4,
@@ -157,7 +239,9 @@ vector!(
     _mm256_mul_pd,
     _mm256_fmadd_pd,
     _mm256_max_pd,
-    better256_pd
+    better256_pd,
+    bytes256_pd,
+    unzip256_pd
 );
 vector!(
     F32x16,
@@ -171,7 +255,9 @@ vector!(
     _mm512_mul_ps,
     _mm512_fmadd_ps,
     _mm512_max_ps,
-    better512_ps
+    better512_ps,
+    bytes512_ps,
+    unzip512_ps
 );
 vector!(
     F64x8,
@@ -185,5 +271,7 @@ vector!(
     _mm512_mul_pd,
     _mm512_fmadd_pd,
     _mm512_max_pd,
-    better512_pd
+    better512_pd,
+    bytes512_pd,
+    unzip512_pd
 );

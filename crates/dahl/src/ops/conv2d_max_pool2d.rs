@@ -248,11 +248,11 @@ impl Op for Conv2dMaxPool2dBackwardWeight {
 
     fn scratch(&self, variant: usize, metas: Metas<'_>, _: &Piece) -> usize {
         let (x, grad) = (metas.inputs[0], metas.inputs[1].shape);
-        let Self { conv, weight, .. } = self;
+        let Self { conv, pool, weight } = self;
         match variant {
             PLAIN => 0,
             _ => kernels::conv2d_max_pool2d_backward_weight_scratch(
-                conv, &x.shape, &grad, weight, x.dtype,
+                conv, pool, &x.shape, &grad, weight, x.dtype,
             ),
         }
     }
