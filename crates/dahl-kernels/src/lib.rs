@@ -18,6 +18,8 @@
 mod call;
 mod element;
 mod gemm;
+mod lanes;
+mod linear_small;
 mod region;
 mod shape;
 mod simd;

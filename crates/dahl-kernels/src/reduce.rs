@@ -1,7 +1,8 @@
 //! Sums in fixed orders.
 
 use crate::element::float_dispatch;
-use crate::{BlockRuns, Call, Float, math};
+use crate::simd::Lane;
+use crate::{BlockRuns, Call, Float, lanes, math};
 
 /// How many elements are carried through the tree at once.
 const CHUNK: usize = 32;
@@ -17,18 +18,24 @@ pub fn sum_blocks(call: &mut Call<'_>) {
 fn sum_blocks_typed<T: Float>(call: &mut Call<'_>) {
     let region = call.piece.out;
     let (ins, mut outs, _) = call.split();
+    // Cleared once: it is longer than what most chunks use of it.
+    let mut partials = [[T::ZERO; CHUNK]; LEVELS];
     outs.take::<T>().zip_blocks(&region, &ins.get::<T>(0), |blocks, out| {
         for from in (0..out.len()).step_by(CHUNK) {
             let to = (from + CHUNK).min(out.len());
-            sum_chunk(blocks, from..to, &mut out[from..to]);
+            sum_chunk(blocks, from..to, &mut out[from..to], &mut partials);
         }
     });
 }
 
 /// The tree as a stream: a partial of each size, merged as a binary counter
 /// carries.
-fn sum_chunk<T: Float>(blocks: &BlockRuns<'_, T>, chunk: std::ops::Range<usize>, out: &mut [T]) {
-    let mut partials = [[T::ZERO; CHUNK]; LEVELS];
+fn sum_chunk<T: Float>(
+    blocks: &BlockRuns<'_, T>,
+    chunk: std::ops::Range<usize>,
+    out: &mut [T],
+    partials: &mut [[T; CHUNK]; LEVELS],
+) {
     let mut depth = 0;
     let merge = |depth: &mut usize, partials: &mut [[T; CHUNK]; LEVELS]| {
         let (left, right) = partials.split_at_mut(*depth - 1);
@@ -41,11 +48,11 @@ fn sum_chunk<T: Float>(blocks: &BlockRuns<'_, T>, chunk: std::ops::Range<usize>,
         partials[depth][..out.len()].copy_from_slice(&blocks.get(b)[chunk.clone()]);
         depth += 1;
         for _ in 0..b.trailing_ones() {
-            merge(&mut depth, &mut partials);
+            merge(&mut depth, partials);
         }
     }
     while depth > 1 {
-        merge(&mut depth, &mut partials);
+        merge(&mut depth, partials);
     }
     out.copy_from_slice(&partials[0][..out.len()]);
 }
@@ -70,6 +77,33 @@ fn sum_channels_typed<T: Float>(call: &mut Call<'_>) {
                 4 => T::ZERO,
                 rank => panic!("expected 2 or 4 axes, found {rank}"),
             };
+        }
+        y.set([c], total);
+    }
+}
+
+/// [`sum_channels`] in vectors: each sample's plane is one sum in the order of
+/// `lanes`; samples are added in order.
+pub fn sum_channels_lanes(call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), sum_channels_lanes_typed(call));
+}
+
+fn sum_channels_lanes_typed<T: Lane>(call: &mut Call<'_>) {
+    let (region, samples, isa) = (call.piece.out, call.piece.sum.clone(), call.isa);
+    let (ins, mut outs, _) = call.split();
+    let (x, mut y) = (ins.get::<T>(0), outs.take::<T>());
+    if x.shape().rank() == 2 {
+        for c in region.range(0) {
+            let mut total = T::ZERO;
+            samples.clone().for_each(|n| total += x.at([n, c]));
+            y.set([c], total);
+        }
+        return;
+    }
+    for c in region.range(0) {
+        let mut total = T::ZERO;
+        for n in samples.clone() {
+            total += isa.run(lanes::Plane(&x, [n, c]));
         }
         y.set([c], total);
     }

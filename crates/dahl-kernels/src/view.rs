@@ -259,6 +259,21 @@ impl<'a, T: Element> View<'a, T> {
         unsafe { std::slice::from_raw_parts(self.operand.ptr.cast::<T>().add(offset), length) }
     }
 
+    /// So many whole rows from a coordinate on, where they lie behind each other.
+    ///
+    /// # Panics
+    /// If they are not in the region.
+    #[inline]
+    pub(crate) fn rows(&self, at: [usize; 4], rows: usize) -> Option<&'a [T]> {
+        let (offset, length) = row(self.operand, at);
+        assert!(rows > 0 && at[2] + rows <= self.operand.region.ends()[2], "rows inside");
+        (rows == 1 || self.operand.strides[2] == length).then(|| {
+            let first = self.operand.ptr.cast::<T>();
+            // SAFETY: the rows lie in the region, see `row`, with nothing between.
+            unsafe { std::slice::from_raw_parts(first.add(offset), rows * length) }
+        })
+    }
+
     /// The address of the first element of `region`, and the strides, for
     /// kernels that walk the box by pointers.
     ///

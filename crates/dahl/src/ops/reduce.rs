@@ -5,7 +5,7 @@ use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floa
 use crate::tensor::{Arena, AsView, Scalar};
 use crate::units::Flops;
 use dahl_kernels::reduce as kernels;
-use dahl_kernels::{Call, Float, Piece, Region, Shape};
+use dahl_kernels::{Call, Float, Isa, Piece, Region, Shape};
 
 /// y\[c\] = Σ_{n,…} x\[n,c,…\]: the gradient of a bias. Summed over samples.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +43,19 @@ impl Op for SumChannels {
         Flops((piece.sum.len() * piece.out.elements() * plane) as u64)
     }
 
-    fn run(&self, _: usize, call: &mut Call<'_>) {
-        kernels::sum_channels(call);
+    fn variants(&self) -> &'static [&'static str] {
+        &["plain", "lanes"]
+    }
+
+    fn choose(&self, _: Metas<'_>, _: Isa) -> usize {
+        1
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        match variant {
+            0 => kernels::sum_channels(call),
+            _ => kernels::sum_channels_lanes(call),
+        }
     }
 }
 
