@@ -138,3 +138,24 @@ pub(crate) fn store<S: Simd, T: Lane, const P: usize>(from: [T::Vector<S>; P], t
         unsafe { vector.store(to.as_mut_ptr().add(p * lanes)) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Isa;
+
+    /// Vectors of any width give the bits of one element after the other.
+    #[test]
+    fn the_width_of_vectors_changes_nothing() {
+        for n in [0, 1, 3, 15, 16, 17, 100, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7] {
+            let x: Vec<f32> = (0..n).map(|i| (i * 7919 % 1009) as f32 / 300.0 - 1.5).collect();
+            let expected = sum_each(x.iter().copied());
+            let wide: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+            let expected_wide = sum_each(wide.iter().copied());
+            for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                assert_eq!(isa.run(Sum(&x)).to_bits(), expected.to_bits(), "{n} on {isa}");
+                assert_eq!(isa.run(Sum(&wide)).to_bits(), expected_wide.to_bits(), "{n} on {isa}");
+            }
+        }
+    }
+}

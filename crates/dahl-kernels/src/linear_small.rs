@@ -161,17 +161,14 @@ unsafe fn add<S: Simd, T: Lane, const P: usize, const N: usize, const O: usize>(
     sums: &mut [[[T::Vector<S>; P]; O]; N],
 ) {
     let lanes = T::Vector::<S>::LANES;
-    for p in 0..P {
-        let mut samples = [T::Vector::<S>::zero(); N];
-        for i in 0..N {
+    for (j, w) in w.into_iter().enumerate() {
+        for p in 0..P {
             // SAFETY: promised: `P` vectors are sixteen elements.
-            samples[i] = unsafe { T::Vector::<S>::load(x[i].add(p * lanes)) };
-        }
-        for j in 0..O {
-            // SAFETY: as above.
-            let weights = unsafe { T::Vector::<S>::load(w[j].add(p * lanes)) };
-            for i in 0..N {
-                sums[i][j][p] = samples[i].mul_add(weights, sums[i][j][p]);
+            let weights = unsafe { T::Vector::<S>::load(w.add(p * lanes)) };
+            for (x, sums) in x.iter().zip(sums.iter_mut()) {
+                // SAFETY: as above.
+                let samples = unsafe { T::Vector::<S>::load(x.add(p * lanes)) };
+                sums[j][p] = samples.mul_add(weights, sums[j][p]);
             }
         }
     }
@@ -268,10 +265,10 @@ impl<T: Lane> Rows<T> {
                     let columns: [T::Vector<S>; V] = std::array::from_fn(|v| {
                         T::Vector::<S>::load(b.add(t * self.b.1 + v * lanes))
                     });
-                    for r in 0..R {
+                    for (r, sums) in sums.iter_mut().enumerate() {
                         let x = T::Vector::<S>::splat(*a.add(r * row + t * term));
-                        for v in 0..V {
-                            sums[r][v] = x.mul_add(columns[v], sums[r][v]);
+                        for (sum, &column) in sums.iter_mut().zip(&columns) {
+                            *sum = x.mul_add(column, *sum);
                         }
                     }
                 }

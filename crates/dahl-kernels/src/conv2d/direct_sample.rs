@@ -106,15 +106,26 @@ impl<T: Lane> Work for Sample<'_, '_, T> {
                     unsafe { tile.run::<S>([filters, vectors], first * pitch + q, q) };
                 }
                 for r in 0..filters {
-                    for i in 0..count {
-                        let from = r * length + i * pitch;
-                        let values = &plan.values[from..from + columns];
-                        // SAFETY: a row of the result, which has so many columns.
-                        unsafe { copy::<S, T>(values, sink.y.row(f + r, first + i)) };
-                        if let Some(winner) = &mut sink.winner {
-                            let bytes = &plan.winners[from..from + columns];
-                            // SAFETY: as above.
-                            unsafe { copy_bytes(bytes, winner.row(f + r, first + i)) };
+                    let from = r * length;
+                    assert!(from + places <= plan.values.len().min(plan.winners.len()));
+                    // SAFETY: as asserted; the result has the rows of the band, of so
+                    // many columns, for every filter.
+                    unsafe {
+                        let (mut from, mut to) =
+                            (plan.values.as_ptr().add(from), sink.y.row(f + r, first));
+                        for _ in 0..count {
+                            copy::<S, T>(from, to, columns);
+                            (from, to) = (from.wrapping_add(pitch), to.wrapping_add(sink.y.row));
+                        }
+                    }
+                    let Some(winner) = &mut sink.winner else { continue };
+                    // SAFETY: as above.
+                    unsafe {
+                        let (mut from, mut to) =
+                            (plan.winners.as_ptr().add(from), winner.row(f + r, first));
+                        for _ in 0..count {
+                            copy_bytes(from, to, columns);
+                            (from, to) = (from.wrapping_add(pitch), to.wrapping_add(winner.row));
                         }
                     }
                 }
@@ -138,26 +149,25 @@ fn vectors(filters: usize, places: usize, lanes: usize) -> usize {
 /// Copies a row in vectors: rows are too short for a call.
 ///
 /// # Safety
-/// `to` can be written for so many elements.
+/// So many elements can be read and written.
 #[inline(always)]
-unsafe fn copy<S: Simd, T: Lane>(from: &[T], to: *mut T) {
+unsafe fn copy<S: Simd, T: Lane>(from: *const T, to: *mut T, columns: usize) {
     let lanes = T::Vector::<S>::LANES;
-    let Some(last) = from.len().checked_sub(lanes) else {
-        for (i, &x) in from.iter().enumerate() {
-            // SAFETY: as promised.
-            unsafe { *to.add(i) = x };
-        }
-        return;
-    };
     let mut i = 0;
-    // SAFETY: inside of both, for `i` is below `last`; the last vector may
-    // overlap the one before.
+    // SAFETY: as promised; the last vector may overlap the one before.
     unsafe {
+        let Some(last) = columns.checked_sub(lanes) else {
+            while i < columns {
+                *to.add(i) = *from.add(i);
+                i += 1;
+            }
+            return;
+        };
         while i < last {
-            T::Vector::<S>::load(from.as_ptr().add(i)).store(to.add(i));
+            T::Vector::<S>::load(from.add(i)).store(to.add(i));
             i += lanes;
         }
-        T::Vector::<S>::load(from.as_ptr().add(last)).store(to.add(last));
+        T::Vector::<S>::load(from.add(last)).store(to.add(last));
     }
 }
 
@@ -166,18 +176,18 @@ unsafe fn copy<S: Simd, T: Lane>(from: &[T], to: *mut T) {
 /// # Safety
 /// As there.
 #[inline(always)]
-unsafe fn copy_bytes(from: &[u8], to: *mut u8) {
-    let Some(last) = from.len().checked_sub(8) else {
-        for (i, &x) in from.iter().enumerate() {
-            // SAFETY: as promised.
-            unsafe { *to.add(i) = x };
-        }
-        return;
-    };
-    let (from, to) = (from.as_ptr().cast::<[u8; 8]>(), to.cast::<[u8; 8]>());
+unsafe fn copy_bytes(from: *const u8, to: *mut u8, columns: usize) {
     let mut i = 0;
     // SAFETY: as in `copy`.
     unsafe {
+        let Some(last) = columns.checked_sub(8) else {
+            while i < columns {
+                *to.add(i) = *from.add(i);
+                i += 1;
+            }
+            return;
+        };
+        let (from, to) = (from.cast::<[u8; 8]>(), to.cast::<[u8; 8]>());
         while i < last {
             to.byte_add(i).write(from.byte_add(i).read());
             i += 8;
@@ -288,9 +298,7 @@ impl<T: Lane> Tile<'_, T> {
         if let Some(bias) = self.bias {
             for r in 0..R {
                 let bias = T::Vector::<S>::splat(bias[r]);
-                for v in 0..V {
-                    sums[r][v] = sums[r][v].add(bias);
-                }
+                sums[r].iter_mut().for_each(|sum| *sum = sum.add(bias));
             }
         }
         sums
@@ -307,25 +315,48 @@ impl<T: Lane> Tile<'_, T> {
         offsets: &[usize],
         from: usize,
     ) -> [[T::Vector<S>; V]; R] {
-        let lanes = T::Vector::<S>::LANES;
         let mut sums = [[T::Vector::<S>::zero(); V]; R];
         let weights = &self.weights[first * ROWS..][..offsets.len() * ROWS];
+        // Four at a time: the end of a short loop is foreseen.
+        let (fours, rest) = offsets.as_chunks::<4>();
         // SAFETY: promised; the weights have `ROWS` elements a term.
         unsafe {
             let (mut weight, planes) = (weights.as_ptr(), self.planes.add(from));
-            for &offset in offsets {
-                let from = planes.add(offset);
-                let columns: [T::Vector<S>; V] =
-                    std::array::from_fn(|v| T::Vector::<S>::load(from.add(v * lanes)));
-                for r in 0..R {
-                    let x = T::Vector::<S>::splat(*weight.add(r));
-                    for v in 0..V {
-                        sums[r][v] = x.mul_add(columns[v], sums[r][v]);
-                    }
+            for four in fours {
+                for (t, &offset) in four.iter().enumerate() {
+                    term::<S, T, R, V>(planes.add(offset), weight.add(t * ROWS), &mut sums);
                 }
+                weight = weight.add(4 * ROWS);
+            }
+            for &offset in rest {
+                term::<S, T, R, V>(planes.add(offset), weight, &mut sums);
                 weight = weight.add(ROWS);
             }
         }
         sums
+    }
+}
+
+/// One tap of all filters, added to their sums.
+///
+/// # Safety
+/// `R` weights and `V` vectors can be read.
+#[inline(always)]
+unsafe fn term<S: Simd, T: Lane, const R: usize, const V: usize>(
+    from: *const T,
+    weights: *const T,
+    sums: &mut [[T::Vector<S>; V]; R],
+) {
+    let lanes = T::Vector::<S>::LANES;
+    // SAFETY: promised.
+    unsafe {
+        let columns: [T::Vector<S>; V] =
+            std::array::from_fn(|v| T::Vector::<S>::load(from.add(v * lanes)));
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let x = T::Vector::<S>::splat(*weights.add(r));
+            for (sum, &column) in sums.iter_mut().zip(&columns) {
+                *sum = x.mul_add(column, *sum);
+            }
+        }
     }
 }

@@ -4,12 +4,19 @@ mod direct;
 mod direct_sample;
 mod patches;
 mod pooled;
+mod pooled_input;
 mod pooled_plain;
 mod pooled_weight;
 mod tiled;
 
-pub use pooled::{conv2d_max_pool2d, conv2d_max_pool2d_scratch, conv2d_max_unpool2d};
-pub use pooled_plain::{conv2d_max_pool2d_backward_weight_plain, conv2d_max_pool2d_plain};
+pub use pooled::{conv2d_max_pool2d, conv2d_max_pool2d_scratch};
+pub use pooled_input::{
+    conv2d_max_pool2d_backward_input, conv2d_max_pool2d_backward_input_scratch,
+};
+pub use pooled_plain::{
+    conv2d_max_pool2d_backward_input_plain, conv2d_max_pool2d_backward_weight_plain,
+    conv2d_max_pool2d_plain,
+};
 pub use pooled_weight::{
     conv2d_max_pool2d_backward_weight, conv2d_max_pool2d_backward_weight_scratch,
 };

@@ -43,7 +43,7 @@ pub fn conv2d_max_pool2d_backward_weight_scratch(
 }
 
 /// What a vector may read or write behind the last element.
-const BEHIND: usize = 16;
+pub(super) const BEHIND: usize = 16;
 /// The elements of a band: so that it stays in the second cache.
 const BAND: usize = 24 * 1024;
 /// Accumulators that fit in registers.
@@ -51,24 +51,30 @@ const MOST: usize = 12;
 
 /// How the bands of a sample lie, and the patches in them.
 #[derive(Clone, Copy)]
-struct Patches {
-    channels: usize,
-    kernel: [usize; 2],
-    padding: [usize; 2],
-    stride: [usize; 2],
-    window: [usize; 2],
+pub(super) struct Patches {
+    pub(super) channels: usize,
+    pub(super) kernel: [usize; 2],
+    pub(super) padding: [usize; 2],
+    pub(super) stride: [usize; 2],
+    pub(super) window: [usize; 2],
     /// Rows and columns of pixels between windows.
-    step: [usize; 2],
+    pub(super) step: [usize; 2],
     /// Rows and columns of windows.
-    windows: [usize; 2],
+    pub(super) windows: [usize; 2],
     /// Rows of windows in a band.
-    rows: usize,
+    pub(super) rows: usize,
     /// Elements of a band's row.
-    pitch: usize,
+    pub(super) pitch: usize,
 }
 
 impl Patches {
-    fn new(conv: &Conv2d, pool: &Pool2d, image: &Shape, grad: &Shape, weight: &Shape) -> Self {
+    pub(super) fn new(
+        conv: &Conv2d,
+        pool: &Pool2d,
+        image: &Shape,
+        grad: &Shape,
+        weight: &Shape,
+    ) -> Self {
         let channels = weight[1];
         let pitch = (image[3] + 2 * conv.padding[1]) * channels;
         let step = [0, 1].map(|a| pool.stride[a] * conv.stride[a]);
@@ -87,29 +93,34 @@ impl Patches {
     }
 
     /// Rows of pixels under so many rows of windows.
-    fn lines(&self, windows: usize) -> usize {
+    pub(super) fn lines(&self, windows: usize) -> usize {
         (windows - 1) * self.step[0] + (self.window[0] - 1) * self.stride[0] + self.kernel[0]
     }
 
     /// Elements of a band, and what a vector may read behind it.
-    fn band(&self) -> usize {
+    pub(super) fn band(&self) -> usize {
         self.lines(self.rows) * self.pitch + BEHIND
     }
 
+    /// Rows of the image, without what is around it, that windows reach.
+    pub(super) fn reached(&self) -> usize {
+        self.lines(self.rows).saturating_sub(self.padding[0])
+    }
+
     /// Elements of a row of the kernel.
-    fn taps(&self) -> usize {
+    pub(super) fn taps(&self) -> usize {
         self.kernel[1] * self.channels
     }
 
     /// The sums of a filter: rows of the kernel in whole vectors of any
     /// instruction set.
-    fn sums(&self) -> usize {
+    pub(super) fn sums(&self) -> usize {
         self.kernel[0] * self.taps().next_multiple_of(BEHIND)
     }
 
     /// Where the patch of each place of a window begins; a byte that is no place
     /// gives the first.
-    fn places(&self) -> [u32; 256] {
+    pub(super) fn places(&self) -> [u32; 256] {
         let mut places = [0; 256];
         let all = (0..self.window[0]).flat_map(|a| (0..self.window[1]).map(move |b| (a, b)));
         for (to, (a, b)) in places.iter_mut().zip(all) {
@@ -207,18 +218,18 @@ fn store<T: Lane>(of: &Patches, totals: &[T], region: &Region, gw: &mut ViewMut<
 
 /// Gradients and winners of some rows of windows of one sample.
 #[derive(Clone, Copy)]
-struct Maps<T> {
-    grads: *const T,
-    winners: *const u8,
+pub(super) struct Maps<T> {
+    pub(super) grads: *const T,
+    pub(super) winners: *const u8,
     /// The distance of filters, and of rows, in each.
-    strides: [[usize; 2]; 2],
-    filters: usize,
-    rows: usize,
-    columns: usize,
+    pub(super) strides: [[usize; 2]; 2],
+    pub(super) filters: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
 }
 
 impl<T: Lane> Maps<T> {
-    fn new(grad: &View<'_, T>, winner: &View<'_, u8>, region: &Region) -> Self {
+    pub(super) fn new(grad: &View<'_, T>, winner: &View<'_, u8>, region: &Region) -> Self {
         let ((grads, g), (winners, w)) = (grad.raw(region), winner.raw(region));
         let [filters, rows, columns] = [1, 2, 3].map(|a| region.len(a));
         assert!(columns <= 1 || (g[3] == 1 && w[3] == 1), "columns lie behind each other");
