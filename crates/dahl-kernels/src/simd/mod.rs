@@ -4,7 +4,8 @@
 //! instruction set that this architecture has. [`Isa::run`] enters the one that
 //! is asked for. What [`Vector`] offers is what kernels need, no more.
 //!
-//! Kernels spread the elements of a result over lanes and never a sum, so
+//! Kernels spread the elements of a result over lanes; where a sum is spread, it
+//! is over sixteen lanes whatever the width (see [`lanes`](crate::lanes)). So
 //! instruction sets that multiply and add in one rounding give equal bits.
 #![expect(unsafe_code, reason = "the module that calls vector instructions")]
 
