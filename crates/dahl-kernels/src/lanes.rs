@@ -9,7 +9,7 @@ use crate::Float;
 use crate::simd::{Lane, Simd, Vector};
 
 /// The lanes of a sum: the widest vector's.
-const LANES: usize = 16;
+pub(crate) const WIDE: usize = 16;
 /// The most vectors that they take: pairs of doubles.
 const VECTORS: usize = 8;
 
@@ -23,9 +23,9 @@ pub(crate) fn sums<S: Simd, T: Lane, const N: usize, const M: usize>(
     let width = <T::Vector<S>>::LANES;
     let length = inputs.iter().map(|x| x.len()).min().unwrap_or(0);
     let mut lanes = [[<T::Vector<S>>::zero(); VECTORS]; M];
-    let whole = length - length % LANES;
-    for from in (0..whole).step_by(LANES) {
-        for v in 0..LANES / width {
+    let whole = length - length % WIDE;
+    for from in (0..whole).step_by(WIDE) {
+        for v in 0..WIDE / width {
             // SAFETY: `whole` is a multiple of the lanes and not above any length.
             let terms =
                 f(inputs
@@ -40,19 +40,19 @@ pub(crate) fn sums<S: Simd, T: Lane, const N: usize, const M: usize>(
     if rest > 0 {
         // The last lanes' worth of terms, most of which are in the sum already;
         // where there are fewer, what they are padded with is not added.
-        let mut padded = [[T::ZERO; LANES]; N];
-        let last = if length >= LANES {
-            inputs.map(|x| x[length - LANES..length].as_ptr())
+        let mut padded = [[T::ZERO; WIDE]; N];
+        let last = if length >= WIDE {
+            inputs.map(|x| x[length - WIDE..length].as_ptr())
         } else {
             for (padded, x) in padded.iter_mut().zip(inputs) {
-                for (to, from) in padded[LANES - rest..].iter_mut().zip(x) {
+                for (to, from) in padded[WIDE - rest..].iter_mut().zip(x) {
                     *to = *from;
                 }
             }
             padded.each_ref().map(|x| x.as_ptr())
         };
         let mut terms = [[<T::Vector<S>>::zero(); VECTORS]; M];
-        for v in 0..LANES / width {
+        for v in 0..WIDE / width {
             // SAFETY: there are as many elements as lanes behind each pointer.
             let of = f(last.map(|x| unsafe { <T::Vector<S>>::load(x.add(v * width)) }));
             for (terms, of) in terms.iter_mut().zip(of) {
@@ -61,19 +61,19 @@ pub(crate) fn sums<S: Simd, T: Lane, const N: usize, const M: usize>(
         }
         for (sums, terms) in sums.iter_mut().zip(&terms) {
             let terms = stored::<S, T>(terms);
-            for (sum, term) in sums.iter_mut().zip(&terms[LANES - rest..]) {
+            for (sum, term) in sums.iter_mut().zip(&terms[WIDE - rest..]) {
                 *sum += *term;
             }
         }
     }
-    sums.map(halved)
+    sums.map(total)
 }
 
 #[inline(always)]
-fn stored<S: Simd, T: Lane>(vectors: &[T::Vector<S>; VECTORS]) -> [T; LANES] {
+fn stored<S: Simd, T: Lane>(vectors: &[T::Vector<S>; VECTORS]) -> [T; WIDE] {
     let width = <T::Vector<S>>::LANES;
-    let mut lanes = [T::ZERO; LANES];
-    for (v, vector) in vectors.iter().enumerate().take(LANES / width) {
+    let mut lanes = [T::ZERO; WIDE];
+    for (v, vector) in vectors.iter().enumerate().take(WIDE / width) {
         // SAFETY: vectors inside of the lanes.
         unsafe { vector.store(lanes.as_mut_ptr().add(v * width)) };
     }
@@ -82,10 +82,38 @@ fn stored<S: Simd, T: Lane>(vectors: &[T::Vector<S>; VECTORS]) -> [T; LANES] {
 
 /// The sum of the lanes: halves are added until one is left.
 #[inline(always)]
-fn halved<T: Float>(lanes: [T; LANES]) -> T {
+pub(crate) fn total<T: Float>(lanes: [T; WIDE]) -> T {
     let eight: [T; 8] = std::array::from_fn(|l| lanes[l] + lanes[l + 8]);
     let four: [T; 4] = std::array::from_fn(|l| eight[l] + eight[l + 4]);
     (four[0] + four[2]) + (four[1] + four[3])
+}
+
+/// Fewer than sixteen terms, and zeros.
+#[inline(always)]
+pub(crate) fn padded<T: Lane>(terms: &[T]) -> [T; WIDE] {
+    let mut all = [T::ZERO; WIDE];
+    all[..terms.len()].copy_from_slice(terms);
+    all
+}
+
+/// The lanes as `P` vectors.
+#[inline(always)]
+pub(crate) fn load<S: Simd, T: Lane, const P: usize>(from: &[T; WIDE]) -> [T::Vector<S>; P] {
+    let lanes = T::Vector::<S>::LANES;
+    assert!(P * lanes == WIDE, "as many vectors as fill the lanes");
+    // SAFETY: inside of the array, as asserted.
+    std::array::from_fn(|p| unsafe { T::Vector::<S>::load(from.as_ptr().add(p * lanes)) })
+}
+
+/// `P` vectors as lanes.
+#[inline(always)]
+pub(crate) fn store<S: Simd, T: Lane, const P: usize>(from: [T::Vector<S>; P], to: &mut [T; WIDE]) {
+    let lanes = T::Vector::<S>::LANES;
+    assert!(P * lanes == WIDE, "as many vectors as fill the lanes");
+    for (p, vector) in from.into_iter().enumerate() {
+        // SAFETY: inside of the array, as asserted.
+        unsafe { vector.store(to.as_mut_ptr().add(p * lanes)) };
+    }
 }
 
 #[cfg(test)]

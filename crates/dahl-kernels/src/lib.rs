@@ -19,6 +19,7 @@ mod call;
 mod element;
 mod gemm;
 mod lanes;
+mod linear_small;
 mod planes;
 mod region;
 mod shape;

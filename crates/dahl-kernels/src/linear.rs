@@ -1,8 +1,11 @@
 //! The fully connected layer: plain, and in tiles.
 #![expect(unsafe_code, reason = "tiles are read and written through pointers")]
 
+pub use crate::linear_small::{linear_dot, linear_dot_scratch};
+
 use crate::element::float_dispatch;
 use crate::gemm::{self, Finish, Lengths, Matrix};
+use crate::linear_small::{Rows, few};
 use crate::simd::Lane;
 use crate::{Call, DType, Float, Piece, Region, View, ViewMut, math};
 
@@ -129,10 +132,20 @@ fn backward_input_tiled<T: Lane>(call: &mut Call<'_>) {
     let (ins, mut outs, scratch) = call.split();
     let (gy, w) = (ins.get::<T>(0), ins.get::<T>(1));
     let outputs = 0..w.shape()[0];
-    let left = operand(&gy, [region.range(0), outputs.clone()], [0, 1]);
-    let right = operand(&w, [outputs.clone(), region.range(1)], [1, 0]);
-    let to = result(&mut outs.take::<T>(), &region);
     let lengths = lengths(&region, outputs.len());
+    let mut gx = outs.take::<T>();
+    let whole = [region.range(0), outputs.clone()];
+    let taken = [outputs.clone(), region.range(1)];
+    if few(lengths) {
+        let (a, a_strides) = gy.raw(&Region::new(&whole));
+        let rows = rows((a, a_strides[0], a_strides[1]), &w, &taken, &mut gx, &region, lengths);
+        if let Some(rows) = rows {
+            return isa.run(rows);
+        }
+    }
+    let left = operand(&gy, whole, [0, 1]);
+    let right = operand(&w, taken, [1, 0]);
+    let to = result(&mut gx, &region);
     // SAFETY: the result has the rows and columns of the piece.
     unsafe { gemm::run(isa, lengths, &left, &right, &to, Finish::NOTHING, scratch) };
 }
@@ -149,12 +162,38 @@ fn backward_weight_tiled<T: Lane>(call: &mut Call<'_>) {
     }
     let (ins, mut outs, scratch) = call.split();
     let (x, gy) = (ins.get::<T>(0), ins.get::<T>(1));
-    let left = operand(&gy, [samples.clone(), region.range(0)], [1, 0]);
-    let right = operand(&x, [samples.clone(), region.range(1)], [1, 0]);
-    let to = result(&mut outs.take::<T>(), &region);
     let lengths = lengths(&region, samples.len());
+    let mut gw = outs.take::<T>();
+    let whole = [samples.clone(), region.range(0)];
+    let taken = [samples.clone(), region.range(1)];
+    if few(lengths) {
+        let (a, a_strides) = gy.raw(&Region::new(&whole));
+        let rows = rows((a, a_strides[1], a_strides[0]), &x, &taken, &mut gw, &region, lengths);
+        if let Some(rows) = rows {
+            return isa.run(rows);
+        }
+    }
+    let left = operand(&gy, whole, [1, 0]);
+    let right = operand(&x, taken, [1, 0]);
+    let to = result(&mut gw, &region);
     // SAFETY: the result has the rows and columns of the piece.
     unsafe { gemm::run(isa, lengths, &left, &right, &to, Finish::NOTHING, scratch) };
+}
+
+/// The product by rows, where rows of the right operand and of the result lie in
+/// one piece.
+fn rows<T: Lane>(
+    a: (*const T, usize, usize),
+    right: &View<'_, T>,
+    taken: &[std::ops::Range<usize>; 2],
+    to: &mut ViewMut<'_, T>,
+    region: &Region,
+    lengths: Lengths,
+) -> Option<Rows<T>> {
+    let (b, b_strides) = right.raw(&Region::new(taken));
+    let (c, c_strides) = to.raw_mut(region);
+    let whole = lengths.columns <= 1 || (b_strides[1] == 1 && c_strides[1] == 1);
+    whole.then_some(Rows { a, b: (b, b_strides[0]), c: (c, c_strides[0]), lengths })
 }
 
 /// A box of a matrix as an operand; `axes` says which axis is the lanes' and

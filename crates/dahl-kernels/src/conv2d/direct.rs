@@ -13,15 +13,20 @@
 //! That of [`gemm`](crate::gemm), over (channel, row, column) of the window: both
 //! give the same bits.
 
-#![expect(unsafe_code, reason = "planes are read through pointers")]
+#![expect(unsafe_code, reason = "vectors are read and written through pointers")]
 
-use super::{Conv2d, Rectify};
-use crate::gemm::{BLOCK, LINE, MAX_COLUMNS, ROWS, VECTORS};
+use super::Conv2d;
+use crate::View;
+use crate::gemm::{LINE, ROWS};
 use crate::pool::Pool2d;
-use crate::simd::{Lane, Simd, Vector, Work};
-use crate::{Element, Region, View, ViewMut};
-use std::marker::PhantomData;
+use crate::simd::{Isa, Lane, Simd, Vector, Work};
 use std::ops::Range;
+
+/// The places of the widest tile, over all instruction sets and elements.
+const WIDEST: usize = 64;
+/// The places of a band of windows, beside each other: so that the results of a
+/// panel of filters stay in the first cache.
+const BAND: usize = 512;
 
 /// How a convolution and the windows over its result lie along one axis.
 #[derive(Clone, Copy, Debug)]
@@ -125,42 +130,80 @@ impl Direct {
         Some(Self { axes, channels: filters, filters: channels, windows: pixels })
     }
 
-    fn terms(&self) -> usize {
+    pub(super) fn terms(&self) -> usize {
         self.channels * self.axes[0].taps * self.axes[1].taps
     }
 
-    fn window(&self) -> usize {
+    /// Places of a window.
+    pub(super) fn window(&self) -> usize {
         self.axes[0].window * self.axes[1].window
     }
 
+    /// Windows, rows then columns.
+    pub(super) fn windows(&self) -> [usize; 2] {
+        self.windows
+    }
+
     /// Rows and columns of a plane.
-    fn plane(&self) -> [usize; 2] {
+    pub(super) fn plane(&self) -> [usize; 2] {
         [0, 1].map(|a| self.axes[a].length(self.windows[a]))
     }
 
     /// The elements of all planes, and what a vector may read behind them.
     fn planes(&self) -> usize {
         let [rows, columns] = self.plane();
-        self.channels * self.axes[0].step * self.axes[1].step * rows * columns + MAX_COLUMNS
+        self.channels * self.axes[0].step * self.axes[1].step * rows * columns + WIDEST
     }
 
     fn weights(&self) -> usize {
         self.filters.next_multiple_of(ROWS) * self.terms()
     }
 
+    /// How many panels the filters are cut into, of about the same size.
+    pub(super) fn panels(&self) -> usize {
+        self.filters.div_ceil(ROWS)
+    }
+
+    /// The filters of a panel.
+    pub(super) fn panel(&self, panel: usize) -> Range<usize> {
+        let first = |panel: usize| panel * self.filters / self.panels();
+        first(panel)..first(panel + 1)
+    }
+
+    /// Rows of windows in a band.
+    pub(super) fn band(&self) -> usize {
+        (BAND / self.plane()[1].max(1)).clamp(1, self.windows[0].max(1))
+    }
+
+    /// The results of a filter in a band, in whole tiles.
+    pub(super) fn results(&self) -> usize {
+        self.band() * self.plane()[1] + WIDEST
+    }
+
+    /// A row of the image, as far as the planes reach.
+    fn line(&self) -> usize {
+        self.plane()[1] * self.axes[1].step
+    }
+
     /// The bytes of scratch that [`Plan::new`] needs.
     pub(super) fn scratch(&self, element: usize) -> usize {
         let offsets = self.window() * self.terms() * size_of::<usize>();
-        offsets + (self.weights() + self.planes()) * element + 3 * LINE
+        let results = ROWS * self.results() * (element + size_of::<u8>());
+        let elements = self.weights() + self.planes() + self.line();
+        offsets + results + elements * element + 6 * LINE
     }
 }
 
-/// The scratch of a convolution: weights in panels, where taps are, the planes.
+/// The scratch of a convolution: weights in panels, where taps are, the planes,
+/// and the results of a panel of filters.
 pub(super) struct Plan<'a, T> {
-    of: Direct,
-    offsets: &'a [usize],
-    weights: &'a [T],
-    planes: &'a mut [T],
+    pub(super) of: Direct,
+    pub(super) offsets: &'a [usize],
+    pub(super) weights: &'a [T],
+    pub(super) planes: &'a mut [T],
+    pub(super) values: &'a mut [T],
+    pub(super) winners: &'a mut [u8],
+    line: &'a mut [T],
 }
 
 impl<'a, T: Lane> Plan<'a, T> {
@@ -168,7 +211,10 @@ impl<'a, T: Lane> Plan<'a, T> {
     pub(super) fn new(of: Direct, weight: impl Fn([usize; 4]) -> T, scratch: &'a mut [u8]) -> Self {
         let (offsets, scratch) = split::<usize>(scratch, of.window() * of.terms());
         let (weights, scratch) = split::<T>(scratch, of.weights());
-        let (planes, _) = split::<T>(scratch, of.planes());
+        let (planes, scratch) = split::<T>(scratch, of.planes());
+        let (values, scratch) = split::<T>(scratch, ROWS * of.results());
+        let (winners, scratch) = split::<u8>(scratch, ROWS * of.results());
+        let (line, _) = split::<T>(scratch, of.line());
         let [rows, columns] = of.axes;
         let [height, width] = of.plane();
         let mut next = offsets.iter_mut();
@@ -188,85 +234,121 @@ impl<'a, T: Lane> Plan<'a, T> {
             let mut term = 0;
             for c in 0..of.channels {
                 for (k, l) in (0..rows.taps).flat_map(|k| (0..columns.taps).map(move |l| (k, l))) {
-                    for r in 0..ROWS {
-                        let filter = panel * ROWS + r;
-                        let inside = filter < of.filters;
-                        to[term * ROWS + r] =
-                            if inside { weight([filter, c, k, l]) } else { T::ZERO };
+                    for (r, filter) in of.panel(panel).enumerate() {
+                        to[term * ROWS + r] = weight([filter, c, k, l]);
                     }
                     term += 1;
                 }
             }
         }
-        Self { of, offsets, weights, planes }
+        line.fill(T::ZERO);
+        Self { of, offsets, weights, planes, values, winners, line }
     }
 
     /// Deals out the channels of a sample, for windows from `first` on.
     pub(super) fn deal(
         &mut self,
+        isa: Isa,
         image: &View<'_, T>,
         sample: usize,
         channels: Range<usize>,
         first: [usize; 2],
     ) {
-        let [rows, columns] = self.of.axes;
-        let [height, width] = self.of.plane();
-        let shape = image.shape();
+        isa.run(Deal { plan: self, image, sample, channels, first });
+    }
+}
+
+/// A sample, dealt out.
+struct Deal<'a, 'b, 'c, T> {
+    plan: &'a mut Plan<'b, T>,
+    image: &'a View<'c, T>,
+    sample: usize,
+    channels: Range<usize>,
+    first: [usize; 2],
+}
+
+impl<T: Lane> Work for Deal<'_, '_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Self { plan, image, sample, channels, first } = self;
+        let [rows, columns] = plan.of.axes;
+        let [height, width] = plan.of.plane();
         let x0 = (first[1] * columns.step) as isize - columns.padding as isize;
-        // Columns of the image that are seen at all.
-        let seen = x0.max(0) as usize
-            ..((x0 + (width * columns.step) as isize).max(0) as usize).min(shape[3]);
-        let seen =
-            seen.start.min(image.region().range(3).end)..seen.end.min(image.region().range(3).end);
-        let seen = seen.start.max(image.region().range(3).start)..seen.end;
-        let lines = image.region().range(2);
-        for (c, channel) in channels.enumerate() {
+        let (lines, there) = (image.region().range(2), image.region().range(3));
+        // Columns of the image that are seen at all, and where they begin in a line.
+        let end = (x0 + plan.line.len() as isize).clamp(0, there.end as isize) as usize;
+        let start = (x0.max(0) as usize).max(there.start).min(end);
+        let lead = (start as isize - x0) as usize;
+        let whole = end - start == plan.line.len();
+        let mut places = plan.planes.chunks_exact_mut((columns.step * height * width).max(1));
+        for channel in channels {
             for p in 0..rows.step {
+                let Some(planes) = places.next() else { return };
                 for i in 0..height {
                     let y = ((first[0] + i) * rows.step + p).wrapping_sub(rows.padding);
-                    let line = (lines.contains(&y) && seen.start < seen.end)
-                        .then(|| &image.row([sample, channel, y, seen.start])[..seen.len()]);
-                    for q in 0..columns.step {
-                        let plane = (c * rows.step + p) * columns.step + q;
-                        let to = &mut self.planes[(plane * height + i) * width..][..width];
-                        let Some(line) = line else {
-                            to.fill(T::ZERO);
-                            continue;
-                        };
-                        // Column j of the plane is x = x0 + j step + q.
-                        let lead = seen.start as isize - x0 - q as isize;
-                        let from = (lead.max(0) as usize).div_ceil(columns.step).min(width);
-                        let skip = (x0 + (from * columns.step + q) as isize) - seen.start as isize;
-                        let line = &line[(skip.max(0) as usize).min(line.len())..];
-                        to[..from].fill(T::ZERO);
-                        let count = line.len().div_ceil(columns.step).min(width - from);
-                        match columns.step {
-                            1 => to[from..][..count].copy_from_slice(&line[..count]),
-                            2 => deal_out::<T, 2>(line, &mut to[from..][..count]),
-                            step => {
-                                for (to, x) in to[from..].iter_mut().zip(line.iter().step_by(step))
-                                {
-                                    *to = *x;
-                                }
-                            }
+                    if !lines.contains(&y) || start == end {
+                        for plane in planes.chunks_exact_mut(height * width) {
+                            plane[i * width..][..width].fill(T::ZERO);
                         }
-                        to[from + count..].fill(T::ZERO);
+                        continue;
                     }
+                    let row = &image.row([sample, channel, y, start])[..end - start];
+                    let line = if whole {
+                        row
+                    } else {
+                        // The zeros around it stay.
+                        plan.line[lead..][..row.len()].copy_from_slice(row);
+                        &*plan.line
+                    };
+                    deal_out::<S, T>(line, planes, [height, width], i);
                 }
             }
+        }
+        if !whole {
+            // What the next sample has may lie elsewhere.
+            plan.line.fill(T::ZERO);
         }
     }
 }
 
-/// Every `K`th element.
-fn deal_out<T: Copy, const K: usize>(from: &[T], to: &mut [T]) {
-    let (whole, rest) = from.as_chunks::<K>();
-    let (most, last) = to.split_at_mut(whole.len().min(to.len()));
-    for (to, x) in most.iter_mut().zip(whole) {
-        *to = x[0];
-    }
-    if let (Some(to), Some(x)) = (last.first_mut(), rest.first()) {
-        *to = *x;
+/// Deals a line out to row `i` of as many planes as its length is a multiple of
+/// their width.
+#[inline(always)]
+fn deal_out<S: Simd, T: Lane>(line: &[T], planes: &mut [T], [height, width]: [usize; 2], i: usize) {
+    let lanes = T::Vector::<S>::LANES;
+    match line.len() / width.max(1) {
+        1 => planes[i * width..][..width].copy_from_slice(line),
+        2 if width >= lanes => {
+            let (even, odd) = planes.split_at_mut(height * width);
+            let (even, odd) = (&mut even[i * width..][..width], &mut odd[i * width..][..width]);
+            assert!(line.len() == 2 * width, "two planes");
+            // The last vector may overlap the one before.
+            let last = width - lanes;
+            let mut j = 0;
+            loop {
+                // SAFETY: `j` is at most `last`, so a vector is inside of each
+                // plane, and two are inside of the line.
+                unsafe {
+                    let from = line.as_ptr().add(2 * j);
+                    let pair = (T::Vector::<S>::load(from), T::Vector::<S>::load(from.add(lanes)));
+                    let (a, b) = T::Vector::<S>::unzip(pair.0, pair.1);
+                    a.store(even.as_mut_ptr().add(j));
+                    b.store(odd.as_mut_ptr().add(j));
+                }
+                if j == last {
+                    break;
+                }
+                j = (j + lanes).min(last);
+            }
+        }
+        step => {
+            for (q, plane) in planes.chunks_exact_mut(height * width).enumerate() {
+                let to = plane[i * width..][..width].iter_mut();
+                to.zip(line[q..].iter().step_by(step)).for_each(|(to, x)| *to = *x);
+            }
+        }
     }
 }
 
@@ -275,242 +357,4 @@ pub(super) fn split<T: bytemuck::Pod>(scratch: &mut [u8], count: usize) -> (&mut
     let skipped = scratch.as_ptr().align_offset(LINE);
     let (bytes, rest) = scratch[skipped..].split_at_mut(count * size_of::<T>());
     (bytemuck::cast_slice_mut(bytes), rest)
-}
-
-/// What is done to a sum, and where it goes.
-pub(super) struct Sink<'a, T> {
-    pub(super) bias: &'a [T],
-    pub(super) rectify: Rectify,
-    /// Where the sample's windows go.
-    y: Maps<'a, T>,
-    /// Which place of its window was the largest.
-    winner: Option<Maps<'a, u8>>,
-}
-
-/// The maps of one sample in a result, rows by rows.
-struct Maps<'a, T> {
-    first: *mut T,
-    /// Distance of filters, and of rows.
-    filter: usize,
-    row: usize,
-    element: PhantomData<&'a mut T>,
-}
-
-impl<'a, T: Element> Maps<'a, T> {
-    fn new(view: &'a mut ViewMut<'_, T>, region: &Region) -> Self {
-        let (first, strides) = view.raw_mut(region);
-        assert!(strides[3] == 1 || region.len(3) <= 1, "columns lie behind each other");
-        Self { first, filter: strides[1], row: strides[2], element: PhantomData }
-    }
-
-    /// # Safety
-    /// So many columns from the place on are inside of the region.
-    #[inline(always)]
-    unsafe fn row(&mut self, filter: usize, [i, j]: [usize; 2], columns: usize) -> &mut [T] {
-        // SAFETY: as promised; `&mut self` keeps it the only one.
-        unsafe {
-            let first = self.first.add(filter * self.filter + i * self.row + j);
-            std::slice::from_raw_parts_mut(first, columns)
-        }
-    }
-}
-
-impl<'a, T: Lane> Sink<'a, T> {
-    /// For one sample of `region`, whose box is written.
-    pub(super) fn new(
-        (bias, rectify): (&'a [T], Rectify),
-        region: &Region,
-        y: &'a mut ViewMut<'_, T>,
-        winner: Option<&'a mut ViewMut<'_, u8>>,
-    ) -> Self {
-        let (y, winner) = (Maps::new(y, region), winner.map(|w| Maps::new(w, region)));
-        Self { bias, rectify, y, winner }
-    }
-}
-
-/// All windows of a sample.
-pub(super) struct Sample<'a, 'b, T> {
-    pub(super) plan: &'a Plan<'a, T>,
-    pub(super) sink: Sink<'b, T>,
-}
-
-impl<T: Lane> Work for Sample<'_, '_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let Self { plan, mut sink } = self;
-        let of = plan.of;
-        let width = VECTORS * T::Vector::<S>::LANES;
-        let pitch = of.plane()[1];
-        let [rows, columns] = of.windows;
-        let last = (rows - 1) * pitch + columns;
-        let panel = ROWS * of.terms();
-        let mut results = Results {
-            values: [[T::ZERO; MAX_COLUMNS]; ROWS],
-            winners: [[T::ZERO; MAX_COLUMNS]; ROWS],
-        };
-        // The row and column of the next place.
-        let (mut i, mut j) = (0, 0);
-        for q in (0..last).step_by(width) {
-            // The rows that the places of this tile lie in.
-            let mut segments = [Segment::default(); MAX_COLUMNS];
-            let (mut count, mut lane) = (0, 0);
-            while lane < width && i < rows {
-                if j < columns {
-                    let length = (columns - j).min(width - lane);
-                    segments[count] = Segment { lane, at: [i, j], length };
-                    count += 1;
-                }
-                let step = (pitch - j).min(width - lane);
-                (lane, j) = (lane + step, j + step);
-                if j == pitch {
-                    (i, j) = (i + 1, 0);
-                }
-            }
-            for f in (0..of.filters).step_by(ROWS) {
-                let filters = (of.filters - f).min(ROWS);
-                let tile = Tile {
-                    plan,
-                    weights: &plan.weights[f / ROWS * panel..][..panel],
-                    q,
-                    bias: if sink.bias.is_empty() { &[] } else { &sink.bias[f..f + filters] },
-                    rectify: sink.rectify,
-                };
-                match filters {
-                    6 => tile.sized::<S, 6>(&mut results),
-                    5 => tile.sized::<S, 5>(&mut results),
-                    4 => tile.sized::<S, 4>(&mut results),
-                    3 => tile.sized::<S, 3>(&mut results),
-                    2 => tile.sized::<S, 2>(&mut results),
-                    _ => tile.sized::<S, 1>(&mut results),
-                }
-                for r in 0..filters {
-                    sink.store(f + r, &segments[..count], &results, r);
-                }
-            }
-        }
-    }
-}
-
-/// A part of a row of windows, from a lane of a tile on.
-#[derive(Clone, Copy, Default)]
-struct Segment {
-    lane: usize,
-    at: [usize; 2],
-    length: usize,
-}
-
-/// Two vectors of windows of some filters.
-struct Results<T> {
-    values: [[T; MAX_COLUMNS]; ROWS],
-    winners: [[T; MAX_COLUMNS]; ROWS],
-}
-
-impl<T: Lane> Sink<'_, T> {
-    /// Stores row `r` of the results.
-    #[inline(always)]
-    fn store(&mut self, filter: usize, segments: &[Segment], results: &Results<T>, r: usize) {
-        for &Segment { lane, at, length } in segments {
-            // SAFETY: a segment is a part of a row of windows, which the result
-            // has for every filter.
-            let to = unsafe { self.y.row(filter, at, length) };
-            to.copy_from_slice(&results.values[r][lane..][..length]);
-            if let Some(winner) = &mut self.winner {
-                // SAFETY: as above.
-                let to = unsafe { winner.row(filter, at, length) };
-                for (to, w) in to.iter_mut().zip(&results.winners[r][lane..][..length]) {
-                    *to = w.to_byte();
-                }
-            }
-        }
-    }
-}
-
-/// Two vectors of windows by some filters.
-struct Tile<'a, T> {
-    plan: &'a Plan<'a, T>,
-    weights: &'a [T],
-    q: usize,
-    bias: &'a [T],
-    rectify: Rectify,
-}
-
-impl<T: Lane> Tile<'_, T> {
-    #[inline(always)]
-    fn sized<S: Simd, const R: usize>(&self, results: &mut Results<T>) {
-        let lanes = T::Vector::<S>::LANES;
-        let (terms, window) = (self.plan.of.terms(), self.plan.of.window());
-        let mut best = [[T::Vector::<S>::splat(T::NEG_INFINITY); VECTORS]; R];
-        let mut winner = [[T::Vector::<S>::zero(); VECTORS]; R];
-        for place in 0..window {
-            let offsets = &self.plan.offsets[place * terms..][..terms];
-            let mut sums = self.block::<S, R>(0, &offsets[..terms.min(BLOCK)]);
-            for first in (BLOCK..terms).step_by(BLOCK) {
-                let more = self.block::<S, R>(first, &offsets[first..(first + BLOCK).min(terms)]);
-                for (sum, more) in sums.iter_mut().flatten().zip(more.into_iter().flatten()) {
-                    *sum = sum.add(more);
-                }
-            }
-            let here = T::Vector::<S>::splat(T::from_f64(place as f64));
-            for (r, row) in sums.iter_mut().enumerate() {
-                for (v, sum) in row.iter_mut().enumerate() {
-                    if let Some(&bias) = self.bias.get(r) {
-                        *sum = sum.add(T::Vector::<S>::splat(bias));
-                    }
-                    if window == 1 {
-                        best[r][v] = *sum;
-                    } else {
-                        (best[r][v], winner[r][v]) =
-                            T::Vector::<S>::better((best[r][v], winner[r][v]), (*sum, here));
-                    }
-                }
-            }
-        }
-        for r in 0..R {
-            for v in 0..VECTORS {
-                let value = match self.rectify {
-                    Rectify::No => best[r][v],
-                    Rectify::Relu => best[r][v].relu(),
-                };
-                // SAFETY: a row of the results has room for two vectors.
-                unsafe {
-                    value.store(results.values[r].as_mut_ptr().add(v * lanes));
-                    if window > 1 {
-                        winner[r][v].store(results.winners[r].as_mut_ptr().add(v * lanes));
-                    }
-                }
-            }
-        }
-    }
-
-    /// The sum of some terms, from zero.
-    #[inline(always)]
-    fn block<S: Simd, const R: usize>(
-        &self,
-        first: usize,
-        offsets: &[usize],
-    ) -> [[T::Vector<S>; VECTORS]; R] {
-        let lanes = T::Vector::<S>::LANES;
-        let mut sums = [[T::Vector::<S>::zero(); VECTORS]; R];
-        let weights = &self.weights[first * ROWS..][..offsets.len() * ROWS];
-        let planes = self.plan.planes.as_ptr();
-        for (t, &offset) in offsets.iter().enumerate() {
-            // SAFETY: an offset and a place of a window are inside of the
-            // planes, which are followed by two vectors of room; the weights
-            // have `ROWS` elements a term.
-            unsafe {
-                let from = planes.add(offset + self.q);
-                let columns: [T::Vector<S>; VECTORS] =
-                    std::array::from_fn(|v| T::Vector::<S>::load(from.add(v * lanes)));
-                for (r, row) in sums.iter_mut().enumerate() {
-                    let x = T::Vector::<S>::splat(*weights.as_ptr().add(t * ROWS + r));
-                    for (sum, &column) in row.iter_mut().zip(&columns) {
-                        *sum = x.mul_add(column, *sum);
-                    }
-                }
-            }
-        }
-        sums
-    }
 }

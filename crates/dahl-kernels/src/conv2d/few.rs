@@ -1,6 +1,7 @@
 //! Convolution of few filters or channels: without copying patches.
 
-use super::direct::{Direct, Plan, Sample, Sink};
+use super::direct::{Direct, Plan};
+use super::direct_sample::{Sample, Sink};
 use super::pooled::{conv2d_max_pool2d_scratch, forward};
 use super::{Conv2d, Rectify};
 use crate::element::float_dispatch;
@@ -63,9 +64,9 @@ fn backward_input<T: Lane>(conv: &Conv2d, call: &mut Call<'_>) {
     let mut plan = Plan::new(of, |[c, o, k, l]| w.at([o, filter + c, k, l]), scratch);
     let first = [region.range(2).start, region.range(3).start];
     for sample in region.range(0) {
-        plan.deal(&gy, sample, 0..w.shape()[0], first);
+        plan.deal(isa, &gy, sample, 0..w.shape()[0], first);
         let place = region.with(0, sample..sample + 1);
         let sink = Sink::new((&[], Rectify::No), &place, &mut gx, None);
-        isa.run(Sample { plan: &plan, sink });
+        isa.run(Sample { plan: &mut plan, sink });
     }
 }

@@ -1,11 +1,14 @@
 //! Two-dimensional convolution: plain, with direct loops over rows, and in tiles.
 
 mod direct;
+mod direct_sample;
 mod few;
 mod layout;
 mod pixels;
 mod pooled;
+mod pooled_input;
 mod pooled_plain;
+mod pooled_weight;
 mod winograd;
 
 pub use few::{
@@ -16,11 +19,17 @@ pub use pixels::{
     Direction, conv2d_backward_weight_gemm, conv2d_backward_weight_gemm_scratch, conv2d_gemm,
     conv2d_gemm_scratch, conv2d_pack_weight, conv2d_packed_shape,
 };
-pub use pooled::{
-    conv2d_max_pool2d, conv2d_max_pool2d_backward_weight,
-    conv2d_max_pool2d_backward_weight_scratch, conv2d_max_pool2d_scratch, conv2d_max_unpool2d,
+pub use pooled::{conv2d_max_pool2d, conv2d_max_pool2d_scratch};
+pub use pooled_input::{
+    conv2d_max_pool2d_backward_input, conv2d_max_pool2d_backward_input_scratch,
 };
-pub use pooled_plain::{conv2d_max_pool2d_backward_weight_plain, conv2d_max_pool2d_plain};
+pub use pooled_plain::{
+    conv2d_max_pool2d_backward_input_plain, conv2d_max_pool2d_backward_weight_plain,
+    conv2d_max_pool2d_plain,
+};
+pub use pooled_weight::{
+    conv2d_max_pool2d_backward_weight, conv2d_max_pool2d_backward_weight_scratch,
+};
 pub use winograd::{
     Form, conv2d_winograd, conv2d_winograd_backward_weight,
     conv2d_winograd_backward_weight_scratch, conv2d_winograd_scratch, conv2d_winograd_weight,

@@ -92,3 +92,37 @@ fn backward_weight<T: Float>(conv: &Conv2d, pool: &Pool2d, call: &mut Call<'_>) 
         gw.set([o, c, k, l], sum);
     });
 }
+
+/// [`conv2d_max_pool2d_backward_input`](super::conv2d_max_pool2d_backward_input),
+/// plain.
+pub fn conv2d_max_pool2d_backward_input_plain(conv: &Conv2d, pool: &Pool2d, call: &mut Call<'_>) {
+    float_dispatch!(call.dtype(0), backward_input(conv, pool, call));
+}
+
+fn backward_input<T: Float>(conv: &Conv2d, pool: &Pool2d, call: &mut Call<'_>) {
+    let region = call.piece.out;
+    let (ins, mut outs, _) = call.split();
+    let (grad, w, winner) = (ins.get::<T>(0), ins.get::<T>(1), ins.get::<u8>(2));
+    let mut gx = outs.take::<T>();
+    let (windows, image) = (grad.shape(), gx.shape());
+    crate::region::for_each(&region, |at| gx.set([at[0], at[1], at[2], at[3]], T::ZERO));
+    if region.is_empty() {
+        return;
+    }
+    for n in region.range(0) {
+        for (o, i) in (0..windows[1]).flat_map(|o| (0..windows[2]).map(move |i| (o, i))) {
+            for j in 0..windows[3] {
+                let g = grad.at([n, o, i, j]);
+                let [a, b] = place(pool, [i, j], usize::from(winner.at([n, o, i, j])));
+                for (k, l) in (0..w.shape()[2]).flat_map(|k| (0..w.shape()[3]).map(move |l| (k, l)))
+                {
+                    let seen = (conv.tap(0, a, k, image[2]), conv.tap(1, b, l, image[3]));
+                    let (Some(y), Some(x)) = seen else { continue };
+                    for c in region.range(1) {
+                        gx.set([n, c, y, x], gx.at([n, c, y, x]) + g * w.at([o, c, k, l]));
+                    }
+                }
+            }
+        }
+    }
+}

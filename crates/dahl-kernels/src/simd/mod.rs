@@ -4,9 +4,9 @@
 //! instruction set that this architecture has. [`Isa::run`] enters the one that
 //! is asked for. What [`Vector`] offers is what kernels need, no more.
 //!
-//! Kernels spread the elements of a result over lanes and never a sum, so
-//! instruction sets that multiply and add in one rounding give equal bits. The
-//! sums of [`lanes`](crate::lanes) have an order of their own, whatever the width.
+//! Kernels spread the elements of a result over lanes; where a sum is spread, it
+//! is over sixteen lanes whatever the width (see [`lanes`](crate::lanes)). So
+//! instruction sets that multiply and add in one rounding give equal bits.
 #![expect(unsafe_code, reason = "the module that calls vector instructions")]
 
 #[cfg(target_arch = "aarch64")]
@@ -177,13 +177,17 @@ pub(crate) trait Vector: Copy {
     fn unzip(self, next: Self) -> (Self, Self);
     /// The elements of two vectors by turns, as two vectors behind each other.
     fn zip(self, other: Self) -> (Self, Self);
+
+    /// Small whole numbers as bytes.
+    ///
+    /// # Safety
+    /// `LANES` bytes from `to` on can be written.
+    unsafe fn store_bytes(self, to: *mut u8);
 }
 
 /// A float that vectors are made of.
 pub(crate) trait Lane: crate::Float {
     type Vector<S: Simd>: Vector<Elem = Self>;
-    /// A small whole number as a byte.
-    fn to_byte(self) -> u8;
     /// A whole number that fits in 32 bits.
     fn to_offset(self) -> i32;
     /// A whole number below 2²⁴.
@@ -192,11 +196,6 @@ pub(crate) trait Lane: crate::Float {
 
 impl Lane for f32 {
     type Vector<S: Simd> = S::F32;
-
-    #[inline(always)]
-    fn to_byte(self) -> u8 {
-        self as i32 as u8
-    }
 
     #[inline(always)]
     fn to_offset(self) -> i32 {
@@ -211,11 +210,6 @@ impl Lane for f32 {
 
 impl Lane for f64 {
     type Vector<S: Simd> = S::F64;
-
-    #[inline(always)]
-    fn to_byte(self) -> u8 {
-        self as i32 as u8
-    }
 
     #[inline(always)]
     fn to_offset(self) -> i32 {

@@ -88,6 +88,17 @@ macro_rules! vector {
             }
 
             #[inline(always)]
+            unsafe fn store_bytes(self, to: *mut u8) {
+                let mut lanes: [$elem; $lanes] = [0.0; $lanes];
+                // SAFETY: see above.
+                unsafe { $store(lanes.as_mut_ptr(), self.0) };
+                for (i, x) in lanes.into_iter().enumerate() {
+                    // SAFETY: the caller promises so many bytes.
+                    unsafe { *to.add(i) = x as u8 };
+                }
+            }
+
+            #[inline(always)]
             fn sub(self, other: Self) -> Self {
                 // SAFETY: see above.
                 Self(unsafe { $sub(self.0, other.0) })

@@ -105,4 +105,12 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
         let at = |i: usize| if i.is_multiple_of(2) { self.0[i / 2] } else { other.0[i / 2] };
         (Self(std::array::from_fn(at)), Self(std::array::from_fn(|i| at(i + N))))
     }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8) {
+        for (i, x) in self.0.into_iter().enumerate() {
+            // SAFETY: the caller promises N bytes.
+            unsafe { *to.add(i) = x.to_f64() as u8 };
+        }
+    }
 }

@@ -47,7 +47,7 @@ macro_rules! vector {
     (
         $name:ident, $inner:ident, $elem:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
         $add:ident, $mul:ident, $fma:ident, $max:ident, $better:ident, $sub:ident,
-        $gate:ident, $where_equal:ident, $unzip:ident, $zip:ident, $transpose:ident
+        $gate:ident, $where_equal:ident, $unzip:ident, $zip:ident, $transpose:ident, $bytes:ident
     ) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name($inner);
@@ -146,6 +146,12 @@ macro_rules! vector {
                 // SAFETY: see above; the squares are promised by the caller.
                 unsafe { $transpose(from, to, lines) };
             }
+
+            #[inline(always)]
+            unsafe fn store_bytes(self, to: *mut u8) {
+                // SAFETY: see above; the caller promises so many bytes.
+                unsafe { $bytes!(self.0, to) };
+            }
         }
     };
 }
@@ -179,6 +185,36 @@ macro_rules! better512_pd {
         let larger = _mm512_cmp_pd_mask::<_CMP_GT_OQ>($new, $best);
         let wins = larger | _mm512_cmp_pd_mask::<_CMP_UNORD_Q>($new, $new);
         (_mm512_mask_blend_pd(wins, $best, $new), _mm512_mask_blend_pd(wins, $at, $here))
+    }};
+}
+
+macro_rules! bytes256_ps {
+    ($x:expr, $to:expr) => {{
+        let x = _mm256_cvttps_epi32($x);
+        let x = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+        _mm_storel_epi64($to.cast(), _mm_packus_epi16(x, x));
+    }};
+}
+
+macro_rules! bytes256_pd {
+    ($x:expr, $to:expr) => {{
+        let x = _mm256_cvttpd_epi32($x);
+        let x = _mm_packs_epi32(x, x);
+        let x = _mm_cvtsi128_si32(_mm_packus_epi16(x, x));
+        $to.cast::<[u8; 4]>().write(x.to_le_bytes());
+    }};
+}
+
+macro_rules! bytes512_ps {
+    ($x:expr, $to:expr) => {
+        _mm_storeu_si128($to.cast(), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32($x)))
+    };
+}
+
+macro_rules! bytes512_pd {
+    ($x:expr, $to:expr) => {{
+        let x = _mm512_castsi256_si512(_mm512_cvttpd_epi32($x));
+        _mm_storel_epi64($to.cast(), _mm512_cvtepi32_epi8(x));
     }};
 }
 
@@ -316,7 +352,8 @@ vector!(
     where_equal256_ps,
     unzip256_ps,
     zip256_ps,
-    transpose8x8
+    transpose8x8,
+    bytes256_ps
 );
 vector!(
     F64x4,
@@ -336,7 +373,8 @@ vector!(
     where_equal256_pd,
     unzip256_pd,
     zip256_pd,
-    transpose4x4
+    transpose4x4,
+    bytes256_pd
 );
 vector!(
     F32x16,
@@ -356,7 +394,8 @@ vector!(
     where_equal512_ps,
     unzip512_ps,
     zip512_ps,
-    transpose16x16
+    transpose16x16,
+    bytes512_ps
 );
 vector!(
     F64x8,
@@ -376,7 +415,8 @@ vector!(
     where_equal512_pd,
     unzip512_pd,
     zip512_pd,
-    transpose8x8_pd
+    transpose8x8_pd,
+    bytes512_pd
 );
 
 /// # Safety

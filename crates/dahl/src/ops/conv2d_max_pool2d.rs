@@ -5,7 +5,7 @@
 //! taken at the winners alone, a product for each of them instead of one for each
 //! place of the result.
 
-use super::conv2d::{Conv2d, Conv2dBackwardInput, Conv2dForward, Rectify, attributes};
+use super::conv2d::{Conv2d, Conv2dForward, Rectify, attributes};
 use super::pool::{self, Pool2d};
 use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Target, Var};
 use crate::units::Flops;
@@ -124,11 +124,9 @@ impl Op for Conv2dMaxPool2d {
             Rectify::Relu => g.relu_backward(at.outputs[0], at.grad()),
         };
         let input = at.when(0, || {
-            let result = self.forward().infer(&[g.meta(x), g.meta(w)]).expect("a checked op");
-            let op = Conv2dMaxUnpool2d { pool: self.pool, result: result[0].shape };
-            let grad = g.one(op, &[grad, winners]);
-            let op = Conv2dBackwardInput { conv: self.conv, input: g.meta(x).shape };
-            g.one(op, &[grad, w])
+            let input = g.meta(x).shape;
+            let op = Conv2dMaxPool2dBackwardInput { conv: self.conv, pool: self.pool, input };
+            g.one(op, &[grad, w, winners])
         });
         let weight = at.when(1, || {
             let weight = g.meta(w).shape;
@@ -155,28 +153,30 @@ impl Op for Conv2dMaxPool2d {
     }
 }
 
-/// The gradient of a convolution's result from that of its windows' largest
-/// values: g\[n,o,i,j\] = Σ g' over the windows that (i, j) has won. Inputs g' and
-/// the winners.
+/// The gradient of the input, from the winners: g\[n,c,y,x\] = Σ w\[o,c,k,l\]
+/// g'\[n,o,i,j\] over the windows (i, j) whose winner sees (y, x) through tap
+/// (k, l). Inputs g', w and the winners.
 #[derive(Clone, Copy, Debug)]
-pub struct Conv2dMaxUnpool2d {
+pub struct Conv2dMaxPool2dBackwardInput {
+    /// The convolution.
+    pub conv: Conv2d,
     /// The windows.
     pub pool: Pool2d,
-    /// The shape of the convolution's result.
-    pub result: Shape,
+    /// The shape of the input.
+    pub input: Shape,
 }
 
-impl Op for Conv2dMaxUnpool2d {
+impl Op for Conv2dMaxPool2dBackwardInput {
     fn name(&self) -> &'static str {
-        "conv2d_max_unpool2d"
+        "conv2d_max_pool2d_backward_input"
     }
 
     fn attributes(&self) -> Vec<(&'static str, String)> {
-        pool_attributes(&self.pool)
+        attributes(&self.conv).into_iter().chain(pool_attributes(&self.pool)).collect()
     }
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
-        Ok(vec![Meta { shape: self.result, ..inputs[0] }])
+        Ok(vec![Meta { shape: self.input, ..inputs[0] }])
     }
 
     fn cuts(&self, _: Metas<'_>) -> Vec<Cut> {
@@ -184,18 +184,42 @@ impl Op for Conv2dMaxUnpool2d {
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-        let windows = Region::full(&metas.inputs[0].shape)
-            .with(0, piece.out.range(0))
-            .with(1, piece.out.range(1));
-        vec![windows, windows, piece.out]
+        let windows = Region::full(&metas.inputs[0].shape).with(0, piece.out.range(0));
+        let w = Region::full(&metas.inputs[1].shape).with(1, piece.out.range(1));
+        vec![windows, w, windows, piece.out]
     }
 
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        let (windows, w) = (metas.inputs[0].shape, metas.inputs[1].shape);
+        let windows = piece.out.len(0) * windows[1] * windows[2] * windows[3];
+        Flops(2 * (windows * piece.out.len(1) * w[2] * w[3]) as u64)
     }
 
-    fn run(&self, _: usize, call: &mut Call<'_>) {
-        kernels::conv2d_max_unpool2d(&self.pool, call);
+    fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
+        let (grad, w) = (metas.inputs[0], metas.inputs[1].shape);
+        let shapes = [&self.input, &grad.shape, &w];
+        match variant {
+            PLAIN => 0,
+            _ => kernels::conv2d_max_pool2d_backward_input_scratch(
+                &self.conv, &self.pool, shapes, piece, grad.dtype,
+            ),
+        }
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        &VARIANTS
+    }
+
+    fn choose(&self, _: Metas<'_>, _: &Target) -> usize {
+        DIRECT
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        let Self { conv, pool, .. } = self;
+        match variant {
+            PLAIN => kernels::conv2d_max_pool2d_backward_input_plain(conv, pool, call),
+            _ => kernels::conv2d_max_pool2d_backward_input(conv, pool, call),
+        }
     }
 }
 
@@ -248,11 +272,11 @@ impl Op for Conv2dMaxPool2dBackwardWeight {
 
     fn scratch(&self, variant: usize, metas: Metas<'_>, _: &Piece) -> usize {
         let (x, grad) = (metas.inputs[0], metas.inputs[1].shape);
-        let Self { conv, weight, .. } = self;
+        let Self { conv, pool, weight } = self;
         match variant {
             PLAIN => 0,
             _ => kernels::conv2d_max_pool2d_backward_weight_scratch(
-                conv, &x.shape, &grad, weight, x.dtype,
+                conv, pool, &x.shape, &grad, weight, x.dtype,
             ),
         }
     }

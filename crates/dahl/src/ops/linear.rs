@@ -10,6 +10,11 @@ use dahl_kernels::{Call, Float, Piece, Region, Shape};
 const VARIANTS: [&str; 2] = ["plain", "gemm"];
 const PLAIN: usize = 0;
 const GEMM: usize = 1;
+const DOT: usize = 2;
+
+/// The most outputs that are dot products of rows: beyond, a product in tiles is
+/// faster.
+const DOTS: usize = 16;
 
 /// y\[n,o\] = b\[o\] + Σ_i w\[o,i\] x\[n,i\]: x is \[N, I\], w \[O, I\], b \[O\].
 #[derive(Clone, Copy, Debug)]
@@ -79,21 +84,23 @@ impl Op for Linear {
         let terms = metas.inputs[0].shape[1];
         match variant {
             PLAIN => 0,
+            DOT => kernels::linear_dot_scratch(piece, metas.inputs[0].dtype),
             _ => kernels::linear_gemm_scratch(piece, terms, metas.inputs[0].dtype),
         }
     }
 
     fn variants(&self) -> &'static [&'static str] {
-        &VARIANTS
+        &["plain", "gemm", "dot"]
     }
 
-    fn choose(&self, _: Metas<'_>, _: &Target) -> usize {
-        GEMM
+    fn choose(&self, metas: Metas<'_>, _: &Target) -> usize {
+        if metas.inputs[1].shape[0] <= DOTS { DOT } else { GEMM }
     }
 
     fn run(&self, variant: usize, call: &mut Call<'_>) {
         match variant {
             PLAIN => kernels::linear(call),
+            DOT => kernels::linear_dot(call),
             _ => kernels::linear_gemm(call),
         }
     }

@@ -161,6 +161,18 @@ pub(crate) fn conv2d_case(x: [usize; 4], w: [usize; 4], conv: Conv2d) -> Case {
     })
 }
 
+/// A fully connected layer: samples, features, outputs.
+pub(crate) fn linear_case([m, k, n]: [usize; 3]) -> Case {
+    let inputs = vec![signed(&[m, k]), signed(&[n, k]), signed(&[n])];
+    case(format!("linear {m} {k} {n}"), inputs, |g, v| g.linear(v[0], v[1], Some(v[2])))
+}
+
+/// A convolution, a relu and the largest values of windows as one op.
+pub(crate) fn conv2d_max_pool2d_case(x: [usize; 4], w: [usize; 4], op: Conv2dMaxPool2d) -> Case {
+    let inputs = vec![signed(&x), signed(&w), signed(&w[..1])];
+    case(format!("{x:?} {w:?} {op:?}"), inputs, move |g, v| g.one(op, &[v[0], v[1], v[2]]))
+}
+
 /// The largest values of windows.
 pub(crate) fn max_pool2d_case(x: [usize; 4], pool: Pool2d) -> Case {
     let name = format!("max_pool2d {x:?} {pool:?}");
@@ -335,11 +347,7 @@ fn images() -> Vec<Case> {
         ([0, 1, 4, 4], [2, 1, 3, 3], Conv2d::default(), Pool2d::tiles([2, 2])),
     ] {
         for rectify in [Rectify::No, Rectify::Relu] {
-            let name = format!("conv2d_max_pool2d {x:?} {w:?} {conv:?} {pool:?} {rectify:?}");
-            let inputs = vec![signed(&x), signed(&w), signed(&w[..1])];
-            cases.push(case(name, inputs, move |g, v| {
-                g.one(Conv2dMaxPool2d { conv, rectify, pool }, &[v[0], v[1], v[2]])
-            }));
+            cases.push(conv2d_max_pool2d_case(x, w, Conv2dMaxPool2d { conv, rectify, pool }));
         }
     }
     for (x, pool) in [
@@ -389,10 +397,7 @@ fn matrices() -> Vec<Case> {
         cases.push(case(format!("outer {m} {n}"), two, |g, v| g.outer(v[0], v[1])));
         let two = vec![signed(&[k]), signed(&[k])];
         cases.push(case(format!("dot {k}"), two, |g, v| g.dot(v[0], v[1])));
-        let three = vec![signed(&[m, k]), signed(&[n, k]), signed(&[n])];
-        cases.push(case(format!("linear {m} {k} {n}"), three, |g, v| {
-            g.linear(v[0], v[1], Some(v[2]))
-        }));
+        cases.push(linear_case([m, k, n]));
         let x = || vec![signed(&[m, k])];
         cases.push(case(format!("softmax {m} {k}"), x(), |g, v| g.softmax(v[0])));
         cases.push(case(format!("log_softmax {m} {k}"), x(), |g, v| g.log_softmax(v[0])));

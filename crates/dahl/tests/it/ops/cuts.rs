@@ -1,9 +1,12 @@
 //! Pieces: an op run piece by piece gives the bits of the whole.
 
-use super::cases::{Case, avg_pool2d_case, cases, conv2d_case, max_pool2d_case};
+use super::cases::{
+    Case, avg_pool2d_case, cases, conv2d_case, conv2d_max_pool2d_case, linear_case, max_pool2d_case,
+};
 use super::gradients::check_gradients;
 use super::interpret::{Buffer, interpret, metas, run};
-use dahl::ops::conv2d::Conv2d;
+use dahl::ops::conv2d::{Conv2d, Rectify};
+use dahl::ops::conv2d_max_pool2d::Conv2dMaxPool2d;
 use dahl::ops::pool::Pool2d;
 use dahl::ops::{Access, Accuracy, Blocked, Cut, Expansion, Metas, Op, Piece, Target, split};
 use dahl::{DType, Region};
@@ -68,7 +71,7 @@ fn check(name: &str, op: &dyn Op, inputs: &[Buffer], outputs: &[Buffer]) -> Vec<
     };
     let mut plain = start(0xAA);
     run(op, 0, inputs, &mut plain, &whole);
-    for variant in op.allowed(metas, &any()) {
+    for variant in op.allowed(metas, &any_target()) {
         if let Some(Expansion { input, prepare, op: then }) = op.expand(variant, metas) {
             let prepared = prepare.infer(&ins[input..=input]).unwrap()[0];
             let prepared = [Buffer::poisoned(prepared, 0)];
@@ -99,7 +102,7 @@ fn check(name: &str, op: &dyn Op, inputs: &[Buffer], outputs: &[Buffer]) -> Vec<
 }
 
 /// Every variant, whatever its accuracy.
-fn any() -> Target {
+fn any_target() -> Target {
     Target { accuracy: Some(Accuracy::Fast), ..Target::here() }
 }
 
@@ -200,6 +203,12 @@ fn pieces_have_the_bits_of_the_whole_in_f64() {
     check_all(DType::F64);
 }
 
+/// More features than a block of a dot product has.
+#[test]
+fn a_long_linear_has_the_bits_of_the_whole() {
+    check_case(&linear_case([2, 4097, 3]), DType::F32, &mut BTreeSet::new());
+}
+
 /// A new op without a case is noticed here.
 #[test]
 fn every_op_has_a_case() {
@@ -264,6 +273,30 @@ prop_compose! {
 }
 
 prop_compose! {
+    /// Filters, channels and widths around those of panels and vectors.
+    fn pooled_convolution()(
+        stride in [1..3usize, 1..3usize],
+        padding in [0..3usize, 0..3usize],
+        kernel in [1..6usize, 1..6usize],
+        window in [1..4usize, 1..4usize],
+        step in [1..4usize, 1..4usize],
+        [n, c, o] in [1..3usize, 1..6usize, 1..15usize],
+        windows in [1..5usize, 1..20usize],
+        relu in any::<bool>(),
+    ) -> ([usize; 4], [usize; 4], Conv2dMaxPool2d) {
+        let length = |a: usize| {
+            let places = (windows[a] - 1) * step[a] + window[a];
+            ((places - 1) * stride[a] + kernel[a]).saturating_sub(2 * padding[a]).max(1)
+        };
+        let conv = Conv2d { stride, padding, ..Conv2d::default() };
+        let pool = Pool2d { kernel: window, stride: step, padding: [0, 0] };
+        let rectify = if relu { Rectify::Relu } else { Rectify::No };
+        let x = [n, c, length(0), length(1)];
+        (x, [o, c, kernel[0], kernel[1]], Conv2dMaxPool2d { conv, rectify, pool })
+    }
+}
+
+prop_compose! {
     fn pooling()(
         kernel in [1..5usize, 1..5usize],
         stride in [1..5usize, 1..5usize],
@@ -290,6 +323,20 @@ proptest! {
         let case = conv2d_case(x, w, conv);
         check_case(&case, DType::F32, &mut BTreeSet::new());
         check_gradients(&case);
+    }
+
+    /// Samples, outputs and features around those of tiles and vectors.
+    #[test]
+    fn any_linear(m in 1..9usize, k in 1..36usize, n in 1..20usize, wide in any::<bool>()) {
+        let dtype = if wide { DType::F64 } else { DType::F32 };
+        check_case(&linear_case([m, k, n]), dtype, &mut BTreeSet::new());
+    }
+
+    #[test]
+    fn any_pooled_convolution((x, w, op) in pooled_convolution()) {
+        let case = conv2d_max_pool2d_case(x, w, op);
+        check_case(&case, DType::F32, &mut BTreeSet::new());
+        check_case(&case, DType::F64, &mut BTreeSet::new());
     }
 
     #[test]
