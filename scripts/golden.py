@@ -293,6 +293,9 @@ OPS = {
     "conv2d_larger_than_input": ("conv2d", op(conv2d, 1, 2, 3, 3, 5, padding=1)),
     "conv2d_pixel": ("conv2d", op(conv2d, 1, 1, 1, 1, 1)),
     "conv2d_many_channels": ("conv2d", op(conv2d, 1, 19, 4, 17, 3, padding=1)),
+    # Large enough for tiles that take fewer products, and for products by taps.
+    "conv2d_tiles": ("conv2d", op(conv2d, 1, 18, [13, 12], 34, 3, padding=1)),
+    "conv2d_taps": ("conv2d", op(conv2d, 1, 18, [9, 10], 34, 3, stride=2, padding=1)),
     **pools("max_pool2d", F.max_pool2d),
     **pools("avg_pool2d", F.avg_pool2d),
     "relu": ("relu", unary(F.relu, plain(2, 3, 5, 4))),
