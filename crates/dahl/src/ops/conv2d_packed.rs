@@ -56,8 +56,8 @@ impl Packed {
 pub struct Conv2dPackWeight(pub Packed);
 
 /// The axis of packed weights that has the channels of the result, in
-/// \[groups, results, taps, sums\] as in \[points, results, sums\].
-const RESULTS: usize = 1;
+/// \[results, taps, sums\] as in \[results, points, sums\].
+const RESULTS: usize = 0;
 
 impl Op for Conv2dPackWeight {
     fn name(&self) -> &'static str {
@@ -143,7 +143,7 @@ impl Op for Conv2dPacked {
         let channels = out.range(1);
         let panels = match conv.groups {
             1 => channels.start..channels.end.next_multiple_of(ALIGN),
-            _ => 0..packed[1],
+            _ => 0..packed[RESULTS],
         };
         let mut regions = vec![
             Region::new(&[out.range(0), 0..x[1], slide(0), slide(1)]),

@@ -17,7 +17,7 @@ const PLACES: usize = 96;
 const LANES: usize = 16;
 
 /// A convolution, or the gradient of its input, from packed weights. Inputs x or
-/// g', \[groups, results, taps, sums\], and maybe b; `kernel` are the taps.
+/// g', \[results, taps, sums\], and maybe b; `kernel` are the taps.
 pub fn conv2d_gemm(
     conv: &Conv2d,
     direction: Direction,
@@ -79,8 +79,8 @@ impl Sizes {
         Self {
             classes,
             samples,
-            sums: packed[3].next_multiple_of(LANES),
-            results: out.len(1).min(packed[1]).next_multiple_of(ALIGN),
+            sums: packed[2].next_multiple_of(LANES),
+            results: out.len(1).next_multiple_of(ALIGN),
             block: (PLACES / columns.max(1)).clamp(1, (rows * samples).max(1)),
         }
     }
@@ -129,13 +129,13 @@ fn outputs<T: Lane>(
         }
         let first = channels.start - group * per_group;
         assert!(first.is_multiple_of(ALIGN), "a piece begins with a panel");
-        let sums = group * packed[3]..(group + 1) * packed[3];
+        let sums = group * packed[2]..(group + 1) * packed[2];
         let read = x.region().with(0, region.range(0)).with(1, sums.clone());
         let (from, strides) = x.raw(&read);
         let images = Images {
             planes: Planes {
                 first: from.cast_mut(),
-                channels: packed[3],
+                channels: packed[2],
                 channel: strides[1],
                 row: strides[2],
                 column: 1,
@@ -144,7 +144,8 @@ fn outputs<T: Lane>(
             valid: [read.range(2), read.range(3)],
         };
         let padded = first + channels.len().next_multiple_of(ALIGN);
-        let panels = Region::full(&packed).with(0, group..group + 1).with(1, first..padded);
+        let of_group = group * per_group.next_multiple_of(ALIGN);
+        let panels = Region::full(&packed).with(0, of_group + first..of_group + padded);
         let weights = u.run(&panels).expect("panels behind each other");
         each_class(conv, direction, kernel, &region, |classes| {
             let sizes = Sizes::new(classes, &packed, &region);

@@ -8,11 +8,12 @@ use crate::simd::{Lane, Simd, Vector, Work};
 use crate::{Call, Region, Shape};
 use std::ops::Range;
 
-/// The shape of packed weights: \[groups, results, taps, sums\], results padded
-/// to whole panels.
+/// The shape of packed weights: \[results, taps, sums\], the results of each group
+/// padded to whole panels.
 pub fn conv2d_packed_shape(conv: &Conv2d, direction: Direction, weight: &Shape) -> Shape {
     let [results, sums] = direction.channels([weight[0] / conv.groups, weight[1]]);
-    Shape::new(&[conv.groups, results.next_multiple_of(ALIGN), weight[2] * weight[3], sums])
+    let padded = results.next_multiple_of(ALIGN);
+    Shape::new(&[conv.groups * padded, weight[2] * weight[3], sums])
 }
 
 /// Copies weights \[O, C/groups, kh, kw\] into panels: of two vectors of results,
@@ -32,17 +33,18 @@ fn pack<T: Lane>(conv: &Conv2d, direction: Direction, call: &mut Call<'_>) {
     let taps = shape[2] * shape[3];
     let weights = w.run(&Region::full(&shape)).expect("weights in one piece");
     let [results, sums] = direction.channels([shape[0] / conv.groups, shape[1]]);
-    for group in region.range(0) {
-        let (to, _) = u.raw_mut(&region.with(0, group..group + 1));
-        let size = shape[0] / conv.groups * shape[1] * taps;
+    let padded = results.next_multiple_of(ALIGN);
+    let size = shape[0] / conv.groups * shape[1] * taps;
+    // Panels of a group follow those of the one before.
+    for first in region.range(0).step_by(ALIGN) {
+        let (group, from) = (first / padded, first % padded);
+        let (to, _) = u.raw_mut(&region.with(0, first..first + ALIGN));
         isa.run(Pack {
             direction,
             weights: &weights[group * size..(group + 1) * size],
             channels: shape[1],
             taps,
-            results: region.range(1).start
-                ..region.range(1).end.min(results).max(region.range(1).start),
-            padded: region.len(1),
+            results: from..(from + ALIGN).min(results).max(from),
             sums,
             to,
         });
@@ -56,8 +58,8 @@ struct Pack<'a, T> {
     /// Channels of a filter, and its taps.
     channels: usize,
     taps: usize,
+    /// Those of some panels; what is missing is 0.
     results: Range<usize>,
-    padded: usize,
     sums: usize,
     to: *mut T,
 }
@@ -69,7 +71,7 @@ impl<T: Lane> Work for Pack<'_, T> {
     fn run<S: Simd>(self) {
         let width = VECTORS * T::Vector::<S>::LANES;
         let terms = self.taps * self.sums;
-        for panel in 0..self.padded / width {
+        for panel in 0..ALIGN / width {
             let to = self.to.wrapping_add(panel * width * terms);
             for lane in 0..width {
                 let result = self.results.start + panel * width + lane;

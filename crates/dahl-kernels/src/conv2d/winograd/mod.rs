@@ -37,5 +37,5 @@ fn panel_columns<S: Simd, T: Lane>() -> usize {
 /// The shape of transformed weights.
 pub fn conv2d_winograd_weight_shape(form: Form, direction: Direction, weight: &Shape) -> Shape {
     let [results, sums] = direction.channels([weight[0], weight[1]]);
-    Shape::new(&[form.products(), results.next_multiple_of(ALIGN), sums])
+    Shape::new(&[results.next_multiple_of(ALIGN), form.products(), sums])
 }

@@ -138,16 +138,9 @@ fn outputs<T: Lane>(form: Form, padding: [isize; 2], rectify: Rectify, call: &mu
         sample: strides[0],
         valid: [region.range(2), region.range(3)],
     };
-    let panels = u.run(
-        &Region::full(&weights)
-            .with(0, 0..1)
-            .with(1, region.range(1).start..region.range(1).start + sizes.results),
-    );
-    let (first, strides) = u.raw(
-        &Region::full(&weights)
-            .with(1, region.range(1).start..region.range(1).start + sizes.results),
-    );
-    assert!(panels.is_some(), "panels behind each other");
+    let first = region.range(1).start;
+    let panels = Region::full(&weights).with(0, first..first + sizes.results);
+    let panels = u.run(&panels).expect("panels behind each other");
     isa.run(Outputs {
         sizes,
         padding,
@@ -155,8 +148,7 @@ fn outputs<T: Lane>(form: Form, padding: [isize; 2], rectify: Rectify, call: &mu
         samples: region.len(0),
         inputs,
         results,
-        weights: first,
-        point: strides[0],
+        weights: panels,
         bias,
         scratch,
     });
@@ -189,9 +181,8 @@ struct Outputs<'a, T> {
     samples: usize,
     inputs: Images<T>,
     results: Images<T>,
-    /// The first panel, and the distance of points.
-    weights: *const T,
-    point: usize,
+    /// Panels of the results, each with the terms of every point.
+    weights: &'a [T],
     bias: &'a [T],
     scratch: &'a mut [T],
 }
@@ -299,7 +290,7 @@ impl<T: Lane> Outputs<'_, T> {
         for p in 0..sizes.form.products() {
             let to = made[p * sizes.points(sizes.results)..].as_mut_ptr();
             let from = read[p * sizes.points(sizes.sums)..].as_ptr();
-            let weights = self.weights.wrapping_add(p * self.point);
+            let weights = self.weights[p * width * sums..].as_ptr();
             for block in (0..sums.max(1)).step_by(BLOCK) {
                 let terms = (sums - block).min(BLOCK);
                 let a = (from.wrapping_add(block), sizes.sums, 1);
@@ -310,7 +301,7 @@ impl<T: Lane> Outputs<'_, T> {
                     gemm::product_in_place::<S, T>(
                         lengths,
                         a,
-                        (b, width * sums),
+                        (b, width * sums * sizes.form.products()),
                         (to, sizes.results),
                         block == 0,
                     );

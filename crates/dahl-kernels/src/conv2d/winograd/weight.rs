@@ -14,7 +14,7 @@ pub(super) const SQUARE: usize = TAPS * TAPS;
 const LANES: usize = 16;
 
 /// G w Gᵀ of every filter and channel. Input w \[O, C, 3, 3\], output points
-/// \[points², results, sums\], results padded to whole panels.
+/// \[results, points², sums\], results padded to whole panels.
 pub fn conv2d_winograd_weight(form: Form, direction: Direction, call: &mut Call<'_>) {
     float_dispatch!(call.dtype(0), transform(form, direction, call));
 }
@@ -28,7 +28,7 @@ fn transform<T: Lane>(form: Form, direction: Direction, call: &mut Call<'_>) {
     let (w, mut u) = (ins.get::<T>(0), outs.take::<T>());
     let shape = w.shape();
     let weights = w.run(&Region::full(&shape)).expect("weights in one piece");
-    let (to, strides) = u.raw_mut(&region);
+    let (to, _) = u.raw_mut(&region);
     let [results, sums] = direction.channels([shape[0], shape[1]]);
     isa.run(Transform {
         form,
@@ -36,9 +36,8 @@ fn transform<T: Lane>(form: Form, direction: Direction, call: &mut Call<'_>) {
         weights,
         sizes: [results, sums],
         channels: shape[1],
-        results: region.range(1).start..region.range(1).end,
+        results: region.range(0),
         to,
-        point: strides[0],
     });
 }
 
@@ -51,9 +50,8 @@ struct Transform<'a, T> {
     /// Channels of a filter as it is stored.
     channels: usize,
     results: std::ops::Range<usize>,
-    /// The first panel, and the distance of points.
+    /// The first panel: its terms of every point.
     to: *mut T,
-    point: usize,
 }
 
 impl<T: Lane> Work for Transform<'_, T> {
@@ -79,7 +77,8 @@ impl<T: Lane> Transform<'_, T> {
         let line = lanes * SQUARE;
         for r in self.results.clone().step_by(lanes) {
             let there = results.saturating_sub(r).min(lanes);
-            let panel = (r - self.results.start) / width * width * sums;
+            let terms_of_point = width * sums;
+            let panel = (r - self.results.start) / width * self.form.products() * terms_of_point;
             let lane = (r - self.results.start) % width;
             for s in (0..sums).step_by(lanes) {
                 let terms = (sums - s).min(lanes);
@@ -112,7 +111,7 @@ impl<T: Lane> Transform<'_, T> {
                     for (p, point) in
                         points.iter().take(F::POINTS).flat_map(|r| &r[..F::POINTS]).enumerate()
                     {
-                        let at = p * self.point + panel + (s + term) * width + lane;
+                        let at = panel + p * terms_of_point + (s + term) * width + lane;
                         // SAFETY: panels of the piece.
                         unsafe { point.store(self.to.add(at)) };
                     }
