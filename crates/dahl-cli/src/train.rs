@@ -120,6 +120,13 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let lowered = model.lower(&spec)?;
     let length = Length { epochs: args.epochs, samples: train.len() };
     let mut report = Report::new(args.voice(), length);
+    let plan = args.plan(&lowered.programs, workers, report.shown())?;
+    let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
+    let steps_an_epoch = train.len().div_ceil(batch);
+    trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
+    if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
+        trainer.load_weights(path)?;
+    }
     let held_out = match held_out {
         0 => String::new(),
         samples => format!(", {samples} held out"),
@@ -135,13 +142,6 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         if workers == 1 { "" } else { "s" },
         args.samples.dtype
     ));
-    let plan = args.plan(&lowered.programs, workers, report.shown())?;
-    let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
-    let steps_an_epoch = train.len().div_ceil(batch);
-    trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
-    if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
-        trainer.load_weights(path)?;
-    }
     for note in train.notes().iter().chain(test.notes()) {
         report.warn(format_args!("note: {note}"));
     }

@@ -5,8 +5,10 @@ use crate::progress::Show;
 use clap::Args;
 use dahl::calibrate;
 use dahl::graph::Programs;
+use dahl::native::available_bytes;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::Grain;
+use dahl::units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
 
@@ -31,15 +33,19 @@ impl TuneArgs {
         if !self.tune {
             return grain.plan(programs);
         }
+        // Measuring takes about the memory of the largest ops.
+        let shipped = grain.plan(programs)?;
+        if let Some(limit) = available_bytes() {
+            shipped.check_memory(programs, Bytes(limit))?;
+        }
         let (begin, mut said) = (Instant::now(), Said::new(show));
         let numerics = calibrate::tuned(programs, &grain.target, |op| said.measures(op));
         let measured = said.end();
         if show != Show::Nothing {
-            let shipped = Numerics::default_for(programs, grain.target);
             say(format_args!(
                 "tuned: {measured} measured in {:.1} s, {} of the plan's kernels are not those by default",
                 begin.elapsed().as_secs_f64(),
-                differing(&numerics, &shipped)
+                differing(&numerics, &shipped.numerics)
             ));
         }
         grain.plan_with(programs, numerics)

@@ -8,7 +8,9 @@ use crate::output::show;
 use clap::Args as ClapArgs;
 use dahl::graph::Graph;
 use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
+use dahl::native::available_bytes;
 use dahl::ops::{Meta, Metas};
+use dahl::units::Bytes;
 use dahl::{DType, Error, Result, calibrate};
 use std::collections::BTreeSet;
 
@@ -133,6 +135,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let metas = Metas { inputs: &inputs, outputs: &outputs };
         let flops = node.op.flops(metas, &graph.whole(node)).0 as f64;
         let bytes: usize = inputs.iter().chain(&outputs).map(Meta::bytes).sum();
+        let needed = Bytes(bytes as u64);
+        if let Some(limit) = available_bytes().map(Bytes).filter(|limit| needed.0 > limit.0) {
+            let largest =
+                vec![(format!("{} {}", node.op.name(), shapes(&inputs, &outputs)), needed)];
+            return Err(Error::Memory { needed, limit, largest });
+        }
         let default = node.op.choose(metas, &target);
         for variant in node.op.allowed(metas, &target) {
             let line = Line {

@@ -118,6 +118,20 @@ fn a_plan_with_a_kernel_that_does_not_fit_is_refused() {
     checked(&file(&edited(linear, "plain")), 0, "tasks a step", "");
 }
 
+#[test]
+fn what_does_not_fit_into_memory_is_not_measured() {
+    let place = Scratch::new("huge");
+    let layer = "{ type = \"linear\", out = 68719476736 }";
+    let text = format!("input = [64]\nlayers = [{layer}]");
+    let model = place.write("huge.toml", text.as_bytes());
+    if !cfg!(target_os = "linux") {
+        return; // What there is of memory is known there only.
+    }
+    let expected = "of memory, ";
+    check(&["plan", &model, "--batch", "2", "--tune"], 3, "", expected);
+    check(&["bench", "kernels", "--layer", layer, "--input", "64", "--json"], 3, "", expected);
+}
+
 /// Copies the files of a run, without its checkpoints.
 fn copy_start(place: &Place, from: &str, to: &str) {
     fs::create_dir_all(place.run(to)).expect("a directory");
