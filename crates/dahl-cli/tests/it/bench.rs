@@ -61,7 +61,7 @@ fn a_network_of_ones_own_is_measured_and_tabled() {
     let (code, stdout, stderr) = dahl(&[&own[..], &more, &SHORT].concat());
     assert_eq!(code, 0, "{stderr}");
     assert!(
-        stderr.contains("measuring conv2d") && stdout.contains("\nown-b11 "),
+        stderr.contains("measuring linear 4") && stdout.contains("\nown-b11 "),
         "{stdout}{stderr}"
     );
     let text = std::fs::read_to_string(&table).expect("a table");
