@@ -7,11 +7,13 @@ mod torch;
 mod workloads;
 
 use crate::grain::{KernelArgs, at_least_one, threads};
-use crate::output::{code, fail, print};
+use crate::output::{code, fail, show};
+use crate::place::check_file;
+use crate::tuning::TuneArgs;
 use crate::{machine, models};
 use cell::{Cell, Row};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use dahl::{DType, Error, Result};
+use dahl::{DType, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use workloads::Workload;
@@ -63,6 +65,8 @@ pub(crate) struct Args {
     dtypes: Vec<DType>,
     #[command(flatten)]
     kernels: KernelArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     /// Measure this beside dahl
     #[arg(long, value_enum)]
     against: Option<Against>,
@@ -73,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 15, value_parser = at_least_one)]
     pairs: usize,
     /// Seconds that a repetition takes about
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value_t = 0.2, value_parser = seconds)]
     seconds: f64,
     /// Write a table in Markdown
     #[arg(long, value_name = "FILE")]
@@ -100,6 +104,12 @@ fn shape(text: &str) -> std::result::Result<Sample, String> {
     axes.map(Sample).ok_or_else(|| "expected lengths such as 3x32x32".to_owned())
 }
 
+/// Reads a time in seconds.
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let seconds = text.parse().ok().filter(|&s: &f64| s.is_finite() && s > 0.0);
+    seconds.ok_or_else(|| "expected seconds, such as 0.2".to_owned())
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Against {
     /// PyTorch, in all its modes
@@ -118,6 +128,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn bench(args: &Args) -> Result<()> {
+    // Before minutes of measuring.
+    args.markdown.as_deref().map_or(Ok(()), |path| check_file("markdown", path))?;
     let workloads = match &args.model {
         Some(name) => {
             let model = models::find(name)?;
@@ -143,21 +155,18 @@ fn bench(args: &Args) -> Result<()> {
         None => None,
     };
     let mut rows: Vec<Row> = Vec::new();
-    let shown = |text: String| {
-        print(&text).map_err(|source| Error::Io { path: "standard output".into(), source })
-    };
     if !args.json {
-        shown(Row::head(python.is_some()))?;
+        show(&Row::head(python.is_some()))?;
     }
     for workload in &workloads {
         for &dtype in &args.dtypes {
             for &threads in &threads {
-                let kernels = &args.kernels;
-                let cell = Cell { workload, dtype, threads, kernels, python: python.as_deref() };
+                let (kernels, tune, python) = (&args.kernels, &args.tune, python.as_deref());
+                let cell = Cell { workload, dtype, threads, kernels, tune, python };
                 let row = cell.measure(args.pairs, args.seconds)?;
                 let single = rows.iter().find(|r| r.is_single_of(&row)).map(|r| r.dahl_ms);
                 let row = Row { scaling: single.map(|one| one / row.dahl_ms), ..row };
-                shown(if args.json { row.to_json() } else { row.to_line() })?;
+                show(&if args.json { row.to_json() } else { row.to_line() })?;
                 rows.push(row);
             }
         }

@@ -66,12 +66,12 @@ fn eval(args: &Args) -> Result<()> {
         let expected = format!("at least 1 sample in {}", chosen.part.words());
         return Err(Error::data(test.name(), "samples", expected, format!("none of {all}")));
     }
-    let mut trainer = weights.trainer(&args.pass, test.len())?;
+    let progress = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let mut trainer = weights.trainer(&args.pass, test.len(), progress)?;
     let transform = Transform { normalise: card.normalise.clone(), augment: None };
     let order = Order::sequential(test.len());
     let batch = args.pass.batch;
     let samples = Samples { data: &*test, transform: &transform, order: &order, epoch: 0, batch };
-    let progress = if args.quiet { Show::Nothing } else { Show::on_stderr() };
     let mut meter = Progress::of_looking(progress).look("eval", test.len());
     let (mut confusion, mut judged) = (Confusion::new(test.classes()), 0);
     let pass = trainer.output_pass(&samples, &mut |index, outputs| {

@@ -2,11 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use dahl::Isa;
-use dahl::calibrate;
-use dahl::graph::Programs;
 use dahl::model::Fusion;
 use dahl::ops::{Accuracy, Target};
-use dahl::plan::Plan;
 use dahl::planner::{Gather, Grain};
 
 /// How ops are cut and gathered
@@ -28,7 +25,7 @@ pub(crate) struct GrainArgs {
     #[arg(long)]
     no_fusion: bool,
     #[command(flatten)]
-    pub(crate) kernels: KernelArgs,
+    kernels: KernelArgs,
 }
 
 /// Which kernels are used
@@ -36,14 +33,10 @@ pub(crate) struct GrainArgs {
 pub(crate) struct KernelArgs {
     /// How exact convolutions are [default: auto in f32, exact in f64]
     #[arg(long, value_enum)]
-    pub(crate) conv: Option<Conv>,
+    conv: Option<Conv>,
     /// The instruction set: portable, avx2, avx512 or neon [default: the widest here]
-    #[arg(long, value_parser = available)]
+    #[arg(long, value_parser = isa)]
     isa: Option<Isa>,
-    /// Choose kernels by measuring them on this machine instead of by the costs
-    /// that dahl comes with; a plan records them
-    #[arg(long)]
-    pub(crate) tune: bool,
 }
 
 /// How exact convolutions are
@@ -73,33 +66,23 @@ impl KernelArgs {
         let isa = self.isa.unwrap_or_else(Isa::detect);
         Target { isa, accuracy: self.conv.map(Conv::accuracy) }
     }
-
-    /// The plan of a grain, measured where that is asked for; `progress` is told
-    /// what is measured.
-    pub(crate) fn plan(
-        &self,
-        grain: Grain,
-        programs: &Programs,
-        progress: impl FnMut(&str),
-    ) -> dahl::Result<Plan> {
-        let grain = Grain { target: self.target(), ..grain };
-        if self.tune {
-            let numerics = calibrate::tuned(programs, &grain.target, progress);
-            return grain.plan_with(programs, numerics);
-        }
-        grain.plan(programs)
-    }
 }
 
-/// An instruction set that this machine has.
-fn available(text: &str) -> Result<Isa, String> {
+/// Reads an instruction set that this machine has.
+fn isa(text: &str) -> Result<Isa, String> {
     let isa: Isa = text.parse()?;
+    available(isa).map_err(|found| format!("found {found}"))?;
+    Ok(isa)
+}
+
+/// Refuses an instruction set that this machine does not have, with those that it
+/// has.
+pub(crate) fn available(isa: Isa) -> Result<(), String> {
     if isa.is_available() {
-        return Ok(isa);
+        return Ok(());
     }
-    let have: Vec<&str> =
-        Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(Isa::name).collect();
-    Err(format!("expected one that this machine has ({})", have.join(", ")))
+    let have = Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(Isa::name);
+    Err(format!("a machine that has {}", have.collect::<Vec<_>>().join(", ")))
 }
 
 impl GrainArgs {

@@ -33,6 +33,7 @@ mod stop;
 mod table;
 mod tensorboard;
 mod train;
+mod tuning;
 mod verify;
 mod weights;
 

@@ -75,6 +75,13 @@ pub(crate) fn lower(model: &Model) -> dahl::Result<Lowered> {
     model.lower(&TrainSpec { fusion: Fusion::Off, ..spec })
 }
 
+/// How many numbers a model gives for a sample: one a class.
+pub(crate) fn outputs(lowered: &Lowered) -> usize {
+    let graph = &lowered.programs.programs[0].graph;
+    let shape = graph.fetch("output").map(|output| graph.value(output).meta.shape);
+    shape.and_then(|shape| shape.axes().get(1).copied()).unwrap_or(0)
+}
+
 fn parameters(lowered: &Lowered) -> usize {
     let all = lowered.programs.store.of_class(Class::Parameter);
     all.map(|(_, p)| p.meta.shape.elements()).sum()

@@ -45,14 +45,14 @@ pub(crate) struct RunArgs {
     pub(crate) max_steps: Option<usize>,
 }
 
-/// Refuses a file that could not be written when training has ended.
-pub(crate) fn check_save(path: &Path) -> Result<()> {
+/// Refuses a file of a flag that could not be written when all is done.
+pub(crate) fn check_file(flag: &str, path: &Path) -> Result<()> {
     let wrong = |found: String| {
         let expected = "a file in a directory that is there and can be written to";
         Error::config(
-            "save",
+            flag,
             expected,
-            format!("{}, {found}; make it so, or give another --save", path.display()),
+            format!("{}, {found}; make it so, or give another --{flag}", path.display()),
         )
     };
     let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {

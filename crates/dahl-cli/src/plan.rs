@@ -3,6 +3,8 @@
 use crate::grain::{GrainArgs, at_least_one};
 use crate::models;
 use crate::output::{Colour, code, fail, print};
+use crate::progress;
+use crate::tuning::TuneArgs;
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::DType;
 use dahl::model::{Optimizer, TrainSpec};
@@ -38,12 +40,14 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     grain: GrainArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     /// Refuse a plan that needs more memory, such as 500MiB or 2GiB
     #[arg(long, value_parser = bytes)]
     memory_limit: Option<Bytes>,
     /// Read the plan from a file instead, as `--show plan` printed it or edited,
     /// and check it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "tune")]
     check: Option<PathBuf>,
     /// What to print
     #[arg(long, value_enum, default_value_t = Show::Summary)]
@@ -91,8 +95,8 @@ fn text(args: &Args) -> dahl::Result<String> {
             Plan::parse(&text, &lowered.programs)?
         }
         None => {
-            let grain = args.grain.grain();
-            args.grain.kernels.plan(grain, &lowered.programs, |_| ())?
+            let said = progress::Show::on_stderr();
+            args.tune.plan(&args.grain.grain(), &lowered.programs, said)?
         }
     };
     if let Some(limit) = args.memory_limit {

@@ -3,6 +3,7 @@
 use crate::grain::at_least_one;
 use crate::output::{BAD_FILE, code, fail, show};
 use crate::part::PartName;
+use crate::progress::Show;
 use crate::weights::{PassArgs, WeightArgs};
 use clap::Args as ClapArgs;
 use dahl::data::{self, Access, Dataset, Images, Order, Transform};
@@ -72,7 +73,7 @@ fn predict(args: &Args) -> Result<(usize, usize)> {
         set = data::limit(set, limit);
     }
     let set = Lenient { set, errors: Mutex::default() };
-    let mut trainer = weights.trainer(&args.pass, set.len())?;
+    let mut trainer = weights.trainer(&args.pass, set.len(), Show::on_stderr())?;
     let transform = Transform { normalise: card.normalise.clone(), augment: None };
     let (order, batch) = (Order::sequential(set.len()), args.pass.batch);
     let samples = Samples { data: &set, transform: &transform, order: &order, epoch: 0, batch };

@@ -74,8 +74,12 @@ impl Report {
     pub(crate) fn begin(&mut self, state: &State) {
         let Length { epochs, samples } = self.length;
         let before = state.epoch as usize * samples + state.pass.samples;
-        let show = if self.is_quiet() { Show::Nothing } else { Show::on_stderr() };
-        self.progress = Progress::new(show, epochs * samples, before);
+        self.progress = Progress::new(self.shown(), epochs * samples, before);
+    }
+
+    /// How progress is shown.
+    pub(crate) fn shown(&self) -> Show {
+        if self.is_quiet() { Show::Nothing } else { Show::on_stderr() }
     }
 
     fn is_quiet(&self) -> bool {

@@ -5,6 +5,8 @@ use crate::output::quoted;
 use crate::samples::SampleArgs;
 use crate::tensorboard;
 use dahl::file::{create_directories, create_directory, remove_temporary, replace};
+use dahl::graph::Programs;
+use dahl::plan::{Numerics, Plan};
 use dahl::train::{Checkpoints, EpochRecord};
 use dahl::{Error, Result};
 use serde_json::{Value, json};
@@ -65,6 +67,20 @@ pub(crate) fn no_run(key: &str, path: &Path) -> Error {
 /// Whether the run of a directory has ended: its final weights are there.
 pub(crate) fn has_result(path: &Path) -> bool {
     path.join(RESULT).exists() && path.join(WEIGHTS).exists()
+}
+
+/// The numerics of a run's plan.
+///
+/// # Errors
+/// Where it cannot be read or is of other programs.
+pub(crate) fn numerics(run: &Path, programs: &Programs) -> Result<Numerics> {
+    let path = run.join(PLAN);
+    let text = fs::read_to_string(&path);
+    let text = text.map_err(|source| Error::Io { path: path.clone(), source })?;
+    let plan = Plan::parse(&text, programs).map_err(|error| {
+        Error::data(&path, "plan", "that of the run, with the kernels that it has", error)
+    })?;
+    Ok(plan.numerics)
 }
 
 /// The hash of the tensors that a run has ended with.

@@ -154,10 +154,7 @@ pub(crate) fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
 
 /// Refuses more classes than the model has outputs.
 fn check_outputs(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
-    let lowered = models::lower(model)?;
-    let graph = &lowered.programs.programs[0].graph;
-    let shape = graph.fetch("output").map(|output| graph.value(output).meta.shape);
-    let outputs = shape.and_then(|shape| shape.axes().get(1).copied()).unwrap_or(0);
+    let outputs = models::outputs(&models::lower(model)?);
     let classes = data.classes().len();
     if classes <= outputs {
         return Ok(());

@@ -1,9 +1,10 @@
 //! `dahl train`: trains a model on a dataset.
 
-use crate::grain::{KernelArgs, at_least_one, threads};
+use crate::grain::{KernelArgs, at_least_one, available, threads};
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
-use crate::place::{Place, RunArgs, check_save};
+use crate::place::{Place, RunArgs, check_file};
+use crate::progress::Show;
 use crate::recipe::{Learning, RecipeArgs};
 use crate::report::{Length, Report, Voice};
 use crate::rundir::{self, Log};
@@ -11,6 +12,7 @@ use crate::samples::{Opened, SampleArgs, gone};
 use crate::schedule::Span;
 use crate::settings::{Settings, is_given};
 use crate::stop::Stop;
+use crate::tuning::TuneArgs;
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
@@ -58,6 +60,8 @@ pub(crate) struct Args {
     workers: Option<usize>,
     #[command(flatten)]
     kernels: KernelArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     /// Start from the weights of a safetensors file instead of random ones
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
@@ -92,7 +96,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         Some(name) => resumed(&rundir::find(name), &flags, given)?,
         None => (args, Settings::of(&flags, given)?),
     };
-    args.save.as_deref().map_or(Ok(()), check_save)?;
+    args.save.as_deref().map_or(Ok(()), |path| check_file("save", path))?;
     let place = args.run.place()?;
     let Opened { model, train, test, transform } = args.open(given)?;
     let seed = args.samples.seed;
@@ -114,15 +118,15 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = args.workers.unwrap_or(processors);
     let lowered = model.lower(&spec)?;
-    let plan = args.plan(&lowered.programs, workers)?;
+    let length = Length { epochs: args.epochs, samples: train.len() };
+    let mut report = Report::new(args.voice(), length);
+    let plan = args.plan(&lowered.programs, workers, report.shown())?;
     let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
     if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
         trainer.load_weights(path)?;
     }
-    let length = Length { epochs: args.epochs, samples: train.len() };
-    let mut report = Report::new(args.voice(), length);
     let held_out = match held_out {
         0 => String::new(),
         samples => format!(", {samples} held out"),
@@ -184,16 +188,24 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
 }
 
 impl Args {
-    /// The plan. What was measured for a run stays as it is when it goes on.
-    fn plan(&self, programs: &Programs, workers: usize) -> Result<Plan> {
+    /// The plan. A run that goes on keeps its kernels, be they measured or chosen
+    /// by another version or on another machine.
+    fn plan(&self, programs: &Programs, workers: usize, show: Show) -> Result<Plan> {
         let grain = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
-        if let (Some(name), true) = (&self.run.resume, self.kernels.tune) {
-            let path = rundir::find(name).join(rundir::PLAN);
-            let text = std::fs::read_to_string(&path);
-            let text = text.map_err(|source| Error::Io { path: path.clone(), source })?;
-            return grain.plan_with(programs, Plan::parse(&text, programs)?.numerics);
+        let run = self.run.resume.as_deref().map(rundir::find);
+        match run.map(|run| rundir::numerics(&run, programs)) {
+            Some(Ok(numerics)) => {
+                available(numerics.isa).map_err(|found| {
+                    let expected = format!("{}, which the run began with", numerics.isa);
+                    Error::config("isa", expected, found)
+                })?;
+                grain.plan_with(programs, numerics)
+            }
+            Some(Err(error)) if self.tune.tune => Err(error),
+            // Without measurements the kernels follow from the flags; those of
+            // checkpoints are compared.
+            _ => self.tune.plan(&grain, programs, show),
         }
-        self.kernels.plan(grain, programs, |_| ())
     }
 }
 

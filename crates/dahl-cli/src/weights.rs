@@ -3,10 +3,12 @@
 use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::models;
 use crate::output::say;
+use crate::progress::Show;
 use crate::rundir;
 use crate::samples::{check_fit, gone, is_name, not_there};
 use crate::settings;
 use crate::table::{TableArgs, explained};
+use crate::tuning::TuneArgs;
 use clap::Args;
 use dahl::data::{self, Dataset, Normalise, Part};
 use dahl::file::TensorFile;
@@ -54,6 +56,8 @@ pub(crate) struct PassArgs {
     workers: usize,
     #[command(flatten)]
     kernels: KernelArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     /// Use at most this many samples
     #[arg(long, value_parser = at_least_one)]
     pub(crate) limit: Option<usize>,
@@ -175,12 +179,18 @@ impl Weights {
         }
     }
 
-    /// The model with its weights, ready for so many samples.
-    pub(crate) fn trainer(&self, args: &PassArgs, samples: usize) -> dahl::Result<Trainer> {
+    /// The model with its weights, ready for so many samples; `show` says how
+    /// what is measured for it is shown.
+    pub(crate) fn trainer(
+        &self,
+        args: &PassArgs,
+        samples: usize,
+        show: Show,
+    ) -> dahl::Result<Trainer> {
         let spec = spec(self.dtype, &[args.batch.min(samples), samples % args.batch]);
         let lowered = self.model.lower(&spec)?;
-        let grain = Grain::for_workers(args.workers);
-        let plan = args.kernels.plan(grain, &lowered.programs, |_| ())?;
+        let grain = Grain { target: args.kernels.target(), ..Grain::for_workers(args.workers) };
+        let plan = args.tune.plan(&grain, &lowered.programs, show)?;
         let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
         trainer.set_weights(&self.file, &self.path)?;
         Ok(trainer)

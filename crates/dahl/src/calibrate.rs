@@ -33,18 +33,18 @@ pub fn tuned(programs: &Programs, on: &Target, mut progress: impl FnMut(&str)) -
         for (node, chosen) in graph.nodes.iter().zip(&mut chosen.variants) {
             let (inputs, outputs) = graph.metas(node);
             let metas = Metas { inputs: &inputs, outputs: &outputs };
-            let allowed = node.op.allowed(metas, on);
-            if allowed.len() < 2 {
+            // The plain one is the oracle, not a candidate, unless it is what the
+            // costs chose.
+            let mut candidates = node.op.allowed(metas, on);
+            candidates.retain(|&v| v > 0 || v == *chosen);
+            if candidates.len() < 2 {
                 continue;
             }
             let key = format!("{:?} {inputs:?}", node.op);
             *chosen = *known.entry(key).or_insert_with(|| {
                 progress(&format!("{} {}", node.op.name(), node.path));
                 let took = |&v: &usize| time(&*node.op, v, metas, on.isa);
-                // The plain one is the oracle, not a candidate, unless there is
-                // no other; variants are ordered from plain to tuned.
-                let tuned = allowed.iter().copied().filter(|&v| v > 0 || allowed.len() == 1);
-                tuned.min_by_key(took).unwrap_or(*chosen)
+                candidates.into_iter().min_by_key(took).unwrap_or(*chosen)
             });
         }
     }

@@ -4,7 +4,10 @@ use super::measure::{Bench, Timing, Timings, flops, peak};
 use super::torch::{MODES, Setup, Torch};
 use super::workloads::Workload;
 use crate::grain::KernelArgs;
+use crate::progress::Show;
+use crate::tuning::TuneArgs;
 use dahl::ops::Accuracy;
+use dahl::planner::Grain;
 use dahl::{DType, Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +20,7 @@ pub(super) struct Cell<'a> {
     pub(super) dtype: DType,
     pub(super) threads: usize,
     pub(super) kernels: &'a KernelArgs,
+    pub(super) tune: &'a TuneArgs,
     /// The Python of the other side.
     pub(super) python: Option<&'a Path>,
 }
@@ -61,9 +65,12 @@ struct Mode {
 impl Cell<'_> {
     /// Measures both sides in turns.
     pub(super) fn measure(&self, pairs: usize, seconds: f64) -> Result<Row> {
-        let Self { workload, dtype, threads, kernels, python } = *self;
+        let Self { workload, dtype, threads, kernels, tune, python } = *self;
         let Workload { model, batch, .. } = workload;
-        let mut bench = Bench::new(model, *batch, dtype, threads, kernels)?;
+        let grain = Grain { target: kernels.target(), ..Grain::for_workers(threads) };
+        let mut bench = Bench::new(model, *batch, dtype, |lowered| {
+            tune.plan(&grain, &lowered.programs, Show::on_stderr())
+        })?;
         let first = bench.run(1)?;
         let steps = |one: Timing| (seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
         let warm = bench.run(steps(first).div_ceil(4))?;
@@ -71,12 +78,19 @@ impl Cell<'_> {
         let module = python.map(|_| Module::write(workload)).transpose()?;
         let mut modes: Vec<Mode> = Vec::new();
         if let (Some(python), Some(module)) = (python, &module) {
+            let mut refused = Vec::new();
             for name in MODES {
-                let dtype = dtype.name();
-                let setup = Setup { module: &module.0, batch: *batch, dtype, threads, mode: name };
-                if let Some(torch) = Torch::start(python, setup)? {
-                    modes.push(Mode { name, torch, timings: Timings::default() });
+                let (module, batch, dtype) = (&*module.0, *batch, dtype.name());
+                let classes = bench.classes;
+                let setup = Setup { module, batch, classes, dtype, threads, mode: name };
+                match Torch::start(python, setup)? {
+                    Ok(torch) => modes.push(Mode { name, torch, timings: Timings::default() }),
+                    Err(why) => refused.push(format!("{name}: {why}")),
                 }
+            }
+            if modes.is_empty() {
+                let expected = format!("a mode in which PyTorch trains {}", workload.name);
+                return Err(Error::config("against", expected, refused.join("; ")));
             }
         }
         let mut ours = Timings::default();

@@ -4,11 +4,13 @@
 use super::measure::{bandwidth, peak};
 use crate::grain::{KernelArgs, at_least_one};
 use crate::models;
-use crate::output::print;
+use crate::output::show;
 use clap::Args as ClapArgs;
 use dahl::graph::Graph;
 use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
+use dahl::native::available_bytes;
 use dahl::ops::{Meta, Metas};
+use dahl::units::Bytes;
 use dahl::{DType, Error, Result, calibrate};
 use std::collections::BTreeSet;
 
@@ -60,6 +62,7 @@ impl Args {
             (Some(name), _) => models::find(name)?,
             (None, layer) => {
                 let layer = layer.as_deref().unwrap_or_default();
+                check_layer(layer)?;
                 // A label needs numbers in a row.
                 let text = format!("input = [1]\nlayers = [{layer}, {{ type = \"flatten\" }}]");
                 Model::parse(&text)?
@@ -68,6 +71,17 @@ impl Args {
         let input = self.input.clone().map_or(model.input.clone(), |input| input.0);
         Ok(Model { input, ..model })
     }
+}
+
+/// Refuses what is no table of a layer, before it is put among others.
+fn check_layer(text: &str) -> Result<()> {
+    let wrong = |found: String| {
+        Error::config("layer", "a table such as { type = \"linear\", out = 10 }", found)
+    };
+    let parsed: std::result::Result<toml::Table, _> = format!("layer = {text}").parse();
+    let table = parsed.map_err(|e| wrong(format!("{text:?}: {}", e.message().trim_end())))?;
+    let one = table.len() == 1 && table.get("layer").is_some_and(toml::Value::is_table);
+    if one { Ok(()) } else { Err(wrong(format!("{text:?}"))) }
 }
 
 /// What one variant of an op took.
@@ -92,14 +106,18 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let spec = TrainSpec { fusion, ..TrainSpec::new(args.batch, args.dtype, sgd) };
     let lowered = model.lower(&spec)?;
     let graph: &Graph = &lowered.programs.programs[0].graph;
+    let ops = || graph.nodes.iter().filter(|node| node.op.view().is_none());
+    if !ops().any(|node| node.op.name().starts_with(&args.op)) {
+        let names: BTreeSet<&str> = ops().map(|node| node.op.name()).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let expected = format!("the beginning of one of {}", names.join(", "));
+        return Err(Error::config("op", expected, format!("{:?}", args.op)));
+    }
     let target = args.kernels.target();
     let (peak, bandwidth) = (peak(args.dtype), bandwidth());
-    let shown = |text: &str| {
-        print(text).map_err(|source| Error::Io { path: "standard output".into(), source })
-    };
     if !args.json {
-        shown(&format!(
-            "{}, one thread: {:.1} GFLOP/s at most, {:.1} GB/s from memory\n\n{}",
+        show(&format!(
+            "{} on one thread; the machine has {:.1} GFLOP/s at most, {:.1} GB/s from memory\n\n{}",
             target.isa,
             peak / 1e9,
             bandwidth / 1e9,
@@ -107,10 +125,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
         ))?;
     }
     let mut seen = BTreeSet::new();
-    for node in &graph.nodes {
+    for node in ops() {
         let (inputs, outputs) = graph.metas(node);
-        if node.op.view().is_some()
-            || !node.op.name().starts_with(&args.op)
+        if !node.op.name().starts_with(&args.op)
             || !seen.insert(format!("{:?} {inputs:?}", node.op))
         {
             continue;
@@ -118,6 +135,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let metas = Metas { inputs: &inputs, outputs: &outputs };
         let flops = node.op.flops(metas, &graph.whole(node)).0 as f64;
         let bytes: usize = inputs.iter().chain(&outputs).map(Meta::bytes).sum();
+        let needed = Bytes(bytes as u64);
+        if let Some(limit) = available_bytes().map(Bytes).filter(|limit| needed.0 > limit.0) {
+            let largest =
+                vec![(format!("{} {}", node.op.name(), shapes(&inputs, &outputs)), needed)];
+            return Err(Error::Memory { needed, limit, largest });
+        }
         let default = node.op.choose(metas, &target);
         for variant in node.op.allowed(metas, &target) {
             let line = Line {
@@ -131,15 +154,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 bytes: bytes as f64,
                 roofs: [1e3 * flops / peak, 1e3 * bytes as f64 / bandwidth],
             };
-            shown(&if args.json { line.to_json() } else { line.to_text() })?;
+            show(&if args.json { line.to_json() } else { line.to_text() })?;
         }
-    }
-    if seen.is_empty() {
-        let mut names: Vec<&str> = graph.nodes.iter().map(|node| node.op.name()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let expected = format!("the beginning of one of {}", names.join(", "));
-        return Err(Error::config("op", expected, format!("{:?}", args.op)));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Steps of a network, timed.
 
-use crate::grain::KernelArgs;
+use crate::models;
 use dahl::graph::Graph;
-use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
+use dahl::model::{Fusion, Lowered, Model, Optimizer, TrainSpec};
 use dahl::native::Native;
 use dahl::ops::Metas;
-use dahl::planner::Grain;
+use dahl::plan::Plan;
 use dahl::train::Trainer;
 use dahl::{DType, Result};
 use rustix::time::{ClockId, clock_gettime};
@@ -54,19 +54,21 @@ impl Timings {
 pub(super) struct Bench {
     trainer: Trainer,
     batch: usize,
+    pub(super) classes: usize,
 }
 
 impl Bench {
+    /// `plan` says how the network's programs are run.
     pub(super) fn new(
         model: &Model,
         batch: usize,
         dtype: DType,
-        workers: usize,
-        kernels: &KernelArgs,
+        plan: impl FnOnce(&Lowered) -> Result<Plan>,
     ) -> Result<Self> {
         let spec = TrainSpec::new(batch, dtype, Optimizer::sgd(0.01));
         let lowered = model.lower(&spec)?;
-        let plan = kernels.plan(Grain::for_workers(workers), &lowered.programs, |_| ())?;
+        let classes = models::outputs(&lowered).max(1);
+        let plan = plan(&lowered)?;
         let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
         let samples: usize = batch * model.input.iter().product::<usize>();
         // Both slots are filled once; what is in them stays.
@@ -75,11 +77,11 @@ impl Bench {
             let mut slot = slot;
             let noise = (0..samples).map(|i| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0);
             slot.input("input")?.write_f64(noise)?;
-            slot.input("target")?.write_f64((0..batch).map(|i| (i % 10) as f64))?;
+            slot.input("target")?.write_f64((0..batch).map(|i| (i % classes) as f64))?;
             trainer.step(slot)?;
         }
         trainer.last_loss()?;
-        Ok(Self { trainer, batch })
+        Ok(Self { trainer, batch, classes })
     }
 
     /// The time of so many steps.

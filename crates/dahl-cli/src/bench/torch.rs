@@ -17,6 +17,7 @@ pub(super) const MODES: [&str; 4] = ["eager", "channels_last", "nomkldnn", "comp
 pub(super) struct Setup<'a> {
     pub(super) module: &'a Path,
     pub(super) batch: usize,
+    pub(super) classes: usize,
     pub(super) dtype: &'a str,
     pub(super) threads: usize,
     pub(super) mode: &'a str,
@@ -54,8 +55,11 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf> {
 }
 
 impl Torch {
-    /// Starts a Python for one setup; `Ok(None)` where PyTorch cannot run it so.
-    pub(super) fn start(python: &Path, setup: Setup<'_>) -> Result<Option<Self>> {
+    /// Starts a Python for one setup; where PyTorch cannot run it so, what it says.
+    pub(super) fn start(
+        python: &Path,
+        setup: Setup<'_>,
+    ) -> Result<std::result::Result<Self, String>> {
         let io = |source| Error::Io { path: python.to_owned(), source };
         let mut child = Command::new(python)
             .args(["-c", SIDE])
@@ -72,16 +76,17 @@ impl Torch {
             return Err(Error::config("python", "a Python with PyTorch", "no output"));
         };
         let mut torch = Self { child, stdin, stdout, version: String::new() };
-        let Setup { module, batch, dtype, threads, mode } = setup;
+        let Setup { module, batch, classes, dtype, threads, mode } = setup;
         let module = module.display().to_string();
         let answer = torch.ask(&json!({ "setup": {
-            "module": module, "batch": batch, "dtype": dtype, "threads": threads, "mode": mode,
+            "module": module, "batch": batch, "classes": classes, "dtype": dtype,
+            "threads": threads, "mode": mode,
         }}))?;
-        if answer.get("error").is_some() {
-            return Ok(None);
+        if let Some(error) = answer.get("error") {
+            return Ok(Err(error.as_str().unwrap_or_default().to_owned()));
         }
         answer["version"].as_str().unwrap_or_default().clone_into(&mut torch.version);
-        Ok(Some(torch))
+        Ok(Ok(torch))
     }
 
     /// The time of so many steps.

@@ -1,7 +1,8 @@
 """PyTorch's side of `dahl bench --against torch`: steps of one network, timed.
 
 Reads a JSON object a line from standard input and answers with one:
-  {"setup": {"module": FILE, "batch": N, "dtype": "f32", "threads": N, "mode": MODE}}
+  {"setup": {"module": FILE, "batch": N, "classes": N, "dtype": "f32", "threads": N,
+             "mode": MODE}}
   {"run": STEPS}   -> {"wall": SECONDS, "cpu": SECONDS}
 """
 
@@ -23,14 +24,14 @@ def load(path):
     return module
 
 
-def setup(module, batch, dtype, threads, mode):
+def setup(module, batch, classes, dtype, threads, mode):
     torch.set_num_threads(threads)
     torch.manual_seed(1)
     source = load(module)
     dtype = DTYPES[dtype]
     network = source.model().to(dtype)
     x = torch.randn(batch, *source.INPUT, dtype=dtype)
-    y = torch.arange(batch) % 10
+    y = torch.arange(batch) % classes
     if mode == "channels_last":
         if x.dim() != 4:
             raise ValueError("no images")

@@ -1,10 +1,12 @@
 //! The commands as a user runs them.
 
+mod bench;
 mod care;
 mod commands;
 mod config;
 mod diff;
 mod ends;
+mod kernels;
 mod predict;
 mod robust;
 mod runs;

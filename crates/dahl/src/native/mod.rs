@@ -18,7 +18,7 @@ mod tests;
 mod worker;
 
 pub use session::NativeSession;
-pub use sys::{peak_bytes, resident_bytes};
+pub use sys::{available_bytes, peak_bytes, resident_bytes};
 
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Idle, Session};
@@ -160,7 +160,7 @@ impl Native {
         };
         let buffers = Buffers::new(&plan.memory).map_err(|_| Error::Memory {
             needed: plan.memory.peak(),
-            limit: Bytes(sys::available_bytes()),
+            limit: Bytes(sys::available_bytes().unwrap_or(0)),
             largest: plan.memory.largest(&expanded, &graphs, 5),
         })?;
         debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);

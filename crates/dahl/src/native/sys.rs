@@ -61,9 +61,9 @@ pub fn peak_bytes() -> Option<u64> {
     kib_field("/proc/self/status", "VmHWM:").map(|kib| kib * 1024)
 }
 
-/// The memory that could still be had, where the system tells; else 0.
-pub(crate) fn available_bytes() -> u64 {
-    kib_field("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
+/// The memory that could still be had in bytes, where the system tells.
+pub fn available_bytes() -> Option<u64> {
+    kib_field("/proc/meminfo", "MemAvailable:").map(|kib| kib * 1024)
 }
 
 /// A number in KiB of a file of Linux, which other systems do not have.

@@ -1,0 +1,148 @@
+//! `dahl bench` and `dahl bench kernels`: what they print, not how fast it was.
+
+use crate::support::{Scratch, check, dahl};
+use serde_json::Value;
+
+#[track_caller]
+fn objects(args: &[&str]) -> Vec<Value> {
+    let (code, stdout, stderr) = dahl(args);
+    assert!(code == 0 && stderr.is_empty(), "{stdout}{stderr}");
+    stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// As short as it gets.
+const SHORT: [&str; 4] = ["--pairs", "1", "--seconds", "0.01"];
+
+#[test]
+fn a_cell_has_its_keys() {
+    let bench = ["bench", "seed-28-b10", "--json", "--threads", "1,2"];
+    let cells = objects(&[&bench[..], &SHORT].concat());
+    let whose = |cell: &Value| {
+        let text = |key: &str| cell[key].as_str().expect(key).to_owned();
+        (text("dtype"), cell["threads"].as_u64().expect("threads"), text("conv"))
+    };
+    let found: Vec<_> = cells.iter().map(whose).collect();
+    let expected =
+        [("f32", 1, "auto"), ("f32", 2, "auto"), ("f64", 1, "exact"), ("f64", 2, "exact")];
+    assert_eq!(found, expected.map(|(d, n, c)| (d.to_owned(), n, c.to_owned())));
+    for cell in &cells {
+        assert_eq!(cell["workload"], "seed-28-b10");
+        let ms = cell["dahl_ms"].as_f64().expect("a time");
+        let samples = cell["samples_per_second"].as_f64().expect("a rate");
+        assert!(ms > 0.0 && (samples * ms / 1e4 - 1.0).abs() < 1e-9, "{cell}");
+        assert!(cell["spread"].is_f64() && cell["valid"].is_boolean(), "{cell}");
+        // Nothing was measured beside it; the keys are there all the same.
+        for key in ["torch_ms", "torch_mode", "ratio"] {
+            assert_eq!(cell.get(key), Some(&Value::Null), "{key}");
+        }
+        assert_eq!(cell["scaling"].is_null(), cell["threads"] == 1, "{cell}");
+    }
+}
+
+#[test]
+fn a_network_of_ones_own_is_measured_and_tabled() {
+    let place = Scratch::new("bench");
+    // Fewer classes than digits, channels that fill no vector.
+    let model = place.write(
+        "own.toml",
+        br#"name = "own"
+            input = [2, 9, 9]
+            layers = [
+              { type = "conv2d", out = 6, kernel = 5 },
+              { type = "relu" },
+              { type = "max_pool2d", kernel = 3 },
+              { type = "flatten" },
+              { type = "linear", out = 7 },
+            ]"#,
+    );
+    let table = place.path("table.md");
+    let own = ["bench", "--model", &model, "--batch", "11", "--threads", "1", "--dtypes", "f32"];
+    let more = ["--conv", "fast", "--input", "2x10x10", "--tune", "--markdown", &table];
+    let (code, stdout, stderr) = dahl(&[&own[..], &more, &SHORT].concat());
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stderr.contains("measuring linear 4") && stdout.contains("\nown-b11 "),
+        "{stdout}{stderr}"
+    );
+    let text = std::fs::read_to_string(&table).expect("a table");
+    assert!(text.starts_with("dahl ") && text.contains("| own-b11 | f32 | 1 | "), "{text}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_before_it_is_tried() {
+    for (args, code, expected) in [
+        (&["seed-29"][..], 2, "workload: expected one of seed-28-b10, seed-28-b64,"),
+        (&["--seconds", "0"], 2, "expected seconds, such as 0.2"),
+        (&["--seconds", "nan"], 2, "expected seconds, such as 0.2"),
+        (&["--pairs", "0"], 2, "expected at least 1"),
+        (&["--dtypes", "f16"], 2, "f16"),
+        (&["--model", "lenet", "--input", "3x0x3"], 2, "expected lengths such as 3x32x32"),
+        (&["--model", "lenet", "--input", "1x4x4"], 4, "conv2d \"3\": kernel: expected at most"),
+        (&["--input", "1x4x4"], 2, "--model <MODEL>"),
+        (&["lenet-b64", "--markdown", "/nowhere/t.md"], 2, "another --markdown"),
+        (
+            &["--against", "torch", "--python", "/nowhere/python"],
+            2,
+            "expected a Python with PyTorch",
+        ),
+    ] {
+        check(&[&["bench"], args].concat(), code, "", expected);
+    }
+}
+
+const LAYER: [&str; 6] = ["bench", "kernels", "--input", "5x8x8", "--batch", "3"];
+const CONV: &str = "{ type = \"conv2d\", out = 7, kernel = 3, padding = 1 }";
+
+#[test]
+fn every_variant_of_an_op_is_measured() {
+    let small = [&LAYER[..], &["--layer", CONV, "--op", "conv2d"]].concat();
+    let lines = objects(&[&small[..], &["--json", "--conv", "fast"]].concat());
+    for (op, expected) in [
+        ("conv2d", ["plain", "direct", "gemm", "winograd2", "winograd4"].as_slice()),
+        ("conv2d_backward_weight", &["plain", "gemm", "winograd2", "winograd4"]),
+    ] {
+        let of_op: Vec<&Value> = lines.iter().filter(|line| line["op"] == op).collect();
+        let names: Vec<&str> =
+            of_op.iter().map(|l| l["variant"].as_str().expect("a name")).collect();
+        assert_eq!(names, expected, "{op}");
+        let defaults = of_op.iter().filter(|line| line["default"] == true);
+        assert_eq!(defaults.count(), 1, "{op}");
+    }
+    let first = &lines[0];
+    assert_eq!(first["shapes"], "3x5x8x8 7x5x3x3 -> 3x7x8x8");
+    for key in ["ms", "gflops", "gb_per_second", "roof_ms", "of_roof"] {
+        assert!(first[key].as_f64() > Some(0.0), "{key} {first}");
+    }
+
+    let (code, stdout, stderr) =
+        dahl(&[&small[..], &["--conv", "exact", "--dtype", "f64"]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let has = |name: &str| {
+        stdout.lines().any(|l| l.split_whitespace().any(|w| w.trim_end_matches('*') == name))
+    };
+    assert!(has("plain") && has("direct") && has("gemm") && !has("winograd2"), "{stdout}");
+}
+
+#[test]
+fn what_is_no_kernel_is_said() {
+    for (args, code, expected) in [
+        (&["--layer", CONV, "--op", "conv3d"][..], 2, "op: expected the beginning of one of "),
+        (&["--layer", "{ type = \"conv3d\" }"], 4, "found \"conv3d\""),
+        (&["--layer", "{ type = "], 2, "layer: expected a table such as { type = "),
+        (&["--layer", "{}, {}"], 2, "layer: expected a table such as { type = "),
+        (&["--layer", "7"], 2, "found \"7\""),
+        (&["--layer", "{ type = \"conv2d\", out = 7, kernel = 9 }"], 4, "kernel: expected at most"),
+        (&["lenet", "--layer", CONV], 2, "cannot be used with"),
+        (&["lanet"], 2, "expected one of seed-cnn"),
+    ] {
+        check(&[&LAYER[..], args].concat(), code, "", expected);
+    }
+    check(&["bench", "kernels", "--layer", CONV], 2, "", "--input <SHAPE>");
+    check(
+        &["bench", "kernels", "lenet", "--input", "x8"],
+        2,
+        "",
+        "expected lengths such as 3x32x32",
+    );
+    check(&["bench", "kernels"], 2, "", "MODEL");
+}
