@@ -14,7 +14,7 @@ mod fuse;
 mod print;
 mod store;
 
-pub use blocks::block_sums;
+pub use blocks::{block_sums, default_blocks};
 pub use builder::Builder;
 pub use expand::expand_variants;
 pub use fuse::fuse;
