@@ -1,10 +1,15 @@
 //! What a kernel is handed.
 
 use crate::element::{DType, Element};
+use crate::gemm::LINE;
 use crate::region::Region;
+use crate::shape::MAX_AXES;
 use crate::simd::Isa;
 use crate::view::{Operand, View, ViewMut};
 use std::ops::Range;
+
+/// The most operands of a kernel that runs through scratch.
+const MAX_OPERANDS: usize = 12;
 
 /// The part of an op that one call computes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +107,53 @@ impl<'a> Call<'a> {
             step: self.step,
             isa: self.isa,
         });
+    }
+
+    /// Runs `make` on the first `reads` inputs into scratch, and then `then` on
+    /// what it gave: that is its first input, the inputs that are left follow, its
+    /// outputs are those of this call. What is made is the part `made.out` of a
+    /// value like the first output.
+    ///
+    /// # Panics
+    /// If there is less scratch than [`through_scratch`](Self::through_scratch).
+    #[expect(unsafe_code, reason = "makes an operand of scratch that is borrowed for the call")]
+    pub fn through(
+        &mut self,
+        reads: usize,
+        made: &Piece,
+        make: impl FnOnce(&mut Call<'_>),
+        then: impl FnOnce(&mut Call<'_>),
+    ) {
+        let like = self.operands[self.inputs];
+        let bytes = made.out.elements() * like.dtype().size();
+        let skipped = self.scratch.as_ptr().align_offset(LINE);
+        let (own, scratch) = self.scratch[skipped..].split_at_mut(bytes.next_multiple_of(LINE));
+        let mut strides = [1; MAX_AXES];
+        for axis in (1..made.out.rank()).rev() {
+            strides[axis - 1] = strides[axis] * made.out.len(axis);
+        }
+        // SAFETY: `own` has the elements of the box, aligned, and is borrowed
+        // until both calls have ended; nothing else refers to it.
+        let between = unsafe {
+            Operand::from_raw(own.as_mut_ptr(), like.dtype(), like.shape(), made.out, strides)
+        };
+        let (step, isa) = (self.step, self.isa);
+        let mut operands = [between; MAX_OPERANDS];
+        operands[..reads].copy_from_slice(&self.operands[..reads]);
+        let first = &operands[..=reads];
+        make(&mut Call { operands: first, inputs: reads, scratch, piece: made, step, isa });
+        let rest = &self.operands[reads..];
+        operands[0] = between;
+        operands[1..=rest.len()].copy_from_slice(rest);
+        let (operands, inputs) = (&operands[..=rest.len()], 1 + self.inputs - reads);
+        let piece = &Piece { out: made.out, sum: 0..0 };
+        then(&mut Call { operands, inputs, scratch, piece, step, isa });
+    }
+
+    /// The bytes of scratch that [`through`](Self::through) takes for what it
+    /// makes, beside those of the kernels.
+    pub fn through_scratch(made: &Region, dtype: DType) -> usize {
+        (made.elements() * dtype.size()).next_multiple_of(LINE) + LINE
     }
 }
 

@@ -1,5 +1,6 @@
 //! Two-dimensional convolution: plain, with direct loops over rows, and in tiles.
 
+mod depthwise;
 mod direct;
 mod direct_sample;
 mod few;
@@ -11,6 +12,11 @@ mod pooled_plain;
 mod pooled_weight;
 mod winograd;
 
+pub use depthwise::{
+    conv2d_backward_input_depthwise, conv2d_backward_input_depthwise_scratch,
+    conv2d_backward_weight_depthwise, conv2d_backward_weight_depthwise_scratch, conv2d_depthwise,
+    conv2d_depthwise_scratch, conv2d_is_depthwise,
+};
 pub use few::{
     conv2d_backward_input_direct, conv2d_backward_input_direct_scratch,
     conv2d_backward_input_is_direct, conv2d_direct, conv2d_direct_scratch,

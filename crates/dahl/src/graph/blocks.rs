@@ -1,10 +1,30 @@
 //! Blocks of partial sums: a rewrite that makes them explicit.
 
 use super::{Graph, Kind, Node, Value};
-use crate::ops::{Blocked, Metas};
+use crate::ops::{Blocked, Meta, Metas};
 use crate::units::{NodeId, ValueId};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// The bytes of partial sums that an op may have.
+const PARTIALS: usize = 256 << 10;
+
+/// The fewest products that an element of a partial sum takes.
+const PRODUCTS: u64 = 16;
+
+/// How many blocks a sum over samples has by default: one a sample where the
+/// partial sums fit into 256 KiB, else the largest power of two that does; and
+/// never so many that an element of a partial sum takes less than 16 products,
+/// for then storing the sums would cost more than taking them.
+///
+/// A power of two, so that the bounds of 2, 4, … pieces of the batch are
+/// bounds of blocks and a piece's blocks can be summed where the piece is.
+pub fn default_blocks(samples: usize, result: Meta, products: u64) -> usize {
+    let elements = result.shape.elements().max(1) as u64;
+    let worth = usize::try_from(products / (PRODUCTS * elements)).unwrap_or(usize::MAX);
+    let fit = (PARTIALS / result.bytes().max(1)).min(worth);
+    if fit >= samples { samples.max(1) } else { 1 << fit.max(1).ilog2() }
+}
 
 /// Replaces every op that sums over several blocks by one that makes the
 /// partial sums and one that merges them. `blocks` says what the blocks of a

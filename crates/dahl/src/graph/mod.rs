@@ -2,22 +2,24 @@
 //!
 //! Nodes are in an order in which they could be run one after the other; what
 //! really has to come before what follows from the regions they touch. A graph
-//! knows nothing of devices, pieces or time. Fusion ([`fuse`]), the backward
-//! pass ([`Builder::backward`]) and the blocks of partial sums
-//! ([`block_sums`]) are rewrites.
+//! knows nothing of devices, pieces or time. Fusion ([`fuse`] and
+//! [`fuse_updates`]), the backward pass ([`Builder::backward`]) and the blocks of
+//! partial sums ([`block_sums`]) are rewrites.
 
 mod autodiff;
 mod blocks;
 mod builder;
 mod expand;
 mod fuse;
+mod fuse_updates;
 mod print;
 mod store;
 
-pub use blocks::block_sums;
+pub use blocks::{block_sums, default_blocks};
 pub use builder::Builder;
 pub use expand::expand_variants;
 pub use fuse::fuse;
+pub use fuse_updates::fuse_updates;
 pub use store::{Class, Persistent, Program, Programs, Store};
 
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use super::layer::{BUFFER, lower_sequence};
 use super::{Init, Model, Optimizer};
 use crate::error::{Error, ModelError, Result};
-use crate::graph::{Builder, Class, Phase, Program, Programs, Store, fuse};
+use crate::graph::{Builder, Class, Phase, Program, Programs, Store, fuse, fuse_updates};
 use crate::ops::optim::CountUpdate;
 use crate::ops::{Meta, Mismatch, Op, Recorder, Var};
 use crate::units::{PersistentId, ProgramId};
@@ -163,6 +163,9 @@ impl Model {
         }
         if mode == Mode::Train {
             learn(&mut builder, spec, losses, after);
+            if spec.fusion == Fusion::On {
+                builder.rewrite(fuse_updates);
+            }
         }
         builder.finish().map_err(|e| match e {
             Error::Model(errors) => Error::Model(once_each(errors)),
@@ -232,13 +235,15 @@ fn learn(b: &mut Builder<'_>, spec: &TrainSpec, losses: Losses, after: Vec<After
         .map(|(var, name, _)| (var, name))
         .collect();
     let wrt: Vec<Var> = params.iter().map(|(var, _)| *var).collect();
-    let grads = b.backward(&[(losses.terms, seed)], &wrt);
-    b.set_phase(Phase::Update);
     // How many updates were made, not how many steps were taken: a step whose
-    // loss is not finite leaves no trace.
+    // loss is not finite leaves no trace. Counted first, so that an update can
+    // follow its gradient at once.
+    b.set_phase(Phase::Update);
     let t = b.persistent_named("updates", Meta::new([], DType::I64), Class::Optimizer);
     b.update(Arc::new(CountUpdate), &[ok], &[t]);
     let mut scalars = vec![ok, t];
+    let grads = b.backward(&[(losses.terms, seed)], &wrt);
+    b.set_phase(Phase::Update);
     let found: Vec<Var> = grads.iter().flatten().copied().collect();
     if let Some(max_norm) = spec.clip_grad_norm.filter(|_| !found.is_empty()) {
         let factor = b.scope("clip", |b| {

@@ -64,7 +64,10 @@ impl Optimizer {
     pub fn name(&self) -> &'static str {
         match self {
             Optimizer::Sgd { .. } => "sgd",
-            Optimizer::Adam { adam, .. } => adam.name(),
+            Optimizer::Adam { adam, .. } => match adam.decay {
+                Decay::Gradient => "adam",
+                Decay::Parameter => "adamw",
+            },
         }
     }
 

@@ -36,7 +36,7 @@ impl Blocked {
 }
 
 impl Op for Blocked {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.inner.name()
     }
 

@@ -34,12 +34,13 @@ pub(super) fn padded(image: &Shape, padding: [usize; 2]) -> [usize; 2] {
     [0, 1].map(|a| image[2 + a].saturating_add(padding[a].saturating_mul(2)))
 }
 
-const VARIANTS: [&str; 5] = ["plain", "direct", "gemm", "winograd2", "winograd4"];
+const VARIANTS: [&str; 6] = ["plain", "direct", "gemm", "winograd2", "winograd4", "depthwise"];
 const PLAIN: usize = 0;
 const DIRECT: usize = 1;
 const GEMM: usize = 2;
 const WINOGRAD2: usize = 3;
 const WINOGRAD4: usize = 4;
+const DEPTHWISE: usize = 5;
 
 /// How a variant takes products of packed weights.
 fn method(variant: usize) -> Option<Method> {
@@ -59,7 +60,10 @@ fn is_allowed(variant: usize, conv: &Conv2d, weight: Meta, on: &Target) -> bool 
         WINOGRAD4 => Accuracy::Fast,
         _ => Accuracy::Exact,
     };
-    let fits = method(variant).is_none_or(|method| method.fits(conv, &weight.shape));
+    let fits = match variant {
+        DEPTHWISE => kernels::conv2d_is_depthwise(conv, &weight.shape),
+        _ => method(variant).is_none_or(|method| method.fits(conv, &weight.shape)),
+    };
     fits && least <= on.accuracy(weight.dtype)
 }
 
@@ -72,8 +76,10 @@ fn choose(
     allowed: &[usize],
     on: &Target,
 ) -> usize {
-    let filters = weight.shape[0] / conv.groups;
-    if conv.groups > 1 && (filters == 1 || weight.shape[1] == 1) {
+    if allowed.contains(&DEPTHWISE) {
+        return DEPTHWISE;
+    }
+    if conv.groups > 1 && weight.shape[0] == conv.groups {
         return PLAIN;
     }
     let costs = Costs::of(on.isa);
@@ -256,6 +262,7 @@ impl Op for Conv2dForward {
         let (x, w) = (metas.inputs[0], metas.inputs[1].shape);
         match variant {
             PLAIN => 0,
+            DEPTHWISE => kernels::conv2d_depthwise_scratch(&self.conv, &w, piece, x.dtype),
             _ => kernels::conv2d_direct_scratch(&self.conv, &w, piece, x.dtype),
         }
     }
@@ -292,6 +299,7 @@ impl Op for Conv2dForward {
     fn run(&self, variant: usize, call: &mut Call<'_>) {
         match variant {
             PLAIN => kernels::conv2d(&self.conv, self.rectify, call),
+            DEPTHWISE => kernels::conv2d_depthwise(&self.conv, self.rectify, call),
             _ => kernels::conv2d_direct(&self.conv, self.rectify, call),
         }
     }
@@ -346,6 +354,9 @@ impl Op for Conv2dBackwardInput {
         let (gy, w) = (metas.inputs[0], metas.inputs[1].shape);
         match variant {
             PLAIN => 0,
+            DEPTHWISE => kernels::conv2d_backward_input_depthwise_scratch(
+                &self.conv, &w, &gy.shape, piece, gy.dtype,
+            ),
             _ => kernels::conv2d_backward_input_direct_scratch(&self.conv, &w, piece, gy.dtype),
         }
     }
@@ -383,6 +394,7 @@ impl Op for Conv2dBackwardInput {
     fn run(&self, variant: usize, call: &mut Call<'_>) {
         match variant {
             PLAIN => kernels::conv2d_backward_input(&self.conv, call),
+            DEPTHWISE => kernels::conv2d_backward_input_depthwise(&self.conv, call),
             _ => kernels::conv2d_backward_input_direct(&self.conv, call),
         }
     }
@@ -444,7 +456,11 @@ impl Op for Conv2dBackwardWeight {
 
     fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
         let Meta { shape: gy, dtype } = metas.inputs[1];
+        let shapes = [&metas.inputs[0].shape, &gy, &self.weight];
         match method(variant) {
+            None if variant == DEPTHWISE => {
+                kernels::conv2d_backward_weight_depthwise_scratch(&self.conv, shapes, piece, dtype)
+            }
             None => 0,
             Some(Method::Gemm) => {
                 kernels::conv2d_backward_weight_gemm_scratch(&self.conv, &gy, piece, dtype)
@@ -473,6 +489,9 @@ impl Op for Conv2dBackwardWeight {
 
     fn run(&self, variant: usize, call: &mut Call<'_>) {
         match method(variant) {
+            None if variant == DEPTHWISE => {
+                kernels::conv2d_backward_weight_depthwise(&self.conv, call);
+            }
             None => kernels::conv2d_backward_weight(&self.conv, call),
             Some(Method::Gemm) => kernels::conv2d_backward_weight_gemm(&self.conv, call),
             Some(Method::Winograd(form)) => {

@@ -30,6 +30,7 @@ pub mod pool;
 pub mod reduce;
 pub mod reduce_axes;
 pub mod softmax;
+pub mod updated;
 pub mod view;
 
 pub use backward::Backprop;

@@ -149,7 +149,7 @@ pub enum Access {
 /// one axis that is summed over. A *piece* is a box of that space.
 pub trait Op: Any + fmt::Debug + Send + Sync {
     /// The name, as PyTorch has it where it has one.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// The attributes, for printing and hashing.
     fn attributes(&self) -> Vec<(&'static str, String)> {
@@ -210,6 +210,20 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
     /// The op that does what this one and then `next` do, where there is one:
     /// `next` has this op's first output as its first input.
     fn fuse(&self, _metas: Metas<'_>, _next: &dyn Op) -> Option<Arc<dyn Op>> {
+        None
+    }
+
+    /// Whether this op updates each element of its outputs, all of the first
+    /// input's shape, by the same element of the first input and by scalars: then
+    /// it can follow what makes that input piece by piece.
+    fn updates_each(&self) -> bool {
+        false
+    }
+
+    /// The most rows and columns (of the first two axes) of a result that a
+    /// variant makes at once without loss, where a piece may be made in such
+    /// blocks to stay in a cache. `None` where smaller pieces repeat work.
+    fn block(&self, _variant: usize, _result: Meta) -> Option<[usize; 2]> {
         None
     }
 

@@ -86,6 +86,10 @@ impl Op for Sgd {
         Access::Update
     }
 
+    fn updates_each(&self) -> bool {
+        true
+    }
+
     fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
         Cut::everywhere(metas)
     }
@@ -137,6 +141,10 @@ impl Op for Adam {
 
     fn access(&self, _: usize) -> Access {
         Access::Update
+    }
+
+    fn updates_each(&self) -> bool {
+        true
     }
 
     fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {

@@ -94,7 +94,7 @@ impl Op for SoftmaxBackward {
 struct InPlace(Softmax);
 
 impl Op for InPlace {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.0.name()
     }
 

@@ -23,7 +23,7 @@ mod tasks;
 
 pub use edges::Edges;
 pub use memory::{ALIGN, Memory, ProgramMemory};
-pub use numerics::{Numerics, ProgramNumerics, default_blocks};
+pub use numerics::{Numerics, ProgramNumerics};
 pub use placement::{Group, Placement, ProgramPlacement};
 pub use print::{VERSION, programs_hash};
 pub use storage::{Home, Layout, Storage, StorageId};

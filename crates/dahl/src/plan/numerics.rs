@@ -1,30 +1,10 @@
 //! What decides the bits of a result.
 
 use crate::error::{Error, Result};
-use crate::graph::{Program, Programs, block_sums, expand_variants};
-use crate::ops::{Accuracy, Meta, Metas, Target, split};
+use crate::graph::{Program, Programs, block_sums, default_blocks, expand_variants};
+use crate::ops::{Accuracy, Metas, Target, split};
 use dahl_kernels::Isa;
 use std::ops::Range;
-
-/// The bytes of partial sums that an op may have.
-const PARTIALS: usize = 256 << 10;
-
-/// The fewest products that an element of a partial sum takes.
-const PRODUCTS: u64 = 16;
-
-/// How many blocks a sum over samples has by default: one a sample where the
-/// partial sums fit into 256 KiB, else the largest power of two that does; and
-/// never so many that an element of a partial sum takes less than 16 products,
-/// for then storing the sums would cost more than taking them.
-///
-/// A power of two, so that the bounds of 2, 4, … pieces of the batch are
-/// bounds of blocks and a piece's blocks can be summed where the piece is.
-pub fn default_blocks(samples: usize, result: Meta, products: u64) -> usize {
-    let elements = result.shape.elements().max(1) as u64;
-    let worth = usize::try_from(products / (PRODUCTS * elements)).unwrap_or(usize::MAX);
-    let fit = (PARTIALS / result.bytes().max(1)).min(worth);
-    if fit >= samples { samples.max(1) } else { 1 << fit.max(1).ilog2() }
-}
 
 /// The numerics of one program: one entry a node of the lowered graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

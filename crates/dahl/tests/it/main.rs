@@ -16,3 +16,4 @@ mod session;
 mod support;
 mod tensor;
 mod trace;
+mod updates;

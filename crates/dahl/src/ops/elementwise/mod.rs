@@ -284,7 +284,7 @@ impl Op for InPlace {
 pub(crate) struct DropoutInPlace(pub(crate) Dropout);
 
 impl Op for DropoutInPlace {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.0.name()
     }
 

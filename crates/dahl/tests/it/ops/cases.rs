@@ -1,19 +1,21 @@
 //! The table of cases: small programs of one op each, at odd shapes.
 
 use super::interpret::Buffer;
-use dahl::DType;
 use dahl::graph::{Builder, Graph, Store};
 use dahl::ops::batch_norm2d::{
     BatchNorm2dApply, BatchNorm2dFinish, BatchNorm2dStats, BatchNorm2dTrack, BatchNorm2dTracked,
     Residual, Statistics,
 };
-use dahl::ops::conv2d::{Conv2d, Conv2dForward, Rectify};
+use dahl::ops::conv2d::{Conv2d, Conv2dBackwardWeight, Conv2dForward, Rectify};
 use dahl::ops::conv2d_max_pool2d::Conv2dMaxPool2d;
 use dahl::ops::elementwise::{Dropout, Unary};
+use dahl::ops::linear::LinearBackwardWeight;
 use dahl::ops::matmul::{Bmm, Matmul, Matvec, Side};
 use dahl::ops::optim::{Adam, CountUpdate, Decay, Sgd};
 use dahl::ops::pool::Pool2d;
-use dahl::ops::{Meta, Recorder, Var};
+use dahl::ops::updated::Updated;
+use dahl::ops::{Meta, Metas, Op, Recorder, Var};
+use dahl::{DType, Shape};
 use dahl_kernels::math::uniform;
 use std::sync::Arc;
 
@@ -242,6 +244,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(matrices());
     cases.extend(reductions());
     cases.extend(updates());
+    cases.extend(fused_updates());
     cases
 }
 
@@ -537,5 +540,63 @@ fn updates() -> Vec<Case> {
         let track = BatchNorm2dTrack { count: 10, momentum: 0.1 };
         g.update(Arc::new(track), &v[..2], &v[2..5]);
     }));
+    cases
+}
+
+/// A gradient of two inputs and the update that follows it as one op.
+pub(crate) fn updated_case(
+    gradient: impl Op,
+    update: impl Op,
+    [a, b]: [&[usize]; 2],
+    weight: &[usize],
+) -> Case {
+    let (gradient, update): (Arc<dyn Op>, Arc<dyn Op>) = (Arc::new(gradient), Arc::new(update));
+    let name = format!("{gradient:?} {a:?} {b:?} {update:?}");
+    let ok = Input { fill: Fill::Ok, shape: vec![] };
+    let count = Input { fill: Fill::Count, shape: vec![] };
+    let states = (0..update.outputs()).map(|_| positive(weight));
+    let inputs = [signed(a), signed(b), ok, count].into_iter().chain(states).collect();
+    without_gradient(name, inputs, move |g, v| {
+        let metas = [g.meta(v[0]), g.meta(v[1])];
+        let outputs = gradient.infer(&metas).unwrap();
+        let metas = Metas { inputs: &metas, outputs: &outputs };
+        let op = Updated::fused(&gradient, metas, &update).unwrap();
+        g.update(Arc::new(op), &v[..4], &v[4..]);
+    })
+}
+
+fn fused_updates() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let sgd = |momentum| Sgd {
+        momentum,
+        dampening: 0.1,
+        weight_decay: 0.01,
+        nesterov: false,
+        maximize: false,
+    };
+    let adam = Adam {
+        betas: [0.9, 0.99],
+        eps: 1e-8,
+        weight_decay: 0.01,
+        decay: Decay::Parameter,
+        amsgrad: false,
+        maximize: false,
+    };
+    for [n, i, o] in [[5, 7, 4], [1, 1, 1], [0, 3, 2], [3, 0, 2], [2, 40, 101]] {
+        let (inputs, weight) = ([&[n, i][..], &[n, o]], [o, i]);
+        cases.push(updated_case(LinearBackwardWeight, sgd(0.0), inputs, &weight));
+        cases.push(updated_case(LinearBackwardWeight, sgd(0.9), inputs, &weight));
+        cases.push(updated_case(LinearBackwardWeight, adam, inputs, &weight));
+    }
+    let conv = Conv2d { padding: [1, 1], ..Conv2d::default() };
+    let weight = [4, 3, 3, 3];
+    let gradient = Conv2dBackwardWeight { conv, weight: Shape::new(&weight) };
+    let inputs = [&[2, 3, 5, 6][..], &[2, 4, 5, 6]];
+    cases.push(updated_case(gradient, sgd(0.9), inputs, &weight));
+    cases.push(updated_case(gradient, adam, inputs, &weight));
+    // Whatever is made may be followed by an update, also where a variant is two ops.
+    let forward = Conv2dForward { conv, rectify: Rectify::No };
+    let inputs = [&[2, 3, 5, 6][..], &[4, 3, 3, 3]];
+    cases.push(updated_case(forward, sgd(0.0), inputs, &[2, 4, 5, 6]));
     cases
 }

@@ -273,6 +273,25 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn depthwise()(
+        stride in [1..4usize, 1..4usize],
+        padding in [0..4usize, 0..4usize],
+        dilation in [1..3usize, 1..3usize],
+        kernel in [1..6usize, 1..6usize],
+        [n, groups, filters] in [0..3usize, 2..4usize, 1..3usize],
+        extra in [0..6usize, 0..36usize],
+    ) -> ([usize; 4], [usize; 4], Conv2d) {
+        let length = |a: usize| {
+            let reach = (kernel[a] - 1) * dilation[a] + 1;
+            (reach.saturating_sub(2 * padding[a]) + extra[a]).max(1)
+        };
+        let x = [n, groups, length(0), length(1)];
+        let w = [groups * filters, 1, kernel[0], kernel[1]];
+        (x, w, Conv2d { stride, padding, dilation, groups })
+    }
+}
+
+prop_compose! {
     /// Filters, channels and widths around those of panels and vectors.
     fn pooled_convolution()(
         stride in [1..3usize, 1..3usize],
@@ -323,6 +342,14 @@ proptest! {
         let case = conv2d_case(x, w, conv);
         check_case(&case, DType::F32, &mut BTreeSet::new());
         check_gradients(&case);
+    }
+
+    /// Groups of one channel: filters of its own, images around vectors.
+    #[test]
+    fn any_depthwise_convolution((x, w, conv) in depthwise()) {
+        let case = conv2d_case(x, w, conv);
+        check_case(&case, DType::F32, &mut BTreeSet::new());
+        check_case(&case, DType::F64, &mut BTreeSet::new());
     }
 
     /// Samples, outputs and features around those of tiles and vectors.

@@ -1,0 +1,164 @@
+//! A gradient and the update that follows it as one op.
+//!
+//! The gradient is made in scratch and used up while it is still in a cache: it
+//! is no value of the plan. Both ops run as they do apart, so no bit changes.
+
+use super::{Access, Cut, Expansion, Meta, Metas, Mismatch, Op, Target};
+use crate::units::Flops;
+use dahl_kernels::{Call, Piece, Region};
+use std::sync::Arc;
+
+/// An update by a gradient that is never stored.
+///
+/// Inputs are those of the gradient, then those of the update but for its first;
+/// outputs are the update's.
+#[derive(Clone, Debug)]
+pub struct Updated {
+    gradient: Arc<dyn Op>,
+    update: Arc<dyn Op>,
+    /// How many inputs the gradient has.
+    reads: usize,
+    /// The length of the axis that the gradient sums over.
+    terms: usize,
+    name: String,
+}
+
+impl Updated {
+    /// The op that does both, where `update` takes the gradient element by
+    /// element; `metas` are the gradient's.
+    pub fn fused(gradient: &Arc<dyn Op>, metas: Metas<'_>, update: &Arc<dyn Op>) -> Option<Self> {
+        let one = metas.outputs.len() == 1 && gradient.access(0) == Access::Write;
+        let fits = one && gradient.view().is_none() && update.updates_each();
+        fits.then(|| Self {
+            gradient: gradient.clone(),
+            update: update.clone(),
+            reads: metas.inputs.len(),
+            terms: gradient.summed(metas).unwrap_or(0),
+            name: format!("{}_{}", gradient.name(), update.name()),
+        })
+    }
+
+    /// What is known of the gradient's operands: the gradient is like the first
+    /// output.
+    fn gradient_metas<'a>(&self, metas: Metas<'a>) -> Metas<'a> {
+        Metas { inputs: &metas.inputs[..self.reads], outputs: &metas.outputs[..1] }
+    }
+
+    fn update_inputs(&self, gradient: Meta, inputs: &[Meta]) -> Vec<Meta> {
+        std::iter::once(gradient).chain(inputs[self.reads..].iter().copied()).collect()
+    }
+
+    fn gradient_piece(&self, out: Region) -> Piece {
+        Piece { out, sum: 0..self.terms }
+    }
+
+    /// The pieces that are run one after the other: all of it, unless the
+    /// gradient can be made in blocks that stay in a cache.
+    fn parts(&self, variant: usize, out: Region, gradient: Meta) -> impl Iterator<Item = Region> {
+        let block = self.gradient.block(variant, gradient).unwrap_or([usize::MAX; 2]);
+        let steps = move |axis: usize| {
+            let range = if axis < out.rank() { out.range(axis) } else { 0..1 };
+            let count = range.len().div_ceil(block[axis]);
+            (0..count).map(move |i| {
+                let from = range.start + i * block[axis];
+                from..range.end.min(from.saturating_add(block[axis]))
+            })
+        };
+        steps(1).flat_map(move |columns| {
+            steps(0).map(move |rows| {
+                let part = if out.rank() > 0 { out.with(0, rows) } else { out };
+                if out.rank() > 1 { part.with(1, columns.clone()) } else { part }
+            })
+        })
+    }
+}
+
+impl Op for Updated {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        self.gradient.attributes().into_iter().chain(self.update.attributes()).collect()
+    }
+
+    fn outputs(&self) -> usize {
+        self.update.outputs()
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        let gradient = self.gradient.infer(&inputs[..self.reads])?[0];
+        self.update.infer(&self.update_inputs(gradient, inputs))
+    }
+
+    fn access(&self, _: usize) -> Access {
+        Access::Update
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        self.gradient.cuts(self.gradient_metas(metas))
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let made = self.gradient_piece(piece.out);
+        let mut regions = self.gradient.regions(self.gradient_metas(metas), &made);
+        regions.truncate(self.reads);
+        let inputs = self.update_inputs(metas.outputs[0], metas.inputs);
+        let then = self.update.regions(Metas { inputs: &inputs, ..metas }, piece);
+        regions.extend(then.into_iter().skip(1));
+        regions
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        let made = self.gradient.flops(self.gradient_metas(metas), &self.gradient_piece(piece.out));
+        let inputs = self.update_inputs(metas.outputs[0], metas.inputs);
+        let then = self.update.flops(Metas { inputs: &inputs, ..metas }, piece);
+        Flops(made.0 + then.0)
+    }
+
+    fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
+        let inputs = self.update_inputs(metas.outputs[0], metas.inputs);
+        let gradient = self.gradient_metas(metas);
+        let then = Metas { inputs: &inputs, ..metas };
+        let of = |out: Region| {
+            let made = self.gradient_piece(out);
+            let part = Piece { out, ..piece.clone() };
+            let inside = self.gradient.scratch(variant, gradient, &made);
+            let inside = inside.max(self.update.scratch(0, then, &part));
+            Call::through_scratch(&out, metas.outputs[0].dtype).saturating_add(inside)
+        };
+        self.parts(variant, piece.out, metas.outputs[0]).map(of).max().unwrap_or(0)
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        self.gradient.variants()
+    }
+
+    fn choose(&self, metas: Metas<'_>, on: &Target) -> usize {
+        self.gradient.choose(self.gradient_metas(metas), on)
+    }
+
+    fn allowed(&self, metas: Metas<'_>, on: &Target) -> Vec<usize> {
+        self.gradient.allowed(self.gradient_metas(metas), on)
+    }
+
+    fn expand(&self, variant: usize, metas: Metas<'_>) -> Option<Expansion> {
+        let Expansion { input, prepare, op } =
+            self.gradient.expand(variant, self.gradient_metas(metas))?;
+        Some(Expansion { input, prepare, op: Arc::new(Self { gradient: op, ..self.clone() }) })
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        let out = call.operands()[call.inputs()];
+        let gradient = Meta { shape: out.shape(), dtype: out.dtype() };
+        for part in self.parts(variant, call.piece.out, gradient) {
+            let made = self.gradient_piece(part);
+            call.through(
+                self.reads,
+                &made,
+                |call| self.gradient.run(variant, call),
+                |call| self.update.run(0, call),
+            );
+        }
+    }
+}
