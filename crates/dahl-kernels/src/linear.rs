@@ -89,14 +89,6 @@ pub fn linear_gemm_scratch(piece: &Piece, terms: usize, dtype: DType) -> usize {
     gemm::scratch_bytes(lengths(&piece.out, terms), dtype)
 }
 
-/// Rows and columns of a result that stays in the second cache until it is used:
-/// few enough bytes, and as little packed twice as that allows.
-pub fn linear_gemm_block(dtype: DType) -> [usize; 2] {
-    const ROWS: usize = 96;
-    const BYTES: usize = 128 << 10;
-    [ROWS, (BYTES / (ROWS * dtype.size())) & !(gemm::MAX_COLUMNS - 1)]
-}
-
 fn lengths(out: &Region, terms: usize) -> Lengths {
     Lengths { rows: out.len(0), columns: out.len(1), terms }
 }

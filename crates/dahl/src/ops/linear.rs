@@ -195,10 +195,6 @@ impl Op for LinearBackwardWeight {
         Flops(2 * (piece.out.elements() * piece.sum.len()) as u64)
     }
 
-    fn block(&self, variant: usize, result: Meta) -> Option<[usize; 2]> {
-        (variant != PLAIN).then(|| kernels::linear_gemm_block(result.dtype))
-    }
-
     fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
         let terms = piece.sum.len();
         match variant {

@@ -220,13 +220,6 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
         false
     }
 
-    /// The most rows and columns (of the first two axes) of a result that a
-    /// variant makes at once without loss, where a piece may be made in such
-    /// blocks to stay in a cache. `None` where smaller pieces repeat work.
-    fn block(&self, _variant: usize, _result: Meta) -> Option<[usize; 2]> {
-        None
-    }
-
     /// Whether the first two inputs may change places without another result: a
     /// rewrite may then look at either as the first.
     fn commutes(&self) -> bool {

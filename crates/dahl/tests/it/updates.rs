@@ -174,22 +174,18 @@ fn a_loss_that_is_not_finite_updates_nothing() {
 
 #[test]
 fn gradients_that_are_never_stored_take_no_memory() {
-    // Each worker has its own scratch, so that several need as much again for the
-    // pieces of large convolutions.
+    // On several workers the gradients of convolutions were used up at once
+    // before, by gathering; a linear layer's are smaller now on any number.
     for (name, most) in [("mlp", 3), ("resnet18", 1)] {
         for workers in 1..=most {
             let spec = TrainSpec::new(2, DType::F32, Optimizer::sgd(0.1));
             let fused = Setup { model: Model::named(name).unwrap(), spec, steps: 0 };
             let peak = |setup: &Setup| {
                 let plan = Grain::for_workers(workers).plan(&setup.lower().programs).unwrap();
-                // What changes from step to step is in work and scratch.
-                plan.memory.work() + workers * plan.memory.scratch()
+                plan.memory.peak()
             };
             let (fused, unfused) = (peak(&fused), peak(&unfused(&fused)));
-            assert!(
-                4 * fused < 3 * unfused,
-                "{name}, {workers} workers: {fused} not below {unfused}"
-            );
+            assert!(fused < unfused, "{name}, {workers} workers: {fused} not below {unfused}");
         }
     }
 }
