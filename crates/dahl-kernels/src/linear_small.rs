@@ -18,8 +18,8 @@ pub fn linear_dot_scratch(piece: &Piece, dtype: DType) -> usize {
 }
 
 /// [`linear`](crate::linear::linear) as dot products of rows: term i of a
-/// sum goes to lane i mod [`WIDE`] in blocks of [`BLOCK`], lanes are added as in
-/// [`lanes::total`], then comes the bias.
+/// sum goes to lane i mod 16 in blocks of 4,096, halves of the lanes are added,
+/// then comes the bias.
 pub fn linear_dot(call: &mut Call<'_>) {
     float_dispatch!(call.dtype(0), forward(call));
 }
