@@ -26,19 +26,20 @@ impl<T: Copy> Matrix<'_, T> {
 }
 
 impl<T: Lane> Matrix<'_, T> {
-    /// Copies `lanes` for `terms` of the sum: `to[t * width + lane]`, where the
-    /// lanes from `lanes.len()` to `width` are written too, with anything that
-    /// is finite.
+    /// Copies `lanes` for `terms` of the sum: `to[t * width + lane]`. The lanes
+    /// from `lanes.len()` to `width` are written too, with anything that is
+    /// finite; those beyond `width` are overwritten by the next term, and stand
+    /// out behind the last one. It is fastest where `whole` lanes are there.
     #[inline(always)]
     pub(super) fn pack<S: Simd>(
         &self,
         lanes: Range<usize>,
         terms: Range<usize>,
-        width: usize,
+        [width, whole]: [usize; 2],
         to: &mut [T],
     ) {
         let depth = terms.len();
-        assert!(lanes.len() <= width && to.len() >= depth * width);
+        assert!(lanes.len() <= whole && to.len() >= depth * width + (whole - width));
         // SAFETY: whoever made the matrix promised its elements; `to` is long
         // enough as asserted.
         unsafe {
@@ -47,9 +48,9 @@ impl<T: Lane> Matrix<'_, T> {
             if self.lane == 1 {
                 for t in 0..depth {
                     let (from, to) = (from.add(t * self.term), to.add(t * width));
-                    if lanes.len() == width {
+                    if lanes.len() == whole {
                         // The length is a constant where this is inlined.
-                        std::ptr::copy_nonoverlapping(from, to, width);
+                        std::ptr::copy_nonoverlapping(from, to, whole);
                     } else {
                         std::ptr::copy_nonoverlapping(from, to, lanes.len());
                         for lane in lanes.len()..width {
@@ -60,15 +61,16 @@ impl<T: Lane> Matrix<'_, T> {
                 return;
             }
             let side = T::Vector::<S>::LANES;
-            if self.term == 1 && lanes.len() == width && width.is_multiple_of(side) {
-                let whole = depth - depth % side;
-                for lane in (0..width).step_by(side) {
+            if self.term == 1 && lanes.len() == whole && whole.is_multiple_of(side) {
+                let turned = depth - depth % side;
+                // The last lanes first: they stand out over the first ones.
+                for lane in (0..whole).step_by(side).rev() {
                     let (from, to) = (from.add(lane * self.lane), to.add(lane));
-                    for t in (0..whole).step_by(side) {
+                    for t in (0..turned).step_by(side) {
                         let to = to.add(t * width);
                         T::Vector::<S>::transpose(from.add(t), to, [self.lane, width]);
                     }
-                    for t in whole..depth {
+                    for t in turned..depth {
                         for i in 0..side {
                             *to.add(t * width + i) = *from.add(i * self.lane + t);
                         }

@@ -39,9 +39,9 @@ pub(crate) const VECTORS: usize = 2;
 /// The most columns of a tile, over all instruction sets and elements.
 pub(crate) const MAX_COLUMNS: usize = 32;
 
-/// Rows of a packed panel of A: a few more than a tile has, so that squares of
-/// rows and terms can be turned.
-const PANEL: usize = 8;
+/// Elements behind the panels of A: rows are packed in squares of vectors, and
+/// the last one may stand out by less than this.
+const BEHIND: usize = 16;
 /// Rows of A that are packed at once; a multiple of [`ROWS`].
 const ROW_BLOCK: usize = 96;
 /// Columns of B that are packed at once; a multiple of every tile's columns.
@@ -69,7 +69,7 @@ pub(crate) struct Lengths {
 
 impl Lengths {
     fn blocks(&self) -> (usize, usize, usize) {
-        let rows = self.rows.min(ROW_BLOCK).div_ceil(ROWS) * PANEL;
+        let rows = self.rows.min(ROW_BLOCK).next_multiple_of(ROWS);
         // Padded for the widest tile, so that it does not depend on the
         // instruction set.
         let columns = self.columns.min(COLUMN_BLOCK).next_multiple_of(MAX_COLUMNS);
@@ -79,7 +79,7 @@ impl Lengths {
     /// The elements of scratch that [`gemm`] needs.
     pub(crate) fn scratch(&self) -> usize {
         let (rows, columns, terms) = self.blocks();
-        (rows + columns) * terms
+        (rows + columns) * terms + BEHIND
     }
 }
 
@@ -134,9 +134,12 @@ impl<T: Lane> Work for Product<'_, T> {
         debug_assert!(width <= MAX_COLUMNS && COLUMN_BLOCK.is_multiple_of(width));
         let Lengths { rows, columns, terms } = self.lengths;
         let (a, b, _) = self.operands;
-        let (row_block, _, term_block) = self.lengths.blocks();
+        // Rows of the next panel fill this one's last square.
+        let squares = ROWS.next_multiple_of(T::Vector::<S>::LANES);
+        debug_assert!(squares <= ROWS + BEHIND);
+        let (_, column_block, term_block) = self.lengths.blocks();
         let scratch = std::mem::take(&mut self.scratch);
-        let (packed_a, packed_b) = scratch.split_at_mut(row_block * term_block);
+        let (packed_b, packed_a) = scratch.split_at_mut(column_block * term_block);
         // A sum of nothing is stored too.
         let blocks = terms.div_ceil(BLOCK).max(1);
         for j0 in (0..columns).step_by(COLUMN_BLOCK) {
@@ -146,15 +149,15 @@ impl<T: Lane> Work for Product<'_, T> {
                 let depth = range.len();
                 for (p, j) in (j0..j1).step_by(width).enumerate() {
                     let to = &mut packed_b[p * width * depth..][..width * depth];
-                    b.pack::<S>(j..(j + width).min(j1), range.clone(), width, to);
+                    b.pack::<S>(j..(j + width).min(j1), range.clone(), [width, width], to);
                 }
                 let finish = (block + 1 == blocks).then_some(self.finish);
                 for i0 in (0..rows).step_by(ROW_BLOCK) {
                     let i1 = (i0 + ROW_BLOCK).min(rows);
                     for (p, i) in (i0..i1).step_by(ROWS).enumerate() {
-                        let to = &mut packed_a[p * PANEL * depth..][..PANEL * depth];
-                        // Rows of the next panel fill this one.
-                        a.pack::<S>(i..(i + PANEL).min(rows), range.clone(), PANEL, to);
+                        let to = &mut packed_a[p * ROWS * depth..];
+                        let there = i..(i + squares).min(rows);
+                        a.pack::<S>(there, range.clone(), [ROWS, squares], to);
                     }
                     let (a, b, first) = (&*packed_a, &*packed_b, block == 0);
                     let packed = Block { a, b, depth, first, finish };
@@ -184,7 +187,7 @@ impl<T: Lane> Product<'_, T> {
             });
             let b = block.b[q * width * depth..][..width * depth].as_ptr();
             let tile = |i: usize, to: *mut T| {
-                let a = block.a[(i - rows.start) / ROWS * PANEL * depth..].as_ptr();
+                let a = block.a[(i - rows.start) / ROWS * ROWS * depth..].as_ptr();
                 Tile::spaced(a, 1, (rows.end - i).min(ROWS), to)
             };
             let starts = rows.clone().step_by(ROWS);
@@ -227,7 +230,7 @@ impl<T: Lane> Block<'_, T> {
             tiles,
             runs,
             b,
-            terms: [PANEL, VECTORS * T::Vector::<S>::LANES],
+            terms: [ROWS, VECTORS * T::Vector::<S>::LANES],
             stride,
             first: self.first,
             finish,

@@ -153,14 +153,16 @@ pub(crate) trait Vector: Copy {
     }
 
     /// Copies a square of `LANES` × `LANES` with rows and columns exchanged;
-    /// `lines` are the distances of the rows that are read and written.
+    /// `lines` are the distances of the rows that are read and written. Rows that
+    /// are written may be closer than they are long: of what they share the later
+    /// one stays.
     ///
     /// # Safety
     /// Both squares are there, and do not overlap.
     #[inline(always)]
     unsafe fn transpose(from: *const Self::Elem, to: *mut Self::Elem, lines: [usize; 2]) {
-        for i in 0..Self::LANES {
-            for j in 0..Self::LANES {
+        for j in 0..Self::LANES {
+            for i in 0..Self::LANES {
                 // SAFETY: inside of the squares.
                 unsafe { *to.add(j * lines[1] + i) = *from.add(i * lines[0] + j) };
             }

@@ -463,7 +463,8 @@ unsafe fn transpose4x4(from: *const f64, to: *mut f64, [line, out]: [usize; 2]) 
 /// Sixteen rows of sixteen can be read and written; AVX is there.
 #[inline(always)]
 unsafe fn transpose16x16(from: *const f32, to: *mut f32, lines: [usize; 2]) {
-    for [i, j] in [[0, 0], [0, 8], [8, 0], [8, 8]] {
+    // The far halves of rows first: the next row may begin in them.
+    for [i, j] in [[8, 0], [0, 0], [8, 8], [0, 8]] {
         // SAFETY: a quarter of the square.
         unsafe {
             transpose8x8(from.add(i * lines[0] + j), to.add(j * lines[1] + i), lines);
@@ -475,7 +476,8 @@ unsafe fn transpose16x16(from: *const f32, to: *mut f32, lines: [usize; 2]) {
 /// Eight rows of eight can be read and written; AVX is there.
 #[inline(always)]
 unsafe fn transpose8x8_pd(from: *const f64, to: *mut f64, lines: [usize; 2]) {
-    for [i, j] in [[0, 0], [0, 4], [4, 0], [4, 4]] {
+    // The far halves of rows first: the next row may begin in them.
+    for [i, j] in [[4, 0], [0, 0], [4, 4], [0, 4]] {
         // SAFETY: a quarter of the square.
         unsafe {
             transpose4x4(from.add(i * lines[0] + j), to.add(j * lines[1] + i), lines);
