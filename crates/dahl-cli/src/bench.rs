@@ -1,6 +1,7 @@
 //! `dahl bench`: how fast training steps are, alone and beside PyTorch.
 
 mod cell;
+mod gemm;
 mod kernels;
 mod measure;
 mod torch;
@@ -38,6 +39,7 @@ Examples:
   dahl bench --model my.toml --batch 64 --against torch --python venv/bin/python
   dahl bench vgg-small-b32 --conv fast
   dahl bench kernels resnet18 --op conv2d
+  dahl bench gemm
 
 A cell is marked with ! where the processors were not ours: the processor time is
 not about the time gone by times the threads. Its figures say little."
@@ -90,6 +92,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum Of {
     Kernels(kernels::Args),
+    Gemm(gemm::Args),
 }
 
 /// The shape of a sample.
@@ -119,6 +122,7 @@ enum Against {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let result = match &args.of {
         Some(Of::Kernels(args)) => kernels::run(args),
+        Some(Of::Gemm(args)) => gemm::run(args),
         None => bench(args),
     };
     match result {
@@ -144,12 +148,7 @@ fn bench(args: &Args) -> Result<()> {
         None if args.workloads.is_empty() => workloads::all(),
         None => args.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,
     };
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = match &args.threads[..] {
-        [] if processors > 1 => vec![1, processors],
-        [] => vec![1],
-        given => given.to_vec(),
-    };
+    let threads = threads_or_default(&args.threads);
     let python = match args.against {
         Some(Against::Torch) => Some(torch::find(args.python.as_deref())?),
         None => None,
@@ -174,6 +173,16 @@ fn bench(args: &Args) -> Result<()> {
     match &args.markdown {
         Some(path) => write_table(path, &rows, args),
         None => Ok(()),
+    }
+}
+
+/// The numbers of threads that were given, or one, and one a processor.
+fn threads_or_default(given: &[usize]) -> Vec<usize> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    match given {
+        [] if processors > 1 => vec![1, processors],
+        [] => vec![1],
+        given => given.to_vec(),
     }
 }
 

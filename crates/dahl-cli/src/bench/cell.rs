@@ -1,6 +1,6 @@
 //! One cell of the table: a workload in one element type on some threads.
 
-use super::measure::{Bench, Timing, Timings, flops, peak};
+use super::measure::{Bench, Timing, Timings, flops, median_interval, peak};
 use super::torch::{MODES, Setup, Torch};
 use super::workloads::Workload;
 use crate::grain::KernelArgs;
@@ -32,6 +32,8 @@ pub(super) struct Theirs {
     pub(super) ms: f64,
     pub(super) spread: f64,
     pub(super) valid: bool,
+    /// What the median of the pairs' ratios lies in, with 95 %.
+    interval: [f64; 2],
 }
 
 /// The figures of a cell.
@@ -53,6 +55,12 @@ pub(super) struct Row {
     pub(super) torch: Option<Theirs>,
     /// How much faster than one thread.
     pub(super) scaling: Option<f64>,
+}
+
+impl Theirs {
+    fn interval(&self) -> String {
+        format!("{:.2}-{:.2}", self.interval[0], self.interval[1])
+    }
 }
 
 /// One mode of PyTorch with what it took so far.
@@ -118,6 +126,7 @@ impl Cell<'_> {
             ms: 1e3 * mode.timings.best().wall,
             spread: mode.timings.spread(),
             valid: mode.timings.best().is_valid(threads),
+            interval: median_interval(mode.timings.ratios(&ours)),
             version: mode.torch.version.clone(),
             mode: mode.name,
         });
@@ -179,7 +188,8 @@ impl Row {
     }
 
     pub(super) fn head(against: bool) -> String {
-        let torch = if against { "  torch ms  mode           ratio  spread" } else { "" };
+        let torch =
+            if against { "  torch ms  mode           ratio  of pairs     spread" } else { "" };
         format!(
             "workload            dtype threads    dahl ms  samples/s  GFLOP/s  of peak  outside us  spread  scaling{torch}\n"
         )
@@ -204,10 +214,11 @@ impl Row {
         );
         if let (Some(torch), Some(ratio)) = (&self.torch, self.ratio()) {
             line += &format!(
-                "  {:>8}{}  {:<13} {ratio:>5.2}x {:>6.0}%",
+                "  {:>8}{}  {:<13} {ratio:>5.2}x  {:<11} {:>6.0}%",
                 ms(torch.ms),
                 mark(torch.valid),
                 torch.mode,
+                torch.interval(),
                 100.0 * torch.spread
             );
         }
@@ -226,6 +237,7 @@ impl Row {
             "torch_mode": torch.map(|t| t.mode),
             "torch_version": torch.map(|t| &t.version),
             "ratio": self.ratio(),
+            "interval": torch.map(|t| t.interval),
             "spread": self.spread,
             "torch_spread": torch.map(|t| t.spread),
             "valid": self.valid && torch.is_none_or(|t| t.valid),
@@ -239,24 +251,25 @@ impl Row {
     }
 
     pub(super) fn markdown_head() -> String {
-        "| workload | dtype | threads | dahl ms | of peak | outside µs | scaling | PyTorch ms | mode | ratio | spread |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n"
+        "| workload | dtype | threads | dahl ms | of peak | outside µs | scaling | PyTorch ms | mode | ratio | of pairs | spread |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n"
             .to_owned()
     }
 
     pub(super) fn to_markdown(&self) -> String {
-        let (torch, mode, spread) = match &self.torch {
+        let (torch, mode, interval, spread) = match &self.torch {
             Some(t) => (
                 ms(t.ms),
                 t.mode,
+                t.interval(),
                 format!("{:.0} %, {:.0} %", 100.0 * self.spread, 100.0 * t.spread),
             ),
-            None => ("-".to_owned(), "-", format!("{:.0} %", 100.0 * self.spread)),
+            None => ("-".to_owned(), "-", "-".to_owned(), format!("{:.0} %", 100.0 * self.spread)),
         };
         let valid = self.valid && self.torch.as_ref().is_none_or(|t| t.valid);
         let ratio = self.ratio().map_or("-".to_owned(), |r| format!("{r:.2}"));
         format!(
-            "| {} | {} | {} | {} | {:.0} % | {:.1} | {} | {torch} | {mode} | {ratio}{} | {spread} |\n",
+            "| {} | {} | {} | {} | {:.0} % | {:.1} | {} | {torch} | {mode} | {ratio}{} | {interval} | {spread} |\n",
             self.workload,
             self.dtype.name(),
             self.threads,

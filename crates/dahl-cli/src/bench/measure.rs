@@ -9,6 +9,7 @@ use dahl::plan::Plan;
 use dahl::train::Trainer;
 use dahl::{DType, Result};
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::Barrier;
 use std::time::Instant;
 
 /// The time of one step, in seconds.
@@ -47,6 +48,29 @@ impl Timings {
             _ => 0.0,
         }
     }
+
+    /// How much longer these took than the others, pair by pair.
+    pub(super) fn ratios(&self, others: &Self) -> Vec<f64> {
+        self.0.iter().zip(&others.0).map(|(this, other)| this.wall / other.wall).collect()
+    }
+}
+
+/// What the median lies in with 95 %, whatever the distribution is: so many
+/// values from either end that so few on one side of it are that unlikely.
+/// All of them where there are less than six.
+pub(super) fn median_interval(mut values: Vec<f64>) -> [f64; 2] {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    let mut chance = 0.5f64.powi(n as i32);
+    let (mut sum, mut rank) = (chance, 0);
+    while 2.0 * sum <= 0.05 && rank + 1 < n / 2 {
+        rank += 1;
+        chance *= (n - rank + 1) as f64 / rank as f64;
+        sum += chance;
+    }
+    // Ranks 0 to rank - 1 are unlikely enough together.
+    let from = rank.saturating_sub(1);
+    [values[from], values[n - 1 - from]]
 }
 
 /// A network with its batch, ready to be trained on the same samples again and
@@ -86,16 +110,12 @@ impl Bench {
 
     /// The time of so many steps.
     pub(super) fn run(&mut self, steps: u64) -> Result<Timing> {
-        let (wall, cpu) = (Instant::now(), cpu_seconds());
-        for _ in 0..steps {
-            let slot = self.trainer.slot(self.batch)?;
-            self.trainer.step(slot)?;
-        }
-        self.trainer.last_loss()?;
-        let steps = steps as f64;
-        Ok(Timing {
-            wall: wall.elapsed().as_secs_f64() / steps,
-            cpu: (cpu_seconds() - cpu) / steps,
+        timed(steps, || {
+            for _ in 0..steps {
+                let slot = self.trainer.slot(self.batch)?;
+                self.trainer.step(slot)?;
+            }
+            self.trainer.last_loss().map(drop)
         })
     }
 
@@ -103,6 +123,13 @@ impl Bench {
     pub(super) fn in_kernels(&mut self) -> f64 {
         self.trainer.session().counters().iter().map(|c| c.time.0 as f64 / 1e9).sum()
     }
+}
+
+/// The time of one of the steps that `run` makes.
+pub(super) fn timed(steps: u64, run: impl FnOnce() -> Result<()>) -> Result<Timing> {
+    let (wall, cpu, steps) = (Instant::now(), cpu_seconds(), steps as f64);
+    run()?;
+    Ok(Timing { wall: wall.elapsed().as_secs_f64() / steps, cpu: (cpu_seconds() - cpu) / steps })
 }
 
 /// The processor time of this process.
@@ -131,15 +158,27 @@ pub(super) fn flops(model: &Model, batch: usize) -> Result<f64> {
     Ok(flops.sum())
 }
 
-/// The most floating-point operations a second of one thread: multiply-adds of
-/// vectors that wait for nothing. The best of some tries.
+/// The most floating-point operations a second of one thread. The best of some
+/// tries.
 pub(super) fn peak(dtype: DType) -> f64 {
-    let tries = (0..20).map(|_| {
+    (0..20).map(|_| peak_of(dtype, 1)).fold(0.0, f64::max)
+}
+
+/// The floating-point operations a second of some threads at once: multiply-adds
+/// of vectors that wait for nothing, for some milliseconds.
+pub(super) fn peak_of(dtype: DType, threads: usize) -> f64 {
+    let start = Barrier::new(threads);
+    let burst = || {
+        start.wait();
         let from = Instant::now();
         let flops = dahl::peak::burst(dahl::Isa::detect(), dtype);
         flops as f64 / from.elapsed().as_secs_f64()
-    });
-    tries.fold(0.0, f64::max)
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(burst)).collect();
+        let mine = burst();
+        others.into_iter().fold(mine, |sum, other| sum + other.join().expect("no panic"))
+    })
 }
 
 /// The bytes a second that one thread reads from memory: the sum of far more
@@ -153,4 +192,24 @@ pub(super) fn bandwidth() -> f64 {
         (8 * words.len()) as f64 / from.elapsed().as_secs_f64()
     });
     tries.fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_within_its_interval() {
+        let of = |n: usize| median_interval((1..=n).rev().map(|i| i as f64).collect());
+        // As in tables of the sign test.
+        for (n, interval) in [
+            (1, [1.0, 1.0]),
+            (5, [1.0, 5.0]),
+            (6, [1.0, 6.0]),
+            (15, [4.0, 12.0]),
+            (25, [8.0, 18.0]),
+        ] {
+            assert_eq!(of(n), interval, "{n}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! `dahl bench` and `dahl bench kernels`: what they print, not how fast it was.
+//! `dahl bench`, `dahl bench kernels` and `dahl bench gemm`: what they print, not how fast it was.
 
 use crate::support::{Scratch, check, dahl};
 use serde_json::Value;
@@ -145,4 +145,18 @@ fn what_is_no_kernel_is_said() {
         "expected lengths such as 3x32x32",
     );
     check(&["bench", "kernels"], 2, "", "MODEL");
+}
+
+#[test]
+fn products_are_measured_on_threads() {
+    let gemm = ["bench", "gemm", "--json", "--sizes", "1,33", "--threads", "1,2", "--pairs", "1"];
+    let lines = objects(&gemm);
+    assert_eq!(lines.len(), 2 * 2 * 2 * 3);
+    for line in &lines {
+        let (size, ms) = (line["size"].as_f64().expect("a size"), line["ms"].as_f64().expect("ms"));
+        let rate = 2.0 * size.powi(3) / (ms * 1e6);
+        assert!((line["gflops"].as_f64().expect("a rate") / rate - 1.0).abs() < 1e-9, "{line}");
+    }
+    check(&["bench", "gemm", "--sizes", "0"], 2, "", "expected at least 1");
+    check(&["bench", "gemm", "--sizes", "3000000"], 3, "", "three matrices of 3000000 x 3000000");
 }
