@@ -10,8 +10,7 @@
 //! a vector of places needs one load a tap, whatever stride and window are.
 //!
 //! # The order of a sum
-//! That of [`gemm`](crate::gemm), over (channel, row, column) of the window: both
-//! give the same bits.
+//! As in [`gemm`](crate::gemm) in blocks, over (channel, row, column) of the window.
 
 #![expect(unsafe_code, reason = "vectors are read and written through pointers")]
 
@@ -214,6 +213,8 @@ impl<'a, T: Lane> Plan<'a, T> {
         let (planes, scratch) = split::<T>(scratch, of.planes());
         let (values, scratch) = split::<T>(scratch, ROWS * of.results());
         let (winners, scratch) = split::<u8>(scratch, ROWS * of.results());
+        // Where windows have one place, nobody stores which it is.
+        winners.fill(0);
         let (line, _) = split::<T>(scratch, of.line());
         let [rows, columns] = of.axes;
         let [height, width] = of.plane();

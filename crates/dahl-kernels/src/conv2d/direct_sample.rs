@@ -101,8 +101,8 @@ impl<T: Lane> Work for Sample<'_, '_, T> {
                 assert!(places.next_multiple_of(width) <= length, "room for whole tiles");
                 for q in (0..places).step_by(width) {
                     // SAFETY: the tile is inside of the results, as asserted; the
-                    // places are inside of the planes, which are followed by two
-                    // vectors of room.
+                    // places are inside of the planes, which are followed by room
+                    // for the widest tile.
                     unsafe { tile.run::<S>([filters, vectors], first * pitch + q, q) };
                 }
                 for r in 0..filters {

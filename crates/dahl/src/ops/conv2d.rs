@@ -5,6 +5,7 @@ use super::conv2d_packed::{Method, Packed};
 use super::costs::Costs;
 use super::cut::{window, window_back};
 use super::eager::{self, Accum, Arg};
+use super::elementwise::Unary;
 use super::pool::MaxPool2d;
 use super::{
     Accuracy, Backprop, Cut, Expansion, Meta, Metas, Mismatch, Op, Recorder, Target, Var,
@@ -254,8 +255,9 @@ impl Op for Conv2dForward {
             let fused = Conv2dMaxPool2d::fused(self, pool, &metas.inputs[1].shape)?;
             return Some(Arc::new(fused));
         }
+        let relu = (next as &dyn Any).downcast_ref() == Some(&Unary::Relu);
         let fused = Self { rectify: Rectify::Relu, ..*self };
-        (self.rectify == Rectify::No && next.name() == "relu").then(|| Arc::new(fused) as _)
+        (self.rectify == Rectify::No && relu).then(|| Arc::new(fused) as _)
     }
 
     fn scratch(&self, variant: usize, metas: Metas<'_>, piece: &Piece) -> usize {
@@ -263,7 +265,9 @@ impl Op for Conv2dForward {
         match variant {
             PLAIN => 0,
             DEPTHWISE => kernels::conv2d_depthwise_scratch(&self.conv, &w, piece, x.dtype),
-            _ => kernels::conv2d_direct_scratch(&self.conv, &w, piece, x.dtype),
+            DIRECT => kernels::conv2d_direct_scratch(&self.conv, &w, piece, x.dtype),
+            // Of the two ops that it expands into.
+            _ => 0,
         }
     }
 
@@ -300,7 +304,8 @@ impl Op for Conv2dForward {
         match variant {
             PLAIN => kernels::conv2d(&self.conv, self.rectify, call),
             DEPTHWISE => kernels::conv2d_depthwise(&self.conv, self.rectify, call),
-            _ => kernels::conv2d_direct(&self.conv, self.rectify, call),
+            DIRECT => kernels::conv2d_direct(&self.conv, self.rectify, call),
+            _ => unreachable!("{} is two ops", VARIANTS[variant]),
         }
     }
 }
@@ -357,7 +362,11 @@ impl Op for Conv2dBackwardInput {
             DEPTHWISE => kernels::conv2d_backward_input_depthwise_scratch(
                 &self.conv, &w, &gy.shape, piece, gy.dtype,
             ),
-            _ => kernels::conv2d_backward_input_direct_scratch(&self.conv, &w, piece, gy.dtype),
+            DIRECT => {
+                kernels::conv2d_backward_input_direct_scratch(&self.conv, &w, piece, gy.dtype)
+            }
+            // Of the two ops that it expands into.
+            _ => 0,
         }
     }
 
@@ -395,7 +404,8 @@ impl Op for Conv2dBackwardInput {
         match variant {
             PLAIN => kernels::conv2d_backward_input(&self.conv, call),
             DEPTHWISE => kernels::conv2d_backward_input_depthwise(&self.conv, call),
-            _ => kernels::conv2d_backward_input_direct(&self.conv, call),
+            DIRECT => kernels::conv2d_backward_input_direct(&self.conv, call),
+            _ => unreachable!("{} is two ops", VARIANTS[variant]),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Ops computed at once: what the functions with an op's name share.
 //!
-//! They build operands, run the op's plain variant over the whole result, and
-//! so use the same shape rule and the same kernel as the graph.
+//! They build operands, run the op's fastest exact variant over the whole result,
+//! and so use the same shape rule and the same kernels as the graph.
 //!
 //! # Invariants
 //! - The operands of a call borrow from its arguments; outputs are borrowed
 //!   exclusively, so no input overlaps one.
 #![expect(unsafe_code, reason = "turns borrowed tensors into operands of a call")]
 
-use super::{Access, Accuracy, Meta, Metas, Op, Target};
+use super::{Access, Accuracy, Expansion, Meta, Metas, Op, Target};
 use crate::tensor::{Arena, AsView, Tensor, TensorView};
 use dahl_kernels::{Call, Element, Float, Isa, Operand, Piece, Region, Shape, StepScalars};
 use std::any::Any;
@@ -198,17 +198,52 @@ pub(crate) fn output<'t, E: Element, const R: usize>(out: &'t mut Tensor<'_, E, 
 
 /// Runs the variant that is fastest here over the whole result.
 pub(crate) fn call(op: &dyn Op, inputs: &[Arg<'_>], outputs: &mut [Out<'_>], step: &StepScalars) {
-    let operands: Vec<Operand> =
-        inputs.iter().map(|i| i.operand).chain(outputs.iter().map(|o| o.operand)).collect();
-    let metas: Vec<Meta> =
-        operands.iter().map(|o| Meta { shape: o.shape(), dtype: o.dtype() }).collect();
-    let (ins, outs) = metas.split_at(inputs.len());
-    let metas = Metas { inputs: ins, outputs: outs };
-    let piece = Piece { out: Region::full(&metas.out()), sum: 0..op.summed(metas).unwrap_or(0) };
-    let isa = Isa::detect();
-    let variant = op.choose(metas, &Target { isa, accuracy: Some(Accuracy::Exact) });
-    let mut scratch = vec![0; op.scratch(variant, metas, &piece)];
+    let mut reads: Vec<Operand> = inputs.iter().map(|i| i.operand).collect();
+    let writes: Vec<Operand> = outputs.iter().map(|o| o.operand).collect();
+    let [ins, outs] = [&reads, &writes].map(|operands| operands.iter().map(meta).collect());
+    let (ins, outs): (Vec<Meta>, Vec<Meta>) = (ins, outs);
+    let metas = Metas { inputs: &ins, outputs: &outs };
+    let target = Target { isa: Isa::detect(), accuracy: Some(Accuracy::Exact) };
+    let variant = op.choose(metas, &target);
     // SAFETY: inputs are borrowed, outputs exclusively, for as long as the call.
-    let call = unsafe { Call::new(&operands, inputs.len(), &piece, step, &mut scratch) };
-    op.run(variant, &mut call.on(isa));
+    let run = |op: &dyn Op, variant, reads: &[Operand], writes: &[Operand]| unsafe {
+        run_whole(op, variant, (reads, writes), step);
+    };
+    let Some(Expansion { input, prepare, op }) = op.expand(variant, metas) else {
+        return run(op, variant, &reads, &writes);
+    };
+    let made = prepare.infer(&ins[input..=input]).expect("an input of the op")[0];
+    let mut buffer = vec![0u64; made.bytes().div_ceil(size_of::<u64>())];
+    let full = Region::full(&made.shape);
+    let (to, strides) = (buffer.as_mut_ptr().cast(), made.shape.strides());
+    // SAFETY: the buffer has all elements, aligned, and lives until the end.
+    let prepared = unsafe { Operand::from_raw(to, made.dtype, made.shape, full, strides) };
+    run(&*prepare, 0, &reads[input..=input], &[prepared]);
+    reads[input] = prepared;
+    run(&*op, 0, &reads, &writes);
+}
+
+fn meta(operand: &Operand) -> Meta {
+    Meta { shape: operand.shape(), dtype: operand.dtype() }
+}
+
+/// Runs a variant over the whole result.
+///
+/// # Safety
+/// The operands that are read can be, and nobody else uses those that are written.
+unsafe fn run_whole(
+    op: &dyn Op,
+    variant: usize,
+    (reads, writes): (&[Operand], &[Operand]),
+    step: &StepScalars,
+) {
+    let operands = [reads, writes].concat();
+    let metas: Vec<Meta> = operands.iter().map(meta).collect();
+    let (inputs, outputs) = metas.split_at(reads.len());
+    let metas = Metas { inputs, outputs };
+    let piece = Piece { out: Region::full(&metas.out()), sum: 0..op.summed(metas).unwrap_or(0) };
+    let mut scratch = vec![0; op.scratch(variant, metas, &piece)];
+    // SAFETY: as the caller promises.
+    let call = unsafe { Call::new(&operands, reads.len(), &piece, step, &mut scratch) };
+    op.run(variant, &mut call.on(Isa::detect()));
 }

@@ -23,14 +23,19 @@ struct Lines {
     /// Rows and columns of the result, rows of the image.
     places: [usize; 2],
     height: usize,
-    /// How far the last tap reaches, in steps.
-    reach: usize,
+    /// Taps of a row.
+    taps: usize,
 }
 
 impl Lines {
     fn new(conv: &Conv2d, x: &Shape, gy: &Shape, taps: usize) -> Self {
-        let reach = taps.saturating_sub(1) * conv.dilation[1] / conv.stride[1];
-        Self { conv: *conv, places: [gy[2], gy[3]], height: x[2], reach }
+        Self { conv: *conv, places: [gy[2], gy[3]], height: x[2], taps }
+    }
+
+    /// The phase of a tap, and how many steps into it the tap begins.
+    fn begin(&self, tap: usize) -> [usize; 2] {
+        let column = tap * self.conv.dilation[1];
+        [column % self.conv.stride[1], column / self.conv.stride[1]]
     }
 
     /// A row of the result's gradient, in whole vectors.
@@ -40,7 +45,7 @@ impl Lines {
 
     /// The columns of a row of the image that are a step apart.
     fn phase(&self) -> usize {
-        self.gradient() + self.reach
+        self.gradient() + self.begin(self.taps.saturating_sub(1))[1]
     }
 
     fn image(&self) -> usize {
@@ -116,6 +121,13 @@ fn backward_weight<T: Lane>(conv: &Conv2d, call: &mut Call<'_>) {
 }
 
 impl Lines {
+    /// How many steps of a phase windows see. What is behind them is multiplied
+    /// by zeros, and need not be finite.
+    fn seen(&self, phase: usize) -> usize {
+        let begins = (0..self.taps).map(|tap| self.begin(tap)).filter(|b| b[0] == phase);
+        begins.map(|b| b[1] + self.places[1]).max().unwrap_or(0)
+    }
+
     /// Copies a channel: column `x` of the padded image goes to phase `x % stride`.
     fn deal<T: Lane>(&self, x: &View<'_, T>, [sample, channel]: [usize; 2], to: &mut [T]) {
         let (stride, padding, _) = self.conv.axis(1);
@@ -127,7 +139,8 @@ impl Lines {
                 let first = (lead * stride + phase).saturating_sub(padding);
                 to[..lead].fill(T::ZERO);
                 let seen = row.get(first..).unwrap_or(&[]);
-                let count = seen.len().div_ceil(stride).min(to.len() - lead);
+                let most = self.seen(phase).min(to.len()).saturating_sub(lead);
+                let count = seen.len().div_ceil(stride).min(most);
                 let (inside, behind) = to[lead..].split_at_mut(count);
                 if stride == 1 {
                     inside.copy_from_slice(&seen[..count]);

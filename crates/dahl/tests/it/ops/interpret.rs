@@ -110,7 +110,8 @@ pub(crate) fn run(
         .map(|(buffer, region)| buffer.operand().narrow(*region))
         .collect();
     let step = StepScalars { lr: 0.1, counter: 5 };
-    let mut scratch = vec![0; op.scratch(variant, metas, piece)];
+    // Whatever was there before must not matter: NaN, and no index of anything.
+    let mut scratch = vec![0xff; op.scratch(variant, metas, piece)];
     // SAFETY: nothing else uses the buffers meanwhile.
     let mut call =
         unsafe { Call::new(&operands, count, piece, &step, &mut scratch) }.on(dahl::Isa::detect());

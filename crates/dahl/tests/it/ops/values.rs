@@ -3,7 +3,7 @@
 
 use super::interpret::{Buffer, run};
 use dahl::graph::{Builder, Store};
-use dahl::ops::conv2d::{Conv2d, conv2d};
+use dahl::ops::conv2d::{Conv2d, Conv2dBackwardWeight, Conv2dForward, Rectify, conv2d};
 use dahl::ops::cross_entropy::{accuracy, correct, cross_entropy};
 use dahl::ops::elementwise::*;
 use dahl::ops::matmul::matmul;
@@ -13,9 +13,9 @@ use dahl::ops::pool::{AvgPool2d, MaxPool2d, Pool2d, max_pool2d};
 use dahl::ops::reduce::{Average, SumAll};
 use dahl::ops::reduce_axes::{argmax, max, max_all, min, sum};
 use dahl::ops::softmax::{log_softmax, softmax};
-use dahl::ops::{Meta, Op, Piece};
+use dahl::ops::{Meta, Metas, Op, Piece, Target};
 use dahl::tensor::{Arena, Block, Matrix, Tensor, Vector};
-use dahl::{DType, Region};
+use dahl::{DType, Region, Shape};
 use dahl_kernels::math;
 
 const NAN: f64 = f64::NAN;
@@ -178,36 +178,47 @@ fn dropout_is_the_same_at_both_levels() {
     assert!(eager.as_slice().contains(&0.0) && eager.as_slice().iter().any(|&y| y != 0.0));
 }
 
-/// Small integers: exact in any order.
+/// Small integers: exact in any order. Groups of one filter and of several, of one
+/// channel and of several, and more filters than the direct kernels are for.
 #[test]
 fn conv2d_against_seven_loops() {
+    for [channels, filters, groups] in
+        [[4, 2, 2], [4, 6, 2], [4, 4, 4], [3, 6, 3], [3, 20, 1], [2, 3, 1], [20, 20, 1]]
+    {
+        check_conv2d(channels, filters, groups);
+    }
+}
+
+fn check_conv2d(channels: usize, filters: usize, groups: usize) {
     let arena = &Arena::new();
-    let conv = Conv2d { stride: [2, 1], padding: [1, 2], dilation: [1, 2], groups: 2 };
-    let x = Tensor::from_fn(arena, [2, 4, 5, 6], |[n, c, i, j]| {
+    let conv = Conv2d { stride: [2, 1], padding: [1, 2], dilation: [1, 2], groups };
+    let x = Tensor::from_fn(arena, [2, channels, 5, 6], |[n, c, i, j]| {
         ((n * 3 + c * 5 + i * 7 + j) % 11) as f64 - 5.0
     });
-    let w = Tensor::from_fn(arena, [2, 2, 3, 2], |[o, c, k, l]| {
+    let each = channels / groups;
+    let w = Tensor::from_fn(arena, [filters, each, 3, 2], |[o, c, k, l]| {
         ((o * 2 + c * 3 + k + l * 5) % 7) as f64 - 3.0
     });
     let y = conv2d(arena, &x, &w, None, conv);
     // (5 + 2 − 3) / 2 + 1 and (6 + 4 − 3) / 1 + 1.
-    assert_eq!(y.shape(), [2, 2, 3, 8]);
+    assert_eq!(y.shape(), [2, filters, 3, 8]);
     for n in 0..2 {
-        for o in 0..2 {
+        for o in 0..filters {
+            let first = o / (filters / groups) * each;
             for i in 0..3 {
                 for j in 0..8 {
                     let mut expected = 0.0;
-                    for c in 0..2 {
+                    for c in 0..each {
                         for k in 0..3usize {
                             for l in 0..2 {
                                 let row = (i * 2 + k).wrapping_sub(1);
                                 let column = (j + l * 2usize).wrapping_sub(2);
-                                let tap = x.get([n, o * 2 + c, row, column]);
+                                let tap = x.get([n, first + c, row, column]);
                                 expected += tap.unwrap_or(&0.0) * w[[o, c, k, l]];
                             }
                         }
                     }
-                    assert_eq!(y[[n, o, i, j]], expected, "{n}, {o}, {i}, {j}");
+                    assert_eq!(y[[n, o, i, j]], expected, "{n}, {o}, {i}, {j} of {groups}");
                 }
             }
         }
@@ -354,4 +365,31 @@ fn outputs_of_another_shape_panic() {
     let arena = Arena::new();
     let x = Vector::full(&arena, [2], 1.0f32);
     relu_into(&x, dahl::ops::Accum::Replace, &mut Vector::zeros(&arena, [3]));
+}
+
+/// What lies behind the last window is multiplied by nothing, not by zero.
+#[test]
+fn a_pixel_that_no_window_sees_is_in_no_gradient() {
+    for (kernel, stride) in [(2, 4), (4, 3)] {
+        let conv = Conv2d { stride: [stride; 2], groups: 3, ..Conv2d::default() };
+        let (x, weight) = (Shape::new(&[1, 3, 9, 9]), Shape::new(&[3, 1, kernel, kernel]));
+        let metas = [x, weight].map(|shape| Meta::new(shape, DType::F64));
+        let gy = Conv2dForward { conv, rectify: Rectify::No }.infer(&metas).unwrap()[0];
+        let seen = (gy.shape[3] - 1) * stride + kernel;
+        let pixels: Vec<f64> = (0..3 * 81).map(|i| if i % 9 < seen { 1.0 } else { INF }).collect();
+        let inputs = [
+            Buffer::from_f64(metas[0], &pixels),
+            Buffer::from_f64(gy, &vec![1.0; gy.shape.elements()]),
+        ];
+        let op = Conv2dBackwardWeight { conv, weight };
+        let piece = Piece { out: Region::full(&weight), sum: 0..1 };
+        let read = [metas[0], gy];
+        let of = Metas { inputs: &read, outputs: &metas[1..] };
+        for variant in op.allowed(of, &Target::here()) {
+            let mut out = [Buffer::poisoned(metas[1], 0)];
+            run(&op, variant, &inputs, &mut out, &piece);
+            let places = gy.shape.elements() as f64 / 3.0;
+            assert!(out[0].to_f64().iter().all(|g| *g == places), "{}", op.variants()[variant]);
+        }
+    }
 }
