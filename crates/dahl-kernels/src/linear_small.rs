@@ -196,9 +196,6 @@ pub(crate) fn few(lengths: gemm::Lengths) -> bool {
     terms <= 24 || (rows <= 24 && terms <= gemm::BLOCK)
 }
 
-/// Rows of a tile.
-const ROWS: usize = 6;
-
 impl<T: Lane> Work for Rows<T> {
     type Output = ();
 
@@ -235,7 +232,7 @@ impl<T: Lane> Rows<T> {
     unsafe fn column<S: Simd, const V: usize>(&self, j: usize) {
         let rows = self.lengths.rows;
         let mut i = 0;
-        for left in (1..=rows.div_ceil(ROWS)).rev() {
+        for left in (1..=rows.div_ceil(gemm::ROWS)).rev() {
             let count = (rows - i).div_ceil(left);
             // SAFETY: promised.
             unsafe {

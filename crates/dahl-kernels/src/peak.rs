@@ -32,7 +32,7 @@ impl<T: Lane> Work for Burst<T> {
         let mut sums = [T::Vector::<S>::splat(T::ZERO); CHAINS];
         for _ in 0..ROUNDS {
             for sum in &mut sums {
-                *sum = factor.mul_add(factor, *sum);
+                *sum = sum.mul_add(factor, factor);
             }
         }
         let total = sums.into_iter().fold(T::Vector::<S>::zero(), T::Vector::<S>::add);

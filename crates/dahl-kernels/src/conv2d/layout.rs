@@ -1,11 +1,8 @@
 //! From images with channels apart to pixels with channels together, and back.
 #![expect(unsafe_code, reason = "pixels are read and written through pointers")]
 
-use crate::simd::{Lane, Simd, Vector};
+use crate::simd::{Lane, MAX_LANES, Simd, Vector};
 use std::ops::Range;
-
-/// The most lanes of a vector.
-const LANES: usize = 16;
 
 /// A box of planes: `first` is at its first row and column.
 #[derive(Clone, Copy)]
@@ -41,8 +38,8 @@ unsafe fn exchange<S: Simd, T: Lane>(
             T::Vector::<S>::transpose(from, to, [line, out]);
             return;
         }
-        let mut read = [T::ZERO; LANES * LANES];
-        let mut turned = [T::ZERO; LANES * LANES];
+        let mut read = [T::ZERO; MAX_LANES * MAX_LANES];
+        let mut turned = [T::ZERO; MAX_LANES * MAX_LANES];
         for i in 0..rows {
             for j in 0..columns {
                 read[i * lanes + j] = *from.add(i * line + j);

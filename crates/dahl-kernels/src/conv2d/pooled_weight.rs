@@ -19,7 +19,7 @@ use super::direct::split;
 use crate::element::float_dispatch;
 use crate::gemm::LINE;
 use crate::pool::Pool2d;
-use crate::simd::{Lane, Simd, Vector, Work};
+use crate::simd::{Lane, MAX_LANES, Simd, Vector, Work};
 use crate::{Call, DType, Region, Shape, View, ViewMut};
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ pub fn conv2d_max_pool2d_backward_weight_scratch(
 }
 
 /// What a vector may read or write behind the last element.
-pub(super) const BEHIND: usize = 16;
+pub(super) const BEHIND: usize = MAX_LANES;
 /// The elements of a band: so that it stays in the second cache.
 const BAND: usize = 24 * 1024;
 /// Accumulators that fit in registers.

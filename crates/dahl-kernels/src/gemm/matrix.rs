@@ -27,8 +27,8 @@ impl<T: Copy> Matrix<'_, T> {
 
 impl<T: Lane> Matrix<'_, T> {
     /// Copies `lanes` for `terms` of the sum: `to[t * width + lane]`. The lanes
-    /// from `lanes.len()` to `width` are written too, with anything that is
-    /// finite; those beyond `width` are overwritten by the next term, and stand
+    /// from `lanes.len()` to `width` are written too, with elements of others; those
+    /// beyond `width` are overwritten by the next term, and stand
     /// out behind the last one. It is fastest where `whole` lanes are there.
     #[inline(always)]
     pub(super) fn pack<S: Simd>(

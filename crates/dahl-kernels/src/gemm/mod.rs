@@ -17,12 +17,14 @@
 #![expect(unsafe_code, reason = "the module that reads and writes tiles through pointers")]
 
 mod matrix;
+#[cfg(test)]
+mod tests;
 mod tile;
 
 pub(crate) use matrix::Matrix;
 
 use crate::DType;
-use crate::simd::{Isa, Lane, Simd, Vector, Work};
+use crate::simd::{Isa, Lane, MAX_LANES, Simd, Vector, Work};
 use std::ops::Range;
 pub(crate) use tile::{Run, Strip, Tile};
 
@@ -37,11 +39,11 @@ pub(crate) const ROWS: usize = 6;
 /// Vectors of a tile's row.
 pub(crate) const VECTORS: usize = 2;
 /// The most columns of a tile, over all instruction sets and elements.
-pub(crate) const MAX_COLUMNS: usize = 32;
+pub(crate) const MAX_COLUMNS: usize = VECTORS * MAX_LANES;
 
 /// Elements behind the panels of A: rows are packed in squares of vectors, and
 /// the last one may stand out by less than this.
-const BEHIND: usize = 16;
+const BEHIND: usize = MAX_LANES;
 /// Rows of A that are packed at once; a multiple of [`ROWS`].
 const ROW_BLOCK: usize = 96;
 /// Columns of B that are packed at once; a multiple of every tile's columns.

@@ -8,12 +8,10 @@
 use super::Pool2d;
 use crate::element::float_dispatch;
 use crate::planes::{Planes, PlanesMut};
-use crate::simd::{Lane, Simd, Vector, Work};
+use crate::simd::{Lane, MAX_LANES, Simd, Vector, Work};
 use crate::{Call, Float, Region, View, ViewMut};
 use std::ops::Range;
 
-/// The most elements of a vector.
-pub(super) const LANES: usize = 16;
 /// The widest windows that vectors are used for.
 const WIDEST: usize = 16;
 /// Offsets below this are exact as floats.
@@ -64,7 +62,7 @@ impl<T: Lane> Work for Forward<'_, T> {
         let x = Planes::new(&self.x, seen);
         let mut y = PlanesMut::new(&mut self.y, &region);
         let mut index = PlanesMut::new(&mut self.index, &region);
-        let padded = &mut [T::ZERO; 2 * LANES + WIDEST];
+        let padded = &mut [T::ZERO; 2 * MAX_LANES + WIDEST];
         let [samples, channels, _] = y.lengths();
         for (n, c) in (0..samples).flat_map(|n| (0..channels).map(move |c| (n, c))) {
             for (h, i) in region.range(2).enumerate() {
@@ -119,7 +117,7 @@ impl Pool2d {
 }
 
 /// The end of a row, for a vector that reads beyond it.
-type Padded<T> = [T; 2 * LANES + WIDEST];
+type Padded<T> = [T; 2 * MAX_LANES + WIDEST];
 
 /// Windows that lie beside each other, all on the input.
 struct Windows<'a, T> {
@@ -151,8 +149,8 @@ impl<T: Lane> Windows<'_, T> {
             // The last vector begins earlier, so that it is full.
             first = first.min(length.saturating_sub(lanes));
             let (best, offsets) = self.vector::<S, STRIDE>(kernel, first, padded);
-            let (mut value, mut offset) = ([T::ZERO; LANES], [T::ZERO; LANES]);
-            // SAFETY: no vector has more than `LANES` elements.
+            let (mut value, mut offset) = ([T::ZERO; MAX_LANES], [T::ZERO; MAX_LANES]);
+            // SAFETY: no vector has more than `MAX_LANES` elements.
             unsafe {
                 best.store(value.as_mut_ptr());
                 offsets.store(offset.as_mut_ptr());

@@ -2,10 +2,10 @@
 #![expect(unsafe_code, reason = "vectors are loaded from slices and stored to them")]
 
 use super::Pool2d;
-use super::max::{EXACT, LANES};
+use super::max::EXACT;
 use crate::element::float_dispatch;
 use crate::planes::{Planes, PlanesMut};
-use crate::simd::{Lane, Simd, Vector, Work};
+use crate::simd::{Lane, MAX_LANES, Simd, Vector, Work};
 use crate::{Call, Region, View, ViewMut};
 
 /// g\[y,x\] = Σ g' over the windows that (y, x) won, in row order. Inputs g'
@@ -153,7 +153,7 @@ impl<T: Lane> Backward<'_, T> {
 #[inline(always)]
 fn gradients<S: Simd, T: Lane>(gs: &[T], winners: &[i64], corner: usize) -> [T::Vector<S>; 2] {
     let lanes = <T::Vector<S>>::LANES;
-    let (mut g, mut offsets) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+    let (mut g, mut offsets) = ([T::ZERO; MAX_LANES], [T::ZERO; MAX_LANES]);
     let of = |j: usize, winner: i64| T::from_offset((winner - (corner + 2 * j) as i64) as i32);
     if let (Some(gs), Some(winners)) = (gs.get(..lanes), winners.get(..lanes)) {
         g[..lanes].copy_from_slice(gs);
@@ -165,7 +165,7 @@ fn gradients<S: Simd, T: Lane>(gs: &[T], winners: &[i64], corner: usize) -> [T::
             (g[j], offsets[j]) = (from, of(j, winner));
         }
     }
-    // SAFETY: no vector has more than `LANES` elements.
+    // SAFETY: no vector has more than `MAX_LANES` elements.
     [g, offsets].map(|x| unsafe { <T::Vector<S>>::load(x.as_ptr()) })
 }
 
@@ -181,8 +181,8 @@ fn store_pair<S: Simd, T: Lane>((low, high): (T::Vector<S>, T::Vector<S>), to: &
         }
         return;
     }
-    let mut pair = [T::ZERO; 2 * LANES];
-    // SAFETY: no vector has more than `LANES` elements.
+    let mut pair = [T::ZERO; 2 * MAX_LANES];
+    // SAFETY: no vector has more than `MAX_LANES` elements.
     unsafe {
         low.store(pair.as_mut_ptr());
         high.store(pair.as_mut_ptr().add(lanes));

@@ -30,6 +30,9 @@ pub enum Isa {
     Neon,
 }
 
+/// The most elements of a vector, over all instruction sets and element types.
+pub(crate) const MAX_LANES: usize = 16;
+
 impl Isa {
     /// All of them, the widest last.
     pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512];

@@ -1,11 +1,8 @@
 //! Vectors against single elements, on every instruction set that is here.
 
-use super::{Isa, Lane, Simd, Vector, Work};
+use super::{Isa, Lane, MAX_LANES, Simd, Vector, Work};
 
-/// The most elements of a vector.
-const MOST: usize = 16;
-
-struct Check<T>([T; MOST], [T; MOST]);
+struct Check<T>([T; MAX_LANES], [T; MAX_LANES]);
 
 impl<T: Lane> Work for Check<T> {
     type Output = ();
@@ -14,10 +11,10 @@ impl<T: Lane> Work for Check<T> {
     fn run<S: Simd>(self) {
         let (x, y) = (self.0, self.1);
         let lanes = <T::Vector<S>>::LANES;
-        // SAFETY: no vector has more than `MOST` elements.
+        // SAFETY: no vector has more than `MAX_LANES` elements.
         let (a, b) = unsafe { (load::<S, T>(&x), load::<S, T>(&y)) };
         let same = |name: &str, found: T::Vector<S>, expected: &dyn Fn(usize) -> T| {
-            let mut elements = [T::ZERO; MOST];
+            let mut elements = [T::ZERO; MAX_LANES];
             // SAFETY: as above.
             unsafe { found.store(elements.as_mut_ptr()) };
             for (i, found) in elements.iter().enumerate().take(lanes) {
@@ -38,13 +35,38 @@ impl<T: Lane> Work for Check<T> {
         let turns = |i: usize| if i.is_multiple_of(2) { x[i / 2] } else { y[i / 2] };
         same("zip", low, &turns);
         same("zip", high, &|i| turns(lanes + i));
+        same("relu", a.relu(), &|i| if x[i] < T::ZERO { T::ZERO } else { x[i] });
+        // What is larger stays with what stands for it.
+        let (best, at) = Vector::better((a, b), (b, a));
+        let kept = |i: usize| x[i].is_nan() || (x[i] >= y[i] && !y[i].is_nan());
+        same("better", best, &|i| if kept(i) { x[i] } else { y[i] });
+        same("better", at, &|i| if kept(i) { y[i] } else { x[i] });
+        turn::<S, T>(lanes + 3, 6.min(lanes));
+        turn::<S, T>(lanes, lanes + 1);
+    }
+}
+
+/// Turns a square between rows at these distances; those that are written may be
+/// closer than they are long.
+fn turn<S: Simd, T: Lane>(line: usize, out: usize) {
+    let lanes = <T::Vector<S>>::LANES;
+    let from: Vec<T> = (0..lanes * line).map(|i| T::from_f64(i as f64)).collect();
+    let mut to = vec![T::ZERO; lanes * (out + lanes)];
+    // SAFETY: the rows are that far apart, and the last one is whole.
+    unsafe { <T::Vector<S>>::transpose(from.as_ptr(), to.as_mut_ptr(), [line, out]) };
+    for row in 0..lanes {
+        // What the next row does not begin in.
+        let whole = if row + 1 < lanes { out.min(lanes) } else { lanes };
+        for i in 0..whole {
+            assert_eq!(to[row * out + i], from[i * line + row], "{lanes} {line} {out}: {row} {i}");
+        }
     }
 }
 
 /// # Safety
-/// A vector has at most `MOST` elements.
+/// A vector has at most `MAX_LANES` elements.
 #[inline(always)]
-unsafe fn load<S: Simd, T: Lane>(from: &[T; MOST]) -> T::Vector<S> {
+unsafe fn load<S: Simd, T: Lane>(from: &[T; MAX_LANES]) -> T::Vector<S> {
     // SAFETY: as the caller promises.
     unsafe { <T::Vector<S>>::load(from.as_ptr()) }
 }

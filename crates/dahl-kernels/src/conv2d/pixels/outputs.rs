@@ -5,16 +5,13 @@ use crate::conv2d::layout::{Planes, Window};
 use crate::conv2d::{ALIGN, Conv2d, Rectify};
 use crate::element::float_dispatch;
 use crate::gemm::{BLOCK, Finish, LINE, ROWS, Run, Strip, Tile, VECTORS};
-use crate::simd::{Lane, Simd, Vector, Work};
+use crate::simd::{Lane, MAX_LANES, Simd, Vector, Work};
 use crate::{Call, DType, Piece, Region, Shape};
 use std::ops::Range;
 
 /// Places that are computed at once, about: as many as keep their sums in the
 /// second cache while weights come from further away.
 const PLACES: usize = 96;
-
-/// The most lanes of a vector.
-const LANES: usize = 16;
 
 /// A convolution, or the gradient of its input, from packed weights. Inputs x or
 /// g', \[results, taps, sums\], and maybe b; `kernel` are the taps.
@@ -79,7 +76,7 @@ impl Sizes {
         Self {
             classes,
             samples,
-            sums: packed[2].next_multiple_of(LANES),
+            sums: packed[2].next_multiple_of(MAX_LANES),
             results: out.len(1).next_multiple_of(ALIGN),
             block: (PLACES / columns.max(1)).clamp(1, (rows * samples).max(1)),
         }

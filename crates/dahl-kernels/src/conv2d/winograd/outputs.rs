@@ -6,16 +6,13 @@ use crate::conv2d::layout::{Planes, Window};
 use crate::conv2d::{ALIGN, Rectify};
 use crate::element::float_dispatch;
 use crate::gemm::{self, BLOCK, LINE, Lengths};
-use crate::simd::{Lane, Simd, Vector, Work};
+use crate::simd::{Lane, MAX_LANES, Simd, Vector, Work};
 use crate::{Call, DType, Piece, Region};
 use std::ops::Range;
 
 /// Tiles that are transformed at once, about: as many as keep the points of a
 /// product in the second cache while weights come from further away.
 const TILES: usize = 96;
-
-/// The most lanes of a vector.
-const LANES: usize = 16;
 
 /// A convolution of stride 1 from transformed weights. Inputs x \[N, C, H, W\],
 /// points of w, and maybe b; `padding` is what the window reaches over the first
@@ -54,7 +51,7 @@ impl Sizes {
         let block = (TILES / tiles.max(1)).clamp(1, (rows * out.len(0)).max(1));
         Self {
             form,
-            sums: channels.next_multiple_of(LANES),
+            sums: channels.next_multiple_of(MAX_LANES),
             results: out.len(1).next_multiple_of(ALIGN),
             tiles,
             rows,
@@ -71,7 +68,7 @@ impl Sizes {
     /// The distance of points: not a multiple of a page, so that the points of
     /// a tile do not meet in the same lines of a cache.
     fn points(&self, channels: usize) -> usize {
-        self.block * self.tiles * channels + LANES
+        self.block * self.tiles * channels + MAX_LANES
     }
 
     fn elements(&self) -> usize {

@@ -4,14 +4,11 @@ use super::form::{Axis, F2, F4, Form, POINTS, TAPS, both};
 use super::panel_columns;
 use crate::conv2d::Direction;
 use crate::element::float_dispatch;
-use crate::simd::{Lane, Simd, Vector, Work};
+use crate::simd::{Lane, MAX_LANES, Simd, Vector, Work};
 use crate::{Call, Region};
 
 /// Taps of a filter.
 pub(super) const SQUARE: usize = TAPS * TAPS;
-
-/// The most lanes of a vector.
-const LANES: usize = 16;
 
 /// G w Gᵀ of every filter and channel. Input w \[O, C, 3, 3\], output points
 /// \[results, points², sums\], results padded to whole panels.
@@ -72,8 +69,8 @@ impl<T: Lane> Transform<'_, T> {
         let lanes = T::Vector::<S>::LANES;
         let width = panel_columns::<S, T>();
         let [results, sums] = self.sizes;
-        let mut rows = [T::ZERO; LANES * LANES * SQUARE];
-        let mut columns = [T::ZERO; LANES * LANES * SQUARE];
+        let mut rows = [T::ZERO; MAX_LANES * MAX_LANES * SQUARE];
+        let mut columns = [T::ZERO; MAX_LANES * MAX_LANES * SQUARE];
         let line = lanes * SQUARE;
         for r in self.results.clone().step_by(lanes) {
             let there = results.saturating_sub(r).min(lanes);

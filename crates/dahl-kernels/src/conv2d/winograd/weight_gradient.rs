@@ -6,7 +6,7 @@ use crate::conv2d::layout::{Planes, Window};
 use crate::conv2d::{ALIGN, Conv2d};
 use crate::element::float_dispatch;
 use crate::gemm::{self, LINE, Lengths};
-use crate::simd::{Lane, Simd, Vector, Work};
+use crate::simd::{Lane, MAX_LANES, Simd, Vector, Work};
 use crate::{Call, DType, Piece, Region, Shape};
 use std::ops::Range;
 
@@ -14,13 +14,11 @@ use std::ops::Range;
 /// counted from the first sample of the sum.
 const BLOCK: usize = 128;
 
-/// The most lanes of a vector.
-const LANES: usize = 16;
 /// Vectors of channels that lie together: a multiple of the rows of a product's
 /// tile whatever the vector.
 const TOGETHER: usize = 3;
 /// Channels are padded to a multiple of it.
-const CHANNELS: usize = TOGETHER * LANES;
+const CHANNELS: usize = TOGETHER * MAX_LANES;
 /// Elements of a window, about.
 const WINDOW: usize = 16 << 10;
 
@@ -76,11 +74,11 @@ impl Sizes {
 
     /// The distance of points, not a multiple of a page.
     fn points(&self, channels: usize) -> usize {
-        BLOCK * channels + LANES
+        BLOCK * channels + MAX_LANES
     }
 
     fn sums(&self) -> usize {
-        self.channels * self.filters + LANES
+        self.channels * self.filters + MAX_LANES
     }
 
     fn elements(&self) -> usize {
@@ -323,7 +321,7 @@ impl<T: Lane, W: FnMut(usize, usize, &[T; TAPS * TAPS])> Gradient<'_, T, W> {
     fn finish<S: Simd, F: Axis>(&mut self, parts: &Parts<'_, T>) {
         let (sizes, lanes) = (&self.sizes, T::Vector::<S>::LANES);
         let (channels, filters) = (self.inputs.0.channels, self.grads.0.channels);
-        let mut lines = [T::ZERO; TAPS * TAPS * LANES];
+        let mut lines = [T::ZERO; TAPS * TAPS * MAX_LANES];
         for o in (0..filters).step_by(lanes) {
             for c in 0..channels {
                 let at = |i: usize, j: usize| {
