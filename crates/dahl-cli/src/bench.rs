@@ -56,9 +56,9 @@ pub(crate) struct Args {
     /// The shape of a sample, such as 3x32x32, with --model [default: the model's]
     #[arg(long, value_name = "SHAPE", value_parser = shape, requires = "model")]
     input: Option<Sample>,
-    /// Samples a step, with --model
-    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
-    batch: usize,
+    /// Samples a step, with --model [default: 64]
+    #[arg(long, value_parser = at_least_one, requires = "model")]
+    batch: Option<usize>,
     /// Numbers of threads [default: one, and one a processor]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     against: Option<Against>,
     /// The Python that has PyTorch [default: the first that has]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "against")]
     python: Option<PathBuf>,
     /// Repetitions of each side
     #[arg(long, default_value_t = 15, value_parser = at_least_one)]
@@ -139,11 +139,8 @@ fn bench(args: &Args) -> Result<()> {
             let model = models::find(name)?;
             let input = args.input.clone().map_or(model.input.clone(), |input| input.0);
             let model = dahl::model::Model { input, ..model };
-            vec![Workload {
-                name: format!("{}-b{}", model.name, args.batch),
-                model,
-                batch: args.batch,
-            }]
+            let batch = args.batch.unwrap_or(64);
+            vec![Workload { name: format!("{}-b{batch}", model.name), model, batch }]
         }
         None if args.workloads.is_empty() => workloads::all(),
         None => args.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,

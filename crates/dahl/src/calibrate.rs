@@ -102,8 +102,8 @@ fn time_run(op: &dyn Op, variant: usize, metas: Metas<'_>, isa: Isa) -> Duration
     best
 }
 
-/// Bytes of a tensor: small numbers of both signs, or zeros where they are
-/// indices.
+/// Bytes of a tensor: small numbers of both signs, zeros where they are indices,
+/// and one where it is a count or says whether there is something to do.
 fn filled(meta: &Meta) -> Vec<u64> {
     let mut words = vec![0u64; meta.bytes().div_ceil(8).max(1)];
     let noise = |i: usize| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0;
@@ -113,6 +113,7 @@ fn filled(meta: &Meta) -> Vec<u64> {
             let [low, high] = [2 * i, 2 * i + 1].map(|i| u64::from((noise(i) as f32).to_bits()));
             *w = low | high << 32;
         }),
+        DType::I64 | DType::U8 if meta.shape.rank() == 0 => words[0] = 1,
         DType::I64 | DType::U8 => {}
     }
     words

@@ -10,9 +10,13 @@ use dahl::ops::Accuracy;
 use dahl::planner::Grain;
 use dahl::{DType, Error, Result};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How many pairs every mode of PyTorch gets before the best two go on.
 const TRIALS: usize = 3;
+
+/// How long PyTorch's threads have to come to rest.
+const SETTLE: Duration = Duration::from_millis(50);
 
 /// What is measured.
 pub(super) struct Cell<'a> {
@@ -104,6 +108,10 @@ impl Cell<'_> {
         let mut ours = Timings::default();
         let (mut outside, mut steps_of_torch) = (f64::INFINITY, vec![0; modes.len()]);
         for pair in 0..pairs {
+            if !modes.is_empty() {
+                // Its threads spin for a while when there is nothing to do.
+                std::thread::sleep(SETTLE);
+            }
             let before = bench.in_kernels();
             let timing = bench.run(steps_of_dahl)?;
             let kernels = (bench.in_kernels() - before) / steps_of_dahl as f64;
@@ -145,7 +153,7 @@ impl Cell<'_> {
             dahl_ms: 1e3 * best.wall,
             samples_per_second: *batch as f64 / best.wall,
             gflops,
-            of_peak: gflops / (peak(dtype) / 1e9 * threads as f64),
+            of_peak: gflops / (peak(dtype, threads) / 1e9),
             outside_us: 1e6 * outside,
             spread: ours.spread(),
             valid: best.is_valid(threads),

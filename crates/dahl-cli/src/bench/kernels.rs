@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return Err(Error::config("op", expected, format!("{:?}", args.op)));
     }
     let target = args.kernels.target();
-    let (peak, bandwidth) = (peak(args.dtype), bandwidth());
+    let (peak, bandwidth) = (peak(args.dtype, 1), bandwidth());
     if !args.json {
         show(&format!(
             "{} on one thread; the machine has {:.1} GFLOP/s at most, {:.1} GB/s from memory\n\n{}",

@@ -21,8 +21,8 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Whether the processors were ours: the threads computed all the time. More
-    /// is fine where a runtime waits by spinning.
+    /// Whether the processors were ours: the threads computed, or looked for
+    /// work, all the time, and no others did.
     pub(super) fn is_valid(&self, threads: usize) -> bool {
         self.cpu >= 0.85 * self.wall * threads as f64
             && self.cpu <= 1.15 * self.wall * threads as f64
@@ -61,12 +61,13 @@ impl Timings {
 pub(super) fn median_interval(mut values: Vec<f64>) -> [f64; 2] {
     values.sort_by(f64::total_cmp);
     let n = values.len();
-    let mut chance = 0.5f64.powi(n as i32);
-    let (mut sum, mut rank) = (chance, 0);
+    // As logarithms: the chances of many values are below the smallest number.
+    let mut chance = n as f64 * 0.5f64.ln();
+    let (mut sum, mut rank) = (chance.exp(), 0);
     while 2.0 * sum <= 0.05 && rank + 1 < n / 2 {
         rank += 1;
-        chance *= (n - rank + 1) as f64 / rank as f64;
-        sum += chance;
+        chance += ((n - rank + 1) as f64 / rank as f64).ln();
+        sum += chance.exp();
     }
     // Ranks 0 to rank - 1 are unlikely enough together.
     let from = rank.saturating_sub(1);
@@ -138,8 +139,8 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The floating-point operations of a step as one would count them: products of
-/// convolutions and linear layers, forwards and backwards, each as two.
+/// The floating-point operations of a step, forwards and backwards, as if every
+/// product were taken.
 pub(super) fn flops(model: &Model, batch: usize) -> Result<f64> {
     let spec = TrainSpec {
         fusion: Fusion::Off,
@@ -147,10 +148,7 @@ pub(super) fn flops(model: &Model, batch: usize) -> Result<f64> {
     };
     let lowered = model.lower(&spec)?;
     let graph: &Graph = &lowered.programs.programs[0].graph;
-    let products = graph.nodes.iter().filter(|node| {
-        node.op.name().starts_with("conv2d") || node.op.name().starts_with("linear")
-    });
-    let flops = products.map(|node| {
+    let flops = graph.nodes.iter().map(|node| {
         let (inputs, outputs) = graph.metas(node);
         let metas = Metas { inputs: &inputs, outputs: &outputs };
         node.op.flops(metas, &graph.whole(node)).0 as f64
@@ -158,10 +156,10 @@ pub(super) fn flops(model: &Model, batch: usize) -> Result<f64> {
     Ok(flops.sum())
 }
 
-/// The most floating-point operations a second of one thread. The best of some
+/// The most floating-point operations a second of some threads. The best of some
 /// tries.
-pub(super) fn peak(dtype: DType) -> f64 {
-    (0..20).map(|_| peak_of(dtype, 1)).fold(0.0, f64::max)
+pub(super) fn peak(dtype: DType, threads: usize) -> f64 {
+    (0..20).map(|_| peak_of(dtype, threads)).fold(0.0, f64::max)
 }
 
 /// The floating-point operations a second of some threads at once: multiply-adds
@@ -208,6 +206,7 @@ mod tests {
             (6, [1.0, 6.0]),
             (15, [4.0, 12.0]),
             (25, [8.0, 18.0]),
+            (5000, [2431.0, 2570.0]),
         ] {
             assert_eq!(of(n), interval, "{n}");
         }

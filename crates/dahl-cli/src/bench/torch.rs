@@ -63,13 +63,15 @@ impl Torch {
         let io = |source| Error::Io { path: python.to_owned(), source };
         let mut child = Command::new(python)
             .args(["-c", SIDE])
-            // Threads that spin at barriers would disturb the other side.
-            .env("OMP_WAIT_POLICY", "PASSIVE")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(io)?;
+        let said = child.stderr.take().map(|stderr| {
+            let lines = BufReader::new(stderr).lines().map_while(std::io::Result::ok);
+            std::thread::spawn(move || lines.filter(|line| !line.is_empty()).last())
+        });
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().map(BufReader::new);
         let Some(stdout) = stdout else {
@@ -81,7 +83,13 @@ impl Torch {
         let answer = torch.ask(&json!({ "setup": {
             "module": module, "batch": batch, "classes": classes, "dtype": dtype,
             "threads": threads, "mode": mode,
-        }}))?;
+        }}));
+        let Ok(answer) = answer else {
+            // It has gone, out of memory say.
+            drop(torch);
+            let last = said.and_then(|said| said.join().ok().flatten());
+            return Ok(Err(last.unwrap_or_else(|| "it ended without a word".to_owned())));
+        };
         if let Some(error) = answer.get("error") {
             return Ok(Err(error.as_str().unwrap_or_default().to_owned()));
         }
