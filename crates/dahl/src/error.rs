@@ -48,6 +48,17 @@ pub enum Error {
         found: String,
     },
 
+    /// A platform that lacks something, or contradicts itself.
+    #[error("platform: {place}: expected {expected}, found {found}")]
+    Platform {
+        /// Where in the platform.
+        place: String,
+        /// What would be right.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+
     /// The plan does not fit into memory.
     #[error("{}", memory(*.needed, *.limit, .largest))]
     Memory {
@@ -204,6 +215,19 @@ impl Error {
             }
             Error::NotSaved { source, .. } => source.lacks_room(),
             _ => false,
+        }
+    }
+
+    /// A platform that lacks something, or contradicts itself.
+    pub fn platform(
+        place: impl fmt::Display,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Self {
+        Error::Platform {
+            place: place.to_string(),
+            expected: expected.to_string(),
+            found: found.to_string(),
         }
     }
 

@@ -17,6 +17,7 @@ pub mod tensor;
 
 pub mod data;
 pub mod ops;
+pub mod platform;
 
 pub mod graph;
 pub mod trace;
@@ -28,6 +29,7 @@ pub mod sched;
 pub mod exec;
 
 pub mod native;
+pub mod sim;
 
 pub mod calibrate;
 pub mod planner;

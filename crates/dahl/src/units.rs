@@ -66,9 +66,9 @@ id!(
 );
 
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident($t:ty)) => {
+    ($(#[$doc:meta])* $name:ident($t:ty) $($more:ident)*) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, $($more),*)]
         pub struct $name(pub $t);
 
         impl std::ops::Add for $name {
@@ -94,16 +94,31 @@ macro_rules! quantity {
 
 quantity!(
     /// A time in nanoseconds.
-    Nanos(u64)
+    Nanos(u64) Eq Ord Hash
 );
 quantity!(
     /// An amount of memory or traffic.
-    Bytes(u64)
+    Bytes(u64) Eq Ord Hash
 );
 quantity!(
     /// Floating-point operations; a multiply-add counts two.
-    Flops(u64)
+    Flops(u64) Eq Ord Hash
 );
+
+quantity!(
+    /// An amount of energy.
+    Joules(f64)
+);
+
+impl fmt::Display for Joules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < 1.0 {
+            scaled(f, 1e6 * self.0, 1000.0, &["µJ", "mJ", "J"])
+        } else {
+            scaled(f, self.0, 1000.0, &["J", "kJ", "MJ", "GJ", "TJ"])
+        }
+    }
+}
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 const ROWS: [(usize, &[&str]); 11] = [
     (0, &["error", "units"]),
     (1, &["tensor", "compare", "file"]),
-    (2, &["data", "ops"]),
+    (2, &["data", "ops", "platform"]),
     (3, &["graph"]),
     (4, &["trace"]),
     (6, &["model", "plan"]),
     (7, &["sched"]),
     (8, &["exec"]),
-    (9, &["native"]),
+    (9, &["native", "sim"]),
     (10, &["planner", "calibrate"]),
     (11, &["train", "verify"]),
 ];

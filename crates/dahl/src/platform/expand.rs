@@ -1,0 +1,301 @@
+//! Every node, memory and unit of a platform, and the ways between memories.
+
+use super::{Link, Place, Platform, Sharing};
+use crate::error::{Error, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+/// A node of an expanded platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// A memory of an expanded platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemoryId(pub u32);
+
+/// A unit of an expanded platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnitId(pub u32);
+
+/// Bytes a second that several may share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CapacityId(pub u32);
+
+/// What a memory belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryOf {
+    /// Its node.
+    pub node: NodeId,
+    /// The kind of that node, by index.
+    pub kind: usize,
+    /// Which memory of the kind it is.
+    pub memory: usize,
+}
+
+/// What a unit belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitOf {
+    /// Its node.
+    pub node: NodeId,
+    /// The kind of that node, by index.
+    pub kind: usize,
+    /// Which unit type of the kind it is.
+    pub unit: usize,
+    /// The memory that it computes in.
+    pub memory: MemoryId,
+}
+
+/// The way from a memory to another.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Route {
+    /// What is shared with others on the way.
+    pub capacities: Vec<CapacityId>,
+    /// The bytes a second of the narrowest link.
+    pub bandwidth: f64,
+    /// Seconds until the first byte arrives.
+    pub latency: f64,
+    /// Joules for each byte.
+    pub joules_per_byte: f64,
+}
+
+/// A platform with everything counted out.
+#[derive(Debug)]
+pub struct Expanded<'a> {
+    /// What it was made from.
+    pub platform: &'a Platform,
+    /// The kind of each node, by index.
+    pub nodes: Vec<usize>,
+    /// All memories, node by node.
+    pub memories: Vec<MemoryOf>,
+    /// All units, node by node.
+    pub units: Vec<UnitOf>,
+    /// Bytes a second of everything that is shared; the memories come first.
+    pub capacities: Vec<f64>,
+    /// Where the capacities of a link between nodes begin.
+    between: Vec<usize>,
+    /// Where the capacities of a node's own links begin, by node.
+    inside: Vec<usize>,
+    /// The first node of each kind.
+    first_node: Vec<usize>,
+    /// The first memory of each node.
+    first_memory: Vec<u32>,
+}
+
+/// A step of a way between places: a link, and the places before and after it.
+type Step<P> = (usize, P, P);
+
+impl Platform {
+    /// Counts out nodes, memories, units and what is shared.
+    pub fn expand(&self) -> Expanded<'_> {
+        let mut result = Expanded {
+            platform: self,
+            nodes: Vec::new(),
+            memories: Vec::new(),
+            units: Vec::new(),
+            capacities: Vec::new(),
+            between: Vec::new(),
+            inside: Vec::new(),
+            first_node: Vec::new(),
+            first_memory: Vec::new(),
+        };
+        for (kind, node) in self.nodes.iter().enumerate() {
+            result.first_node.push(result.nodes.len());
+            for _ in 0..node.count {
+                let (id, first) = (NodeId(result.nodes.len() as u32), result.memories.len() as u32);
+                result.nodes.push(kind);
+                result.first_memory.push(first);
+                for (memory, it) in node.memories.iter().enumerate() {
+                    result.memories.push(MemoryOf { node: id, kind, memory });
+                    result.capacities.push(it.bandwidth.value);
+                }
+                for (unit, it) in node.units.iter().enumerate() {
+                    let memory = MemoryId(first + it.memory as u32);
+                    let of = UnitOf { node: id, kind, unit, memory };
+                    result.units.extend(std::iter::repeat_n(of, it.count));
+                }
+            }
+        }
+        for link in &self.links {
+            let ends = link.connects.iter().map(|place| match place {
+                Place::Nodes(kind) => self.nodes[*kind].count,
+                Place::Switch(_) => 1,
+            });
+            let ends = ends.sum();
+            result.between.push(result.capacities.len());
+            result.add_capacities(link, ends);
+        }
+        for node in 0..result.nodes.len() {
+            result.inside.push(result.capacities.len());
+            for link in &self.nodes[result.nodes[node]].links {
+                result.add_capacities(link, link.connects.len());
+            }
+        }
+        result
+    }
+}
+
+/// How many capacities a link with so many ends has.
+fn capacities<P>(link: &Link<P>, ends: usize) -> usize {
+    match link.sharing {
+        Sharing::All => 1,
+        Sharing::Ends => 2 * ends,
+        Sharing::Nobody => 0,
+    }
+}
+
+impl Expanded<'_> {
+    fn add_capacities<P>(&mut self, link: &Link<P>, ends: usize) {
+        let count = capacities(link, ends);
+        self.capacities.extend(std::iter::repeat_n(link.bandwidth.value, count));
+    }
+
+    /// The bandwidth of a memory, as something that is shared.
+    pub fn memory_capacity(&self, memory: MemoryId) -> CapacityId {
+        CapacityId(memory.0)
+    }
+
+    /// The units of a node type, by the name of the node and of the unit.
+    pub fn units_of(&self, node: &str, unit: &str) -> Vec<UnitId> {
+        let ids = (0..self.units.len()).map(|i| UnitId(i as u32));
+        let named = ids.filter(|id| {
+            let of = self.units[id.0 as usize];
+            let kind = &self.platform.nodes[of.kind];
+            kind.name == node && kind.units[of.unit].name == unit
+        });
+        named.collect()
+    }
+
+    /// The memories of a node.
+    pub fn memories_of(&self, node: NodeId) -> Range<u32> {
+        let first = self.first_memory[node.0 as usize];
+        first..first + self.platform.nodes[self.nodes[node.0 as usize]].memories.len() as u32
+    }
+
+    /// The shortest way between two memories, over as few links as possible; of
+    /// equal ones that of the links that stand first.
+    pub fn route(&self, from: MemoryId, to: MemoryId) -> Result<Route> {
+        let [a, b] = [from, to].map(|m| self.memories[m.0 as usize]);
+        let mut route = Route { bandwidth: f64::INFINITY, ..Route::default() };
+        if a.node == b.node {
+            self.within(&mut route, a.node, a.memory, b.memory)?;
+        } else {
+            self.within(&mut route, a.node, a.memory, 0)?;
+            self.across(&mut route, a, b)?;
+            self.within(&mut route, b.node, 0, b.memory)?;
+        }
+        Ok(route)
+    }
+
+    /// Adds the way between two memories of a node.
+    fn within(&self, route: &mut Route, node: NodeId, from: usize, to: usize) -> Result<()> {
+        let kind = &self.platform.nodes[self.nodes[node.0 as usize]];
+        let Some(steps) = shortest(&kind.links, from, to) else {
+            let name = |m: usize| &kind.memories[m].name;
+            let found = format!("none from {:?} to {:?}", name(from), name(to));
+            return Err(Error::platform(format!("node {:?}", kind.name), "a link", found));
+        };
+        for (link, before, after) in steps {
+            let skipped = kind.links[..link].iter().map(|l| capacities(l, l.connects.len()));
+            let first = self.inside[node.0 as usize] + skipped.sum::<usize>();
+            let link = &kind.links[link];
+            let end = |m| link.connects.iter().position(|c| *c == m).expect("an end of the link");
+            route.add(link, first, [Some(end(before)), Some(end(after))]);
+        }
+        Ok(())
+    }
+
+    /// Adds the way between two nodes.
+    fn across(&self, route: &mut Route, from: MemoryOf, to: MemoryOf) -> Result<()> {
+        let links = &self.platform.links;
+        let [a, b] = [from, to].map(|of| Place::Nodes(of.kind));
+        let steps = if a == b {
+            // Over a link that both are on.
+            let link = links.iter().position(|l| l.connects.contains(&a));
+            link.map(|link| vec![(link, a, b)])
+        } else {
+            shortest(links, a, b)
+        };
+        let Some(steps) = steps else {
+            let name = |of: MemoryOf| &self.platform.nodes[of.kind].name;
+            let found = format!("none from {:?} to {:?}", name(from), name(to));
+            return Err(Error::platform("links", "a way between nodes", found));
+        };
+        let last = steps.len() - 1;
+        for (i, (link, before, after)) in steps.into_iter().enumerate() {
+            let first = self.between[link];
+            let link = &links[link];
+            // Kinds in between stand for whoever passes the bytes on: no one's end.
+            let before = match before {
+                Place::Nodes(_) if i > 0 => None,
+                place => Some(self.end(link, place, from.node)),
+            };
+            let after = match after {
+                Place::Nodes(_) if i < last => None,
+                place => Some(self.end(link, place, to.node)),
+            };
+            route.add(link, first, [before, after]);
+        }
+        Ok(())
+    }
+
+    /// Which of a link's ends a node or switch has.
+    fn end(&self, link: &Link<Place>, place: Place, node: NodeId) -> usize {
+        let mut end = 0;
+        for connected in &link.connects {
+            match *connected {
+                _ if *connected == place => break,
+                Place::Nodes(kind) => end += self.platform.nodes[kind].count,
+                Place::Switch(_) => end += 1,
+            }
+        }
+        match place {
+            Place::Nodes(kind) => end + node.0 as usize - self.first_node[kind],
+            Place::Switch(_) => end,
+        }
+    }
+}
+
+impl Route {
+    /// Adds a link whose capacities begin at `first`, from an end to another.
+    fn add<P>(&mut self, link: &Link<P>, first: usize, ends: [Option<usize>; 2]) {
+        let id = |offset: usize| CapacityId((first + offset) as u32);
+        match link.sharing {
+            Sharing::All => self.capacities.push(id(0)),
+            Sharing::Ends => {
+                self.capacities.extend(ends[0].map(|end| id(2 * end)));
+                self.capacities.extend(ends[1].map(|end| id(2 * end + 1)));
+            }
+            Sharing::Nobody => {}
+        }
+        self.bandwidth = self.bandwidth.min(link.bandwidth.value);
+        self.latency += link.latency.value;
+        self.joules_per_byte += link.joules_per_byte.value;
+    }
+}
+
+/// The fewest links from a place to another.
+fn shortest<P: Copy + Ord>(links: &[Link<P>], from: P, to: P) -> Option<Vec<Step<P>>> {
+    let mut reached: BTreeMap<P, Option<Step<P>>> = BTreeMap::from([(from, None)]);
+    let mut queue = VecDeque::from([from]);
+    while let Some(place) = queue.pop_front() {
+        if place == to {
+            break;
+        }
+        for (l, link) in links.iter().enumerate().filter(|(_, l)| l.connects.contains(&place)) {
+            for &next in &link.connects {
+                if !reached.contains_key(&next) {
+                    reached.insert(next, Some((l, place, next)));
+                    queue.push_back(next);
+                }
+            }
+        }
+    }
+    let mut steps = Vec::new();
+    let mut at = to;
+    while let Some(step) = *reached.get(&at)? {
+        steps.push(step);
+        at = step.1;
+    }
+    steps.reverse();
+    Some(steps)
+}

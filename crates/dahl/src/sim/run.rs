@@ -1,0 +1,501 @@
+//! Events on virtual time.
+//!
+//! Time is whole nanoseconds. At each moment first everything that ends then ends
+//! and what it made ready begins, in the order in which it was foreseen; then the
+//! rates of what shares a capacity are found again, where something has changed, and
+//! the ends that follow are foreseen anew. Nothing depends on addresses, threads or
+//! the clock: the same scenario gives the same outcome.
+
+use super::outcome::{NodeUse, Outcome, WorkerUse};
+use super::scenario::{Habits, Job, JobId, Scenario, Start};
+use super::sharing::{Activity, Demand, System, Use};
+use crate::error::{Error, Result};
+use crate::platform::{Expanded, MemoryId, Route, Unit};
+use crate::sched::{Policy, Ready};
+use crate::units::{Joules, Nanos, TaskId, WorkerId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+const SECOND: f64 = 1e9;
+
+/// Who decides which ready job a worker takes.
+pub enum Order<'a> {
+    /// The scenario: each worker takes its own jobs, in their order.
+    Static,
+    /// A policy of the engines.
+    Policy(&'a mut dyn Policy),
+}
+
+/// Runs a scenario on a platform.
+pub fn run(
+    scenario: &Scenario,
+    on: &Expanded<'_>,
+    habits: &Habits,
+    order: Order<'_>,
+) -> Result<Outcome> {
+    scenario.check(on)?;
+    let mut run = Run::new(scenario, on, habits, order);
+    run.begin()?;
+    while let Some(&Reverse((at, ..))) = run.events.peek() {
+        run.now = at;
+        while let Some(&Reverse((then, _, event))) = run.events.peek()
+            && then == at
+        {
+            run.events.pop();
+            run.happen(event)?;
+        }
+        run.share();
+    }
+    run.finish()
+}
+
+/// What was foreseen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A job ends, unless its rate has changed since this version of it.
+    End(JobId, u32),
+    /// The first byte of a transfer arrives.
+    Flow(JobId),
+    /// A job is known to be ready.
+    Known(JobId),
+    /// A worker may look for a job.
+    Look(u32),
+}
+
+/// A job whose rate may change.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    job: JobId,
+    /// Nanoseconds of work, or bytes.
+    left: f64,
+    /// A nanosecond.
+    rate: f64,
+    since: u64,
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    on: &'a Expanded<'a>,
+    habits: &'a Habits,
+    order: Order<'a>,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// Ties of events break by when they were foreseen.
+    foreseen: u64,
+    system: System,
+    /// By activity.
+    running: Vec<Option<Running>>,
+    activity: Vec<Option<Activity>>,
+    versions: Vec<u32>,
+    waits: Vec<u32>,
+    succs: Succs,
+    routes: BTreeMap<(MemoryId, MemoryId), Route>,
+    workers: Vec<At>,
+    outcome: Outcome,
+    ended: usize,
+    /// The worker that ran the last job that each job waited for.
+    near: Vec<Option<WorkerId>>,
+}
+
+/// Where a worker is.
+struct At {
+    /// Its jobs in order, where no policy decides.
+    list: Vec<JobId>,
+    next: usize,
+    busy: bool,
+    /// Since when it has waited.
+    since: u64,
+    /// Work a nanosecond.
+    speed: f64,
+    busy_watts: f64,
+}
+
+/// The successors of all jobs, one behind the other.
+struct Succs {
+    starts: Vec<u32>,
+    jobs: Vec<JobId>,
+}
+
+impl Succs {
+    fn new(scenario: &Scenario) -> Self {
+        let ids = || (0..scenario.jobs.len() as u32).map(JobId);
+        let mut starts = vec![0u32; scenario.jobs.len() + 1];
+        ids().flat_map(|id| scenario.preds(id)).for_each(|pred| starts[pred.0 as usize + 1] += 1);
+        for i in 1..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        let mut next = starts.clone();
+        let mut jobs = vec![JobId(0); *starts.last().expect("one more than jobs") as usize];
+        for id in ids() {
+            for pred in scenario.preds(id) {
+                let place = &mut next[pred.0 as usize];
+                jobs[*place as usize] = id;
+                *place += 1;
+            }
+        }
+        Self { starts, jobs }
+    }
+
+    fn range(&self, job: JobId) -> std::ops::Range<usize> {
+        self.starts[job.0 as usize] as usize..self.starts[job.0 as usize + 1] as usize
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        scenario: &'a Scenario,
+        on: &'a Expanded<'a>,
+        habits: &'a Habits,
+        order: Order<'a>,
+    ) -> Self {
+        let jobs = scenario.jobs.len();
+        let workers = scenario.workers.iter().map(|worker| {
+            let unit = unit(on, worker.unit.0 as usize);
+            let state = worker.state.map(|state| &unit.states[state]);
+            At {
+                list: Vec::new(),
+                next: 0,
+                busy: false,
+                since: 0,
+                speed: unit.speed.value * state.map_or(1.0, |state| state.speed.value),
+                busy_watts: state.map_or(unit.busy_watts, |state| state.busy_watts).value,
+            }
+        });
+        let mut workers: Vec<At> = workers.collect();
+        for (i, job) in scenario.jobs.iter().enumerate() {
+            if let Job::Compute { worker, .. } = job {
+                workers[*worker as usize].list.push(JobId(i as u32));
+            }
+        }
+        let waits = (0..jobs).map(|i| scenario.preds(JobId(i as u32)).len() as u32).collect();
+        let outcome = Outcome {
+            spans: vec![(Nanos(0), Nanos(0)); jobs],
+            ran: vec![None; jobs],
+            workers: vec![WorkerUse::default(); workers.len()],
+            ..Outcome::default()
+        };
+        Self {
+            scenario,
+            on,
+            habits,
+            order,
+            now: 0,
+            events: BinaryHeap::new(),
+            foreseen: 0,
+            system: System::new(&on.capacities),
+            running: Vec::new(),
+            activity: vec![None; jobs],
+            versions: vec![0; jobs],
+            waits,
+            succs: Succs::new(scenario),
+            routes: BTreeMap::new(),
+            workers,
+            outcome,
+            ended: 0,
+            near: vec![None; jobs],
+        }
+    }
+
+    fn foresee(&mut self, at: u64, event: Event) {
+        self.foreseen += 1;
+        self.events.push(Reverse((at, self.foreseen, event)));
+    }
+
+    /// Nodes wake, and what waits for nothing is ready.
+    fn begin(&mut self) -> Result<()> {
+        for w in 0..self.workers.len() {
+            let awake = self.wake(w).map_or(0, |(time, _)| time);
+            self.workers[w].since = awake;
+            self.foresee(awake, Event::Look(w as u32));
+        }
+        for i in 0..self.waits.len() {
+            if self.waits[i] == 0 {
+                self.known(JobId(i as u32))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How long a worker's node takes to wake, and what that costs.
+    fn wake(&self, worker: usize) -> Option<(u64, Joules)> {
+        let unit = self.on.units[self.scenario.workers[worker].unit.0 as usize];
+        let sleep = self.on.platform.nodes[unit.kind].sleep?;
+        (self.habits.start == Start::Asleep).then(|| {
+            ((sleep.wake_seconds.value * SECOND).round() as u64, Joules(sleep.wake_joules.value))
+        })
+    }
+
+    fn happen(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::End(job, version) if self.versions[job.0 as usize] == version => self.end(job),
+            Event::End(..) => Ok(()),
+            Event::Flow(job) => self.flow(job),
+            Event::Known(job) => self.known(job),
+            Event::Look(worker) => self.look(worker as usize),
+        }
+    }
+
+    /// A job waits for nothing any more.
+    fn known(&mut self, id: JobId) -> Result<()> {
+        match self.scenario.jobs[id.0 as usize] {
+            Job::Compute { worker, .. } => {
+                let Order::Policy(policy) = &mut self.order else {
+                    return self.look(worker as usize);
+                };
+                let (near, planned) = (self.near[id.0 as usize], WorkerId(worker));
+                policy.ready(Ready { step: 0, task: TaskId(id.0), near, planned }, Nanos(self.now));
+                // Any that is free may take it, the planned one first.
+                let others = (0..self.workers.len()).filter(|w| *w != worker as usize);
+                for w in std::iter::once(worker as usize).chain(others).collect::<Vec<_>>() {
+                    self.look(w)?;
+                }
+                Ok(())
+            }
+            Job::Transfer { from, to, bytes } => {
+                self.outcome.spans[id.0 as usize].0 = Nanos(self.now);
+                if !self.routes.contains_key(&(from, to)) {
+                    let route = self.on.route(from, to)?;
+                    self.routes.insert((from, to), route);
+                }
+                let route = &self.routes[&(from, to)];
+                let moved = &mut self.outcome.moved;
+                moved.bytes += bytes;
+                moved.joules += Joules(bytes.0 as f64 * route.joules_per_byte);
+                let first = (route.latency * SECOND).round() as u64;
+                self.foresee(self.now + first, Event::Flow(id));
+                Ok(())
+            }
+            Job::Collective { time, joules, bytes } => {
+                self.outcome.spans[id.0 as usize].0 = Nanos(self.now);
+                let moved = &mut self.outcome.moved;
+                moved.bytes += bytes;
+                moved.joules += joules;
+                self.foresee(self.now + time.0, Event::End(id, 0));
+                Ok(())
+            }
+        }
+    }
+
+    /// The bytes of a transfer begin to arrive.
+    fn flow(&mut self, id: JobId) -> Result<()> {
+        let Job::Transfer { from, to, bytes } = self.scenario.jobs[id.0 as usize] else {
+            return Ok(());
+        };
+        let route = &self.routes[&(from, to)];
+        if bytes.0 == 0 || route.bandwidth.is_infinite() {
+            return self.end(id);
+        }
+        let uses: Vec<Use> =
+            route.capacities.iter().map(|c| Use { capacity: c.0 as usize, share: 1.0 }).collect();
+        let demand = Demand { bound: route.bandwidth, weight: 1.0, uses: &uses };
+        self.activate(id, bytes.0 as f64, demand);
+        Ok(())
+    }
+
+    fn activate(&mut self, job: JobId, left: f64, demand: Demand<'_>) {
+        let activity = self.system.begin(demand);
+        let index = activity.0 as usize;
+        if self.running.len() <= index {
+            self.running.resize(index + 1, None);
+        }
+        self.running[index] = Some(Running { job, left, rate: 0.0, since: self.now });
+        self.activity[job.0 as usize] = Some(activity);
+    }
+
+    /// A worker that is free takes a job, if there is one.
+    fn look(&mut self, w: usize) -> Result<()> {
+        let worker = WorkerId::new(w);
+        if self.workers[w].busy || self.wake(w).is_some_and(|(awake, _)| self.now < awake) {
+            return Ok(());
+        }
+        let id = match &mut self.order {
+            Order::Policy(policy) => match policy.next(worker, Nanos(self.now)) {
+                Some(ready) => {
+                    policy.started(ready, worker, Nanos(self.now));
+                    JobId(ready.task.0)
+                }
+                None => return Ok(()),
+            },
+            Order::Static => {
+                let at = &mut self.workers[w];
+                match at.list.get(at.next) {
+                    Some(&id) if self.waits[id.0 as usize] == 0 => {
+                        at.next += 1;
+                        id
+                    }
+                    _ => return Ok(()),
+                }
+            }
+        };
+        self.waited(w);
+        self.workers[w].busy = true;
+        self.outcome.spans[id.0 as usize].0 = Nanos(self.now);
+        self.outcome.ran[id.0 as usize] = Some(w as u32);
+        self.compute(id, w);
+        Ok(())
+    }
+
+    fn compute(&mut self, id: JobId, w: usize) {
+        let Job::Compute { work, traffic, .. } = self.scenario.jobs[id.0 as usize] else {
+            return;
+        };
+        let alone = work.0 as f64 / self.workers[w].speed * self.noise(id);
+        let overhead = self.habits.overhead.0;
+        let unit = self.on.units[self.scenario.workers[w].unit.0 as usize];
+        let capacity = self.on.memory_capacity(unit.memory).0 as usize;
+        // Bytes a second at full speed.
+        let demand = traffic.0 as f64 / alone * SECOND;
+        let shared = alone > 0.0 && demand > 0.0 && self.on.capacities[capacity].is_finite();
+        if !shared {
+            let end = self.now + overhead + alone.round() as u64;
+            return self.foresee(end, Event::End(id, 0));
+        }
+        let uses = [Use { capacity, share: demand }];
+        let left = alone + overhead as f64;
+        self.activate(id, left, Demand { bound: 1.0, weight: 1.0 / demand, uses: &uses });
+    }
+
+    /// How much longer than its mean a job takes.
+    fn noise(&self, id: JobId) -> f64 {
+        if self.habits.noise == 0.0 {
+            return 1.0;
+        }
+        let [u, v] = [0, 1].map(|i| {
+            dahl_kernels::math::uniform(self.habits.seed, u64::from(id.0), i, 0).max(1e-300)
+        });
+        let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
+        // Its logarithm is normal, its mean is 1.
+        let variance = (1.0 + self.habits.noise * self.habits.noise).ln();
+        (variance.sqrt() * normal - variance / 2.0).exp()
+    }
+
+    /// Finds new rates, and when what they concern ends.
+    fn share(&mut self) {
+        let mut system = std::mem::take(&mut self.system);
+        system.solve(|activity, rate| self.set_rate(activity, rate));
+        self.system = system;
+    }
+
+    fn set_rate(&mut self, activity: Activity, rate: f64) {
+        let running = self.running[activity.0 as usize].as_mut().expect("a running job");
+        let is_transfer =
+            matches!(self.scenario.jobs[running.job.0 as usize], Job::Transfer { .. });
+        let rate = if is_transfer { rate / SECOND } else { rate };
+        if rate == running.rate {
+            return;
+        }
+        running.left = (running.left - running.rate * (self.now - running.since) as f64).max(0.0);
+        running.since = self.now;
+        running.rate = rate;
+        let (job, time) = (running.job, (running.left / rate).round() as u64);
+        let version = &mut self.versions[job.0 as usize];
+        *version += 1;
+        let event = Event::End(job, *version);
+        self.foresee(self.now + time, event);
+    }
+
+    fn end(&mut self, id: JobId) -> Result<()> {
+        let i = id.0 as usize;
+        if let Some(activity) = self.activity[i].take() {
+            self.system.end(activity);
+            self.running[activity.0 as usize] = None;
+        }
+        let span = &mut self.outcome.spans[i];
+        span.1 = Nanos(self.now);
+        let time = Nanos(self.now - span.0.0);
+        self.ended += 1;
+        self.outcome.makespan = Nanos(self.now);
+        let ran = self.outcome.ran[i];
+        match ran {
+            Some(w) => {
+                let worker = &mut self.workers[w as usize];
+                worker.busy = false;
+                worker.since = self.now;
+                let used = &mut self.outcome.workers[w as usize];
+                used.busy += time;
+                if let (Order::Policy(policy), Job::Compute { worker, .. }) =
+                    (&mut self.order, self.scenario.jobs[i])
+                {
+                    let (near, planned) = (self.near[i], WorkerId(worker));
+                    let ready = Ready { step: 0, task: TaskId(id.0), near, planned };
+                    policy.ended(ready, WorkerId(w), Nanos(self.now));
+                }
+            }
+            None => self.outcome.moved.time += time,
+        }
+        for s in self.succs.range(id) {
+            let next = self.succs.jobs[s];
+            let waits = &mut self.waits[next.0 as usize];
+            *waits -= 1;
+            if *waits == 0 {
+                self.near[next.0 as usize] = ran.map(WorkerId);
+                let same = match (self.scenario.jobs[next.0 as usize], ran) {
+                    (Job::Compute { worker, .. }, Some(w)) => worker == w,
+                    _ => true,
+                };
+                if same || self.habits.hop.0 == 0 {
+                    self.known(next)?;
+                } else {
+                    self.foresee(self.now + self.habits.hop.0, Event::Known(next));
+                }
+            }
+        }
+        ran.map_or(Ok(()), |w| self.look(w as usize))
+    }
+
+    /// Accounts for the time that a worker had nothing to do.
+    fn waited(&mut self, w: usize) {
+        let time = self.now - self.workers[w].since;
+        let spun = time.min(self.habits.spin.0);
+        let used = &mut self.outcome.workers[w];
+        used.spinning += Nanos(spun);
+        used.idle += Nanos(time - spun);
+        self.workers[w].since = self.now;
+    }
+
+    fn finish(mut self) -> Result<Outcome> {
+        if self.ended < self.scenario.jobs.len() {
+            let left = self.scenario.jobs.len() - self.ended;
+            return Err(Error::platform("jobs", "an order that all can be run in", format!("{left} that wait for ever")));
+        }
+        self.now = self.outcome.makespan.0;
+        for w in 0..self.workers.len() {
+            self.waited(w);
+            let unit = unit(self.on, self.scenario.workers[w].unit.0 as usize);
+            let used = &mut self.outcome.workers[w];
+            let watts = [self.workers[w].busy_watts, unit.spinning_watts.value, unit.idle_watts.value];
+            let times = [used.busy, used.spinning, used.idle];
+            used.joules = std::array::from_fn(|i| Joules(watts[i] * times[i].0 as f64 / SECOND));
+        }
+        self.outcome.nodes = self.nodes();
+        Ok(self.outcome)
+    }
+
+    /// What the nodes that have a worker take beside their workers.
+    fn nodes(&self) -> Vec<NodeUse> {
+        let mut with_worker = vec![false; self.on.units.len()];
+        let mut worker_of = BTreeMap::new();
+        for (w, worker) in self.scenario.workers.iter().enumerate() {
+            with_worker[worker.unit.0 as usize] = true;
+            worker_of.insert(self.on.units[worker.unit.0 as usize].node, w);
+        }
+        let mut others: BTreeMap<_, f64> = BTreeMap::new();
+        for (u, of) in self.on.units.iter().enumerate().filter(|(u, _)| !with_worker[*u]) {
+            *others.entry(of.node).or_default() += unit(self.on, u).idle_watts.value;
+        }
+        let seconds = self.outcome.makespan.0 as f64 / SECOND;
+        let nodes = worker_of.into_iter().map(|(node, worker)| {
+            let base = self.on.platform.nodes[self.on.nodes[node.0 as usize]].base_watts.value;
+            let idle = others.get(&node).copied().unwrap_or(0.0);
+            let (asleep, wake) = self.wake(worker).unwrap_or((0, Joules(0.0)));
+            let awake = (seconds - asleep as f64 / SECOND).max(0.0);
+            NodeUse { node, base: Joules((base + idle) * awake), wake }
+        });
+        nodes.collect()
+    }
+}
+
+fn unit<'a>(on: &Expanded<'a>, unit: usize) -> &'a Unit {
+    let of = on.units[unit];
+    &on.platform.nodes[of.kind].units[of.unit]
+}

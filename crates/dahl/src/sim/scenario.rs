@@ -1,0 +1,179 @@
+//! What is simulated: jobs on the units of a platform.
+
+use crate::error::{Error, Result};
+use crate::platform::{Expanded, MemoryId, NodeId, UnitId};
+use crate::units::{Bytes, Joules, Nanos};
+use std::collections::BTreeMap;
+
+/// A job of a scenario, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u32);
+
+/// Something that takes time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Job {
+    /// A worker computes.
+    Compute {
+        /// Who, unless a policy decides.
+        worker: u32,
+        /// How long it takes at a speed of 1, with the memory to itself.
+        work: Nanos,
+        /// Bytes that are moved between memory and unit meanwhile.
+        traffic: Bytes,
+    },
+    /// Bytes are moved from a memory to another.
+    Transfer {
+        /// Where they are.
+        from: MemoryId,
+        /// Where they are needed.
+        to: MemoryId,
+        /// How many.
+        bytes: Bytes,
+    },
+    /// Several memories exchange bytes, in a time that is known beforehand.
+    Collective {
+        /// How long it takes.
+        time: Nanos,
+        /// What it costs.
+        joules: Joules,
+        /// Bytes that it moves in all.
+        bytes: Bytes,
+    },
+}
+
+/// Who computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worker {
+    /// The unit that it runs on; a unit has one worker.
+    pub unit: UnitId,
+    /// The power state of the unit, by index; none is its full speed.
+    pub state: Option<usize>,
+}
+
+/// How an engine behaves between jobs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Habits {
+    /// What a worker needs before each job.
+    pub overhead: Nanos,
+    /// Until a worker knows that another has ended a job.
+    pub hop: Nanos,
+    /// How long a worker looks for work before it sleeps.
+    pub spin: Nanos,
+    /// How much durations vary: the standard deviation over the mean.
+    pub noise: f64,
+    /// What the noise is made from.
+    pub seed: u64,
+    /// Whether nodes have to be woken.
+    pub start: Start,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            overhead: Nanos(0),
+            hop: Nanos(0),
+            spin: Nanos(0),
+            noise: 0.0,
+            seed: 0,
+            start: Start::Awake,
+        }
+    }
+}
+
+/// What nodes do before the first job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// They are on.
+    #[default]
+    Awake,
+    /// They sleep, where they can, and are woken at the beginning.
+    Asleep,
+}
+
+/// Jobs, and what has to come before what.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scenario {
+    /// Who computes.
+    pub workers: Vec<Worker>,
+    /// The jobs. A worker without a policy takes its own in this order.
+    pub jobs: Vec<Job>,
+    /// Where the predecessors of each job begin in `preds`; one more than jobs.
+    starts: Vec<u32>,
+    preds: Vec<JobId>,
+    /// Bytes that each memory has to hold.
+    pub needed: BTreeMap<MemoryId, Bytes>,
+}
+
+impl Scenario {
+    /// A scenario without jobs.
+    pub fn new(workers: Vec<Worker>) -> Self {
+        Self { workers, starts: vec![0], ..Self::default() }
+    }
+
+    /// Adds a job behind others.
+    pub fn add(&mut self, job: Job, after: &[JobId]) -> JobId {
+        let id = JobId(self.jobs.len() as u32);
+        self.jobs.push(job);
+        self.preds.extend_from_slice(after);
+        self.starts.push(self.preds.len() as u32);
+        id
+    }
+
+    /// What a job waits for.
+    pub fn preds(&self, job: JobId) -> &[JobId] {
+        let [from, to] = [0, 1].map(|i| self.starts[job.0 as usize + i] as usize);
+        &self.preds[from..to]
+    }
+
+    /// The nodes that have a worker.
+    pub fn nodes(&self, on: &Expanded<'_>) -> Vec<NodeId> {
+        let nodes = self.workers.iter().map(|w| on.units[w.unit.0 as usize].node);
+        let mut nodes: Vec<NodeId> = nodes.collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    /// Refuses what the platform does not have.
+    pub(super) fn check(&self, on: &Expanded<'_>) -> Result<()> {
+        let mut taken = vec![false; on.units.len()];
+        for (w, worker) in self.workers.iter().enumerate() {
+            let place = || format!("worker {w}");
+            let Some(unit) = on.units.get(worker.unit.0 as usize) else {
+                let expected = format!("one of {} units", on.units.len());
+                return Err(Error::platform(place(), expected, worker.unit.0));
+            };
+            if std::mem::replace(&mut taken[worker.unit.0 as usize], true) {
+                return Err(Error::platform(place(), "a unit of its own", worker.unit.0));
+            }
+            let states = on.platform.nodes[unit.kind].units[unit.unit].states.len();
+            if worker.state.is_some_and(|state| state >= states) {
+                let expected = format!("one of {states} power states");
+                return Err(Error::platform(place(), expected, format!("{:?}", worker.state)));
+            }
+        }
+        for (&memory, &needed) in &self.needed {
+            let of = on.memories[memory.0 as usize];
+            let node = &on.platform.nodes[of.kind];
+            let limit = Bytes(node.memories[of.memory].bytes);
+            if needed.0 > limit.0 {
+                let name = format!("{} of {}", node.memories[of.memory].name, node.name);
+                return Err(Error::Memory { needed, limit, largest: vec![(name, needed)] });
+            }
+        }
+        for (i, job) in self.jobs.iter().enumerate() {
+            let id = JobId(i as u32);
+            if let Some(pred) = self.preds(id).iter().find(|p| p.0 >= id.0) {
+                let found = format!("{i} waits for {}", pred.0);
+                return Err(Error::platform("jobs", "jobs that wait for earlier ones", found));
+            }
+            if let Job::Compute { worker, .. } = job
+                && *worker as usize >= self.workers.len()
+            {
+                let expected = format!("one of {} workers", self.workers.len());
+                return Err(Error::platform(format!("job {i}"), expected, worker));
+            }
+        }
+        Ok(())
+    }
+}
