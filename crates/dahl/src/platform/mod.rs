@@ -7,8 +7,17 @@
 //! What it leaves out: caches, the parts of a memory that are near to some of the
 //! units, temperatures, and that the power of a unit depends on what it computes.
 
+mod detect;
 mod expand;
+mod figures;
+mod limits;
+mod parse;
+mod print;
+mod reader;
+#[cfg(test)]
+mod tests;
 
+pub use detect::{Detected, detect};
 pub use expand::{CapacityId, Expanded, MemoryId, MemoryOf, NodeId, Route, UnitId, UnitOf};
 
 use std::fmt;
@@ -76,6 +85,32 @@ pub struct Platform {
     pub switches: Vec<String>,
     /// What connects nodes and switches.
     pub links: Vec<Link<Place>>,
+    /// How transfers share links.
+    pub fairness: Fairness,
+}
+
+/// How transfers that share a link part its bandwidth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fairness {
+    /// In inverse proportion to the latencies of their ways, as TCP does (Casanova
+    /// and Marchal 2002).
+    #[default]
+    Latency,
+    /// In equal parts.
+    Equal,
+}
+
+impl Fairness {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Latency, Self::Equal];
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fairness::Latency => "latency",
+            Fairness::Equal => "equal",
+        }
+    }
 }
 
 /// What a link between nodes leads to.
@@ -141,8 +176,8 @@ pub struct Unit {
     pub memory: usize,
     /// How fast it is beside the unit that its kind was calibrated on.
     pub speed: Figure,
-    /// Operations a second that it reaches in practice, in f32: what is taken
-    /// where its kind was never calibrated.
+    /// Operations a second that it reaches in practice, in f32, `speed` included:
+    /// what is taken where its kind was never calibrated.
     pub flops: Option<Figure>,
     /// Watts while it computes.
     pub busy_watts: Figure,
