@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_capacity_is_shared_by_weight_and_bound() {
-        assert_eq!(rates(&[12.0], &[(FREE, 1.0, &[(0, 1.0)]); 3]), [4.0; 3]);
+        assert_eq!(rates(&[12.0], &[(FREE, 1.0, &[(0, 1.0)][..]); 3]), [4.0; 3]);
         // One has enough with 2, the others share what is left.
         let bounded =
             [(2.0, 1.0, &[(0, 1.0)][..]), (FREE, 1.0, &[(0, 1.0)]), (FREE, 1.0, &[(0, 1.0)])];
