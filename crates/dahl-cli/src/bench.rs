@@ -54,16 +54,16 @@ pub(crate) struct Args {
     #[arg(long)]
     model: Option<String>,
     /// The shape of a sample, such as 3x32x32, with --model [default: the model's]
-    #[arg(long, value_name = "SHAPE", value_parser = shape, requires = "model")]
+    #[arg(long, value_name = "SHAPE", value_parser = shape, requires = "model", conflicts_with = "workloads")]
     input: Option<Sample>,
     /// Samples a step, with --model [default: 64]
-    #[arg(long, value_parser = at_least_one, requires = "model")]
+    #[arg(long, value_parser = at_least_one, requires = "model", conflicts_with = "workloads")]
     batch: Option<usize>,
     /// Numbers of threads [default: one, and one a processor]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types
-    #[arg(long, value_delimiter = ',', default_value = "f32,f64")]
+    #[arg(long, value_delimiter = ',', default_value = "f32,f64", value_parser = floats)]
     dtypes: Vec<DType>,
     #[command(flatten)]
     kernels: KernelArgs,
@@ -105,6 +105,12 @@ fn shape(text: &str) -> std::result::Result<Sample, String> {
         text.split('x').map(|axis| axis.parse().ok().filter(|&n| n > 0)).collect();
     let axes = axes.filter(|axes| (1..=4).contains(&axes.len()));
     axes.map(Sample).ok_or_else(|| "expected lengths such as 3x32x32".to_owned())
+}
+
+/// Reads an element type that networks are computed in.
+fn floats(text: &str) -> std::result::Result<DType, String> {
+    let dtype = text.parse().ok().filter(|dtype| matches!(dtype, DType::F32 | DType::F64));
+    dtype.ok_or_else(|| "expected f32 or f64".to_owned())
 }
 
 /// Reads a time in seconds.
@@ -164,13 +170,12 @@ fn bench(args: &Args) -> Result<()> {
                 let row = Row { scaling: single.map(|one| one / row.dahl_ms), ..row };
                 show(&if args.json { row.to_json() } else { row.to_line() })?;
                 rows.push(row);
+                // Whoever stops it keeps what there is.
+                args.markdown.as_deref().map_or(Ok(()), |path| write_table(path, &rows, args))?;
             }
         }
     }
-    match &args.markdown {
-        Some(path) => write_table(path, &rows, args),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// The numbers of threads that were given, or one, and one a processor.

@@ -71,7 +71,7 @@ impl KernelArgs {
 /// Reads an instruction set that this machine has.
 fn isa(text: &str) -> Result<Isa, String> {
     let isa: Isa = text.parse()?;
-    available(isa).map_err(|found| format!("found {found}"))?;
+    available(isa).map_err(|found| format!("expected one of this machine, found {found}"))?;
     Ok(isa)
 }
 

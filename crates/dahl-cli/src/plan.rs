@@ -47,7 +47,7 @@ pub(crate) struct Args {
     memory_limit: Option<Bytes>,
     /// Read the plan from a file instead, as `--show plan` printed it or edited,
     /// and check it
-    #[arg(long, value_name = "FILE", conflicts_with = "tune")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tune", "conv", "isa"])]
     check: Option<PathBuf>,
     /// What to print
     #[arg(long, value_enum, default_value_t = Show::Summary)]

@@ -9,7 +9,7 @@ use crate::tuning::TuneArgs;
 use dahl::ops::Accuracy;
 use dahl::planner::Grain;
 use dahl::{DType, Error, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// How many pairs every mode of PyTorch gets before the best two go on.
@@ -87,12 +87,12 @@ impl Cell<'_> {
         let steps = |one: Timing| (seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
         let warm = bench.run(steps(first).div_ceil(4))?;
         let steps_of_dahl = steps(warm);
-        let module = python.map(|_| Module::write(workload)).transpose()?;
+        let module = python.map(|_| workload.model.to_torch()).transpose()?;
         let mut modes: Vec<Mode> = Vec::new();
         if let (Some(python), Some(module)) = (python, &module) {
             let mut refused = Vec::new();
             for name in MODES {
-                let (module, batch, dtype) = (&*module.0, *batch, dtype.name());
+                let (batch, dtype) = (*batch, dtype.name());
                 let classes = bench.classes;
                 let setup = Setup { module, batch, classes, dtype, threads, mode: name };
                 match Torch::start(python, setup)? {
@@ -160,25 +160,6 @@ impl Cell<'_> {
             torch,
             scaling: None,
         })
-    }
-}
-
-/// The network as a Python module, in a file that is removed at the end.
-struct Module(PathBuf);
-
-impl Module {
-    fn write(workload: &Workload) -> Result<Self> {
-        let name = format!("dahl-bench-{}-{}.py", workload.name, std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let text = workload.model.to_torch()?;
-        std::fs::write(&path, text).map_err(|source| Error::Io { path: path.clone(), source })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types
-    #[arg(long, value_delimiter = ',', default_value = "f32,f64")]
+    #[arg(long, value_delimiter = ',', default_value = "f32,f64", value_parser = super::floats)]
     dtypes: Vec<DType>,
     /// Repetitions
     #[arg(long, default_value_t = 15, value_parser = at_least_one)]
@@ -114,8 +114,8 @@ fn multiply(session: &mut NativeSession, steps: u64) -> Result<()> {
 fn prepare(size: usize, sides: [Side; 2], dtype: DType, threads: usize) -> Result<NativeSession> {
     let needed = Bytes((3 * size as u64 * size as u64).saturating_mul(dtype.size() as u64));
     if let Some(limit) = available_bytes().map(Bytes).filter(|limit| needed.0 > limit.0) {
-        let largest = vec![(format!("three matrices of {size} x {size}"), needed)];
-        return Err(Error::Memory { needed, limit, largest });
+        let expected = format!("three matrices that fit into {limit}");
+        return Err(Error::config("sizes", expected, format!("{size}, which take {needed}")));
     }
     let mut store = Store::default();
     let mut builder = Builder::new(&mut store);

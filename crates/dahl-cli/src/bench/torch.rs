@@ -15,7 +15,8 @@ pub(super) const MODES: [&str; 4] = ["eager", "channels_last", "nomkldnn", "comp
 /// What is measured on the other side.
 #[derive(Clone, Copy)]
 pub(super) struct Setup<'a> {
-    pub(super) module: &'a Path,
+    /// The network as a Python module.
+    pub(super) module: &'a str,
     pub(super) batch: usize,
     pub(super) classes: usize,
     pub(super) dtype: &'a str,
@@ -49,7 +50,10 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf> {
     };
     tried.iter().find(has).cloned().ok_or_else(|| {
         let tried: Vec<String> = tried.iter().map(|p| p.display().to_string()).collect();
-        let found = format!("none in {}; install it by pip, or name one", tried.join(", "));
+        let found = format!(
+            "no PyTorch in {}; install it by pip, or name another with --python",
+            tried.join(", ")
+        );
         Error::config("python", "a Python with PyTorch", found)
     })
 }
@@ -79,7 +83,6 @@ impl Torch {
         };
         let mut torch = Self { child, stdin, stdout, version: String::new() };
         let Setup { module, batch, classes, dtype, threads, mode } = setup;
-        let module = module.display().to_string();
         let answer = torch.ask(&json!({ "setup": {
             "module": module, "batch": batch, "classes": classes, "dtype": dtype,
             "threads": threads, "mode": mode,

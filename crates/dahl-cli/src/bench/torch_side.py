@@ -1,15 +1,15 @@
 """PyTorch's side of `dahl bench --against torch`: steps of one network, timed.
 
 Reads a JSON object a line from standard input and answers with one:
-  {"setup": {"module": FILE, "batch": N, "classes": N, "dtype": "f32", "threads": N,
+  {"setup": {"module": SOURCE, "batch": N, "classes": N, "dtype": "f32", "threads": N,
              "mode": MODE}}
   {"run": STEPS}   -> {"wall": SECONDS, "cpu": SECONDS}
 """
 
-import importlib.util
 import json
 import sys
 import time
+import types
 
 import torch
 import torch.nn.functional as F
@@ -17,10 +17,9 @@ import torch.nn.functional as F
 DTYPES = {"f32": torch.float32, "f64": torch.float64}
 
 
-def load(path):
-    spec = importlib.util.spec_from_file_location("network", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def load(text):
+    module = types.ModuleType("network")
+    exec(compile(text, "network", "exec"), module.__dict__)
     return module
 
 

@@ -75,7 +75,9 @@ fn what_cannot_be_measured_is_said_before_it_is_tried() {
         (&["--seconds", "0"], 2, "expected seconds, such as 0.2"),
         (&["--seconds", "nan"], 2, "expected seconds, such as 0.2"),
         (&["--pairs", "0"], 2, "expected at least 1"),
-        (&["--dtypes", "f16"], 2, "f16"),
+        (&["--dtypes", "f16"], 2, "expected f32 or f64"),
+        (&["--dtypes", "f32,u8"], 2, "expected f32 or f64"),
+        (&["lenet-b64", "--batch", "8"], 2, "cannot be used with"),
         (&["--model", "lenet", "--input", "3x0x3"], 2, "expected lengths such as 3x32x32"),
         (&["--model", "lenet", "--input", "1x4x4"], 4, "conv2d \"3\": kernel: expected at most"),
         (&["--input", "1x4x4"], 2, "--model <MODEL>"),
@@ -158,5 +160,5 @@ fn products_are_measured_on_threads() {
         assert!((line["gflops"].as_f64().expect("a rate") / rate - 1.0).abs() < 1e-9, "{line}");
     }
     check(&["bench", "gemm", "--sizes", "0"], 2, "", "expected at least 1");
-    check(&["bench", "gemm", "--sizes", "3000000"], 3, "", "three matrices of 3000000 x 3000000");
+    check(&["bench", "gemm", "--sizes", "3000000"], 2, "", "found 3000000, which take 98.2 TiB");
 }

@@ -213,5 +213,10 @@ fn bench_measures_a_model_and_knows_its_workloads() {
     assert!(row["dahl_ms"].as_f64() > Some(0.0) && row["torch_ms"].is_null(), "{row}");
     check(&["bench", "seed-29"], 2, "", "workload: expected one of seed-28-b10, ");
     let python = ["bench", "lenet-b64", "--against", "torch", "--python", "/nowhere/python"];
-    check(&python, 2, "", "python: expected a Python with PyTorch, found none in /nowhere/python");
+    check(
+        &python,
+        2,
+        "",
+        "python: expected a Python with PyTorch, found no PyTorch in /nowhere/python",
+    );
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// Puts a file in place: it is written to a temporary file beside it and brought
 /// to the disk, which then takes its place, and so does the directory's entry.
-/// At every moment the old file or the new one is there, whole.
+/// At every moment the old file or the new one is there, whole. A link stays, and
+/// what it leads to is replaced; what is no file, such as a device, is written to.
 ///
 /// # Errors
 /// [`Error::Io`] where the file cannot be written; the old one is as it was.
@@ -18,6 +19,15 @@ pub fn replace(
 ) -> Result<()> {
     let path = path.as_ref();
     let io = |source| Error::Io { path: path.to_owned(), source };
+    let real = fs::canonicalize(path);
+    if let Ok(real) = &real
+        && fs::metadata(real).is_ok_and(|at| !at.is_file())
+    {
+        let file = File::options().write(true).open(real).map_err(io)?;
+        let mut out = io::BufWriter::new(&file);
+        return write(&mut out).and_then(|()| out.flush()).map_err(io);
+    }
+    let path = real.as_deref().unwrap_or(path);
     let (temporary, file) = create_beside(path).map_err(io)?;
     let written = fill(&file, write).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
@@ -165,4 +175,23 @@ pub fn remove_temporary(directory: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_replaced() {
+        let directory = std::env::temp_dir().join(format!("dahl-link-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (link, file) = (directory.join("link"), directory.join("file"));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, |out| out.write_all(b"new")).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }
