@@ -195,6 +195,7 @@ impl Native {
                     ProgramHeader { name: p.name.clone(), tasks }
                 })
                 .collect(),
+            memories: Vec::new(),
         };
         let checker =
             (self.checks == Checks::On).then(|| Checker::new(&expanded, plan, &graphs, &buffers));

@@ -1,6 +1,6 @@
 //! Every node, memory and unit of a platform, and the ways between memories.
 
-use super::{Link, Place, Platform, Sharing};
+use super::{Link, Node, Place, Platform, Sharing, Unit};
 use crate::error::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -154,15 +154,50 @@ impl Expanded<'_> {
         CapacityId(memory.0)
     }
 
-    /// The units of a node type, by the name of the node and of the unit.
-    pub fn units_of(&self, node: &str, unit: &str) -> Vec<UnitId> {
-        let ids = (0..self.units.len()).map(|i| UnitId(i as u32));
-        let named = ids.filter(|id| {
-            let of = self.units[id.0 as usize];
-            let kind = &self.platform.nodes[of.kind];
-            kind.name == node && kind.units[of.unit].name == unit
-        });
-        named.collect()
+    /// The unit that a text such as `desktop[2]/core[5]` names: without numbers the
+    /// first, without a unit the first of the node; else what was expected.
+    pub fn find(&self, text: &str) -> std::result::Result<UnitId, String> {
+        let (node, unit) = match text.split_once('/') {
+            Some((node, unit)) => (node, Some(unit)),
+            None => (text, None),
+        };
+        let (node, which) = numbered(node)?;
+        let kinds = &self.platform.nodes;
+        let Some(kind) = kinds.iter().position(|kind| kind.name == node) else {
+            let names: Vec<&str> = kinds.iter().map(|kind| &*kind.name).collect();
+            return Err(format!("a unit of one of the nodes {}", names.join(", ")));
+        };
+        if which >= kinds[kind].count {
+            return Err(format!("a number below {}, of nodes {node:?}", kinds[kind].count));
+        }
+        let id = NodeId((self.first_node[kind] + which) as u32);
+        let units = &kinds[kind].units;
+        let (name, which) = match unit {
+            Some(unit) => numbered(unit)?,
+            None => (units.first().map_or("", |unit| &unit.name), 0),
+        };
+        let Some(place) = units.iter().position(|unit| unit.name == name) else {
+            let names: Vec<&str> = units.iter().map(|unit| &*unit.name).collect();
+            return Err(format!("one of the units {} of node {node:?}", names.join(", ")));
+        };
+        if which >= units[place].count {
+            return Err(format!("a number below {}, of units {name:?}", units[place].count));
+        }
+        // Units are counted out node by node.
+        let first = self.units.partition_point(|of| of.node < id);
+        let skipped: usize = units[..place].iter().map(|unit| unit.count).sum();
+        Ok(UnitId((first + skipped + which) as u32))
+    }
+
+    /// What a unit is.
+    pub fn unit(&self, unit: UnitId) -> &Unit {
+        let of = self.units[unit.0 as usize];
+        &self.platform.nodes[of.kind].units[of.unit]
+    }
+
+    /// What a node is.
+    pub fn node(&self, node: NodeId) -> &Node {
+        &self.platform.nodes[self.nodes[node.0 as usize]]
     }
 
     /// The memories of a node.
@@ -298,4 +333,11 @@ fn shortest<P: Copy + Ord>(links: &[Link<P>], from: P, to: P) -> Option<Vec<Step
     }
     steps.reverse();
     Some(steps)
+}
+
+/// A name and the number in brackets behind it, or 0.
+fn numbered(text: &str) -> std::result::Result<(&str, usize), String> {
+    let Some((name, rest)) = text.split_once('[') else { return Ok((text, 0)) };
+    let number = rest.strip_suffix(']').and_then(|number| number.parse().ok());
+    number.map(|number| (name, number)).ok_or_else(|| "a number such as [2]".to_owned())
 }

@@ -76,6 +76,32 @@ pub struct Platform {
     pub switches: Vec<String>,
     /// What connects nodes and switches.
     pub links: Vec<Link<Place>>,
+    /// How transfers share links.
+    pub fairness: Fairness,
+}
+
+/// How transfers that share a link part its bandwidth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fairness {
+    /// In inverse proportion to the latencies of their ways, as TCP does (Casanova
+    /// and Marchal 2002).
+    #[default]
+    Latency,
+    /// In equal parts.
+    Equal,
+}
+
+impl Fairness {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Latency, Self::Equal];
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fairness::Latency => "latency",
+            Fairness::Equal => "equal",
+        }
+    }
 }
 
 /// What a link between nodes leads to.

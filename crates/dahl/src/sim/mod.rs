@@ -20,11 +20,20 @@
 mod collective;
 mod outcome;
 pub mod pipeline;
+mod predict;
 mod run;
 mod scenario;
 mod sharing;
+mod simgrid;
+mod steps;
+mod tasks;
+mod trace;
 
 pub use collective::all_reduce;
 pub use outcome::{Moved, NodeUse, Outcome, WorkerUse};
+pub use predict::{StepPrediction, predict};
 pub use run::{Order, run};
 pub use scenario::{Habits, Job, JobId, Scenario, Start, Worker};
+pub use simgrid::{SCRIPT, to_simgrid};
+pub use steps::{Cost, Costs, Steps};
+pub use tasks::Tasks;

@@ -92,8 +92,7 @@ impl Step<'_> {
     /// What a worker does, in its order.
     fn turns(&self, stage: usize, replica: usize, schedule: Schedule) -> Vec<Turn> {
         let replicas = self.stages[stage].units.len();
-        let mine: Vec<usize> =
-            (replica..self.forwards[stage].len()).step_by(replicas).collect();
+        let mine: Vec<usize> = (replica..self.forwards[stage].len()).step_by(replicas).collect();
         let ahead = match schedule {
             Schedule::GPipe => mine.len(),
             Schedule::OneForwardOneBackward => {

@@ -10,7 +10,7 @@ use super::outcome::{NodeUse, Outcome, WorkerUse};
 use super::scenario::{Habits, Job, JobId, Scenario, Start};
 use super::sharing::{Activity, Demand, System, Use};
 use crate::error::{Error, Result};
-use crate::platform::{Expanded, MemoryId, Route, Unit};
+use crate::platform::{Expanded, Fairness, MemoryId, Route, UnitId};
 use crate::sched::{Policy, Ready};
 use crate::units::{Joules, Nanos, TaskId, WorkerId};
 use std::cmp::Reverse;
@@ -73,11 +73,11 @@ struct Running {
     since: u64,
 }
 
-struct Run<'a> {
+struct Run<'a, 'o> {
     scenario: &'a Scenario,
     on: &'a Expanded<'a>,
     habits: &'a Habits,
-    order: Order<'a>,
+    order: Order<'o>,
     now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     /// Ties of events break by when they were foreseen.
@@ -141,16 +141,16 @@ impl Succs {
     }
 }
 
-impl<'a> Run<'a> {
+impl<'a, 'o> Run<'a, 'o> {
     fn new(
         scenario: &'a Scenario,
         on: &'a Expanded<'a>,
         habits: &'a Habits,
-        order: Order<'a>,
+        order: Order<'o>,
     ) -> Self {
         let jobs = scenario.jobs.len();
         let workers = scenario.workers.iter().map(|worker| {
-            let unit = unit(on, worker.unit.0 as usize);
+            let unit = on.unit(worker.unit);
             let state = worker.state.map(|state| &unit.states[state]);
             At {
                 list: Vec::new(),
@@ -287,7 +287,11 @@ impl<'a> Run<'a> {
         }
         let uses: Vec<Use> =
             route.capacities.iter().map(|c| Use { capacity: c.0 as usize, share: 1.0 }).collect();
-        let demand = Demand { bound: route.bandwidth, weight: 1.0, uses: &uses };
+        let weight = match self.on.platform.fairness {
+            Fairness::Equal => 1.0,
+            Fairness::Latency => 1.0 / route.latency.max(1.0 / SECOND),
+        };
+        let demand = Demand { bound: route.bandwidth, weight, uses: &uses };
         self.activate(id, bytes.0 as f64, demand);
         Ok(())
     }
@@ -360,9 +364,8 @@ impl<'a> Run<'a> {
         if self.habits.noise == 0.0 {
             return 1.0;
         }
-        let [u, v] = [0, 1].map(|i| {
-            dahl_kernels::math::uniform(self.habits.seed, u64::from(id.0), i, 0).max(1e-300)
-        });
+        let [u, v] =
+            [0, 1].map(|i| dahl_kernels::math::uniform(self.habits.seed, id.0, i, 0).max(1e-300));
         let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
         // Its logarithm is normal, its mean is 1.
         let variance = (1.0 + self.habits.noise * self.habits.noise).ln();
@@ -456,14 +459,19 @@ impl<'a> Run<'a> {
     fn finish(mut self) -> Result<Outcome> {
         if self.ended < self.scenario.jobs.len() {
             let left = self.scenario.jobs.len() - self.ended;
-            return Err(Error::platform("jobs", "an order that all can be run in", format!("{left} that wait for ever")));
+            return Err(Error::platform(
+                "jobs",
+                "an order that all can be run in",
+                format!("{left} that wait for ever"),
+            ));
         }
         self.now = self.outcome.makespan.0;
         for w in 0..self.workers.len() {
             self.waited(w);
-            let unit = unit(self.on, self.scenario.workers[w].unit.0 as usize);
+            let unit = self.on.unit(self.scenario.workers[w].unit);
             let used = &mut self.outcome.workers[w];
-            let watts = [self.workers[w].busy_watts, unit.spinning_watts.value, unit.idle_watts.value];
+            let watts =
+                [self.workers[w].busy_watts, unit.spinning_watts.value, unit.idle_watts.value];
             let times = [used.busy, used.spinning, used.idle];
             used.joules = std::array::from_fn(|i| Joules(watts[i] * times[i].0 as f64 / SECOND));
         }
@@ -481,7 +489,7 @@ impl<'a> Run<'a> {
         }
         let mut others: BTreeMap<_, f64> = BTreeMap::new();
         for (u, of) in self.on.units.iter().enumerate().filter(|(u, _)| !with_worker[*u]) {
-            *others.entry(of.node).or_default() += unit(self.on, u).idle_watts.value;
+            *others.entry(of.node).or_default() += self.on.unit(UnitId(u as u32)).idle_watts.value;
         }
         let seconds = self.outcome.makespan.0 as f64 / SECOND;
         let nodes = worker_of.into_iter().map(|(node, worker)| {
@@ -493,9 +501,4 @@ impl<'a> Run<'a> {
         });
         nodes.collect()
     }
-}
-
-fn unit<'a>(on: &Expanded<'a>, unit: usize) -> &'a Unit {
-    let of = on.units[unit];
-    &on.platform.nodes[of.kind].units[of.unit]
 }

@@ -108,7 +108,8 @@ impl System {
         self.free.push(id.0);
     }
 
-    pub(super) fn rate(&self, id: Activity) -> f64 {
+    #[cfg(test)]
+    fn rate(&self, id: Activity) -> f64 {
         self.sharers[id.0 as usize].rate
     }
 
@@ -239,7 +240,8 @@ mod tests {
     fn a_capacity_is_shared_by_weight_and_bound() {
         assert_eq!(rates(&[12.0], &[(FREE, 1.0, &[(0, 1.0)]); 3]), [4.0; 3]);
         // One has enough with 2, the others share what is left.
-        let bounded = [(2.0, 1.0, &[(0, 1.0)][..]), (FREE, 1.0, &[(0, 1.0)]), (FREE, 1.0, &[(0, 1.0)])];
+        let bounded =
+            [(2.0, 1.0, &[(0, 1.0)][..]), (FREE, 1.0, &[(0, 1.0)]), (FREE, 1.0, &[(0, 1.0)])];
         assert_eq!(rates(&[12.0], &bounded), [2.0, 5.0, 5.0]);
         let weighted = [(FREE, 1.0, &[(0, 1.0)][..]), (FREE, 3.0, &[(0, 1.0)])];
         assert_eq!(rates(&[12.0], &weighted), [3.0, 9.0]);

@@ -27,6 +27,9 @@ pub struct Header {
     pub codelets: Vec<String>,
     /// The programs, with the names of their tasks.
     pub programs: Vec<ProgramHeader>,
+    /// The names of the memories that bytes are moved between, where they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memories: Vec<String>,
 }
 
 /// A program's name and its tasks' names.
@@ -79,6 +82,19 @@ pub enum Event {
         /// Whether the worker slept for a part of it.
         parked: bool,
     },
+    /// Bytes were moved from a memory to another.
+    Move {
+        /// Where they were.
+        source: u32,
+        /// Where they are now.
+        target: u32,
+        /// How many.
+        bytes: u64,
+        /// When it began.
+        from: u64,
+        /// When it ended.
+        to: u64,
+    },
 }
 
 impl Event {
@@ -86,7 +102,7 @@ impl Event {
     pub fn start(&self) -> u64 {
         match *self {
             Event::Submit { at, .. } => at,
-            Event::Call { from, .. } | Event::Wait { from, .. } => from,
+            Event::Call { from, .. } | Event::Wait { from, .. } | Event::Move { from, .. } => from,
         }
     }
 
@@ -95,7 +111,9 @@ impl Event {
         let scale = |t: &mut u64| *t = (*t as f64 * factor) as u64;
         match self {
             Event::Submit { at, .. } => scale(at),
-            Event::Call { from, to, .. } | Event::Wait { from, to, .. } => {
+            Event::Call { from, to, .. }
+            | Event::Wait { from, to, .. }
+            | Event::Move { from, to, .. } => {
                 scale(from);
                 scale(to);
             }
@@ -168,6 +186,7 @@ mod tests {
             Event::Submit { step: 0, program: 1, at: 5 },
             Event::Call { step: 0, program: 1, task: 2, codelet: 3, worker: 0, from: 6, to: 9 },
             Event::Wait { worker: 1, from: 7, to: 8, parked: true },
+            Event::Move { source: 0, target: 1, bytes: 64, from: 8, to: 9 },
         ];
         let trace = Trace { header, events };
         assert_eq!(Trace::parse(&trace.to_text(), Path::new("x")).unwrap(), trace);

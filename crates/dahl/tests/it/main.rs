@@ -13,6 +13,7 @@ mod refusals;
 mod resume;
 mod schedules;
 mod session;
+mod sim;
 mod support;
 mod tensor;
 mod trace;

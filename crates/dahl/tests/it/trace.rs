@@ -55,6 +55,7 @@ fn check(scheduling: Scheduling, name: &str) {
                 assert!(*last <= from && from <= to, "{event:?} begins before {last}");
                 *last = to;
             }
+            Event::Move { .. } => panic!("{event:?} in a single memory"),
         }
     }
     assert_eq!(submitted, STEPS);

@@ -1,0 +1,71 @@
+//! What a step of a plan is expected to take.
+
+use super::outcome::Outcome;
+use super::run::{Order, run};
+use super::scenario::{Habits, Worker};
+use super::steps::{Cost, Costs, Steps};
+use crate::error::Result;
+use crate::graph::Programs;
+use crate::plan::Plan;
+use crate::platform::Expanded;
+use crate::units::{Joules, Nanos, ProgramId};
+
+/// How many steps are simulated: the first fills what the others find.
+const STEPS: usize = 4;
+
+/// A step, with what it lies in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepPrediction {
+    /// From the end of a step to the end of the next.
+    pub step: Nanos,
+    /// What it lies in with 95 %, if the costs are right about their own spread.
+    pub interval: [Nanos; 2],
+    /// The modelled energy of a step.
+    pub joules: Joules,
+    /// The simulated steps.
+    pub outcome: Outcome,
+}
+
+/// Predicts the time and energy of a program's steps that follow each other.
+///
+/// # Errors
+/// As [`Steps::new`].
+pub fn predict(
+    what: (&Programs, &Plan, ProgramId),
+    on: &Expanded<'_>,
+    workers: Vec<Worker>,
+    habits: &Habits,
+    costs: &mut Costs<'_>,
+) -> Result<StepPrediction> {
+    let steps = Steps::new(what, (on, workers), STEPS, costs)?;
+    let outcome = run(&steps.scenario, on, habits, Order::Static)?;
+    let ends: Vec<u64> = steps
+        .jobs
+        .iter()
+        .map(|jobs| jobs.iter().map(|job| outcome.spans[job.0 as usize].1.0).max().unwrap_or(0))
+        .collect();
+    let step = (ends[STEPS - 1] - ends[0]) / (STEPS as u64 - 1);
+    let doubt = 2.0 * relative(&steps);
+    let bound = |factor: f64| Nanos((step as f64 * factor.max(0.0)).round() as u64);
+    let part = step as f64 / outcome.makespan.0.max(1) as f64;
+    Ok(StepPrediction {
+        step: Nanos(step),
+        interval: [bound(1.0 - doubt), bound(1.0 + doubt)],
+        joules: Joules(outcome.joules().0 * part),
+        outcome,
+    })
+}
+
+/// The standard deviation of a step, relative to it: calls vary one by one, doubts
+/// about their means are the same for all.
+fn relative(steps: &Steps) -> f64 {
+    let all = || steps.costs.iter().flatten();
+    let sum = |f: &dyn Fn(&Cost) -> f64| all().map(f).sum::<f64>();
+    let mean = sum(&|c| c.nanos);
+    if mean == 0.0 {
+        return 0.0;
+    }
+    let random = sum(&|c| (c.nanos * c.spread).powi(2));
+    let common = sum(&|c| c.nanos * c.doubt);
+    (random + common * common).sqrt() / mean
+}

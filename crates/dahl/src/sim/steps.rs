@@ -1,0 +1,232 @@
+//! Steps of a plan as a scenario.
+//!
+//! A plan's tasks become jobs, with the edges that the native engine waits for: data,
+//! reuse of bytes, and the step before. Where workers compute in different memories,
+//! what one wrote and another reads is moved once to each memory that reads it.
+
+use super::scenario::{Job, JobId, Scenario, Worker};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Kind, Programs};
+use crate::plan::{CallSpec, Edges, Plan, Task, TaskGraph, Use};
+use crate::platform::{Expanded, MemoryId};
+use crate::units::{Bytes, Nanos, PersistentId, ProgramId, TaskId, ValueId};
+use dahl_kernels::Region;
+use std::collections::BTreeMap;
+
+/// What a call is expected to take on a kind of unit, at a speed of 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// The mean of its time, in nanoseconds.
+    pub nanos: f64,
+    /// The standard deviation of a call, relative to the mean.
+    pub spread: f64,
+    /// How far the mean itself may be off, relative to it: the same for all calls
+    /// of a step.
+    pub doubt: f64,
+    /// Bytes that it moves between memory and unit.
+    pub traffic: Bytes,
+}
+
+/// Says what a call of a program takes on a kind of unit; `None` where nobody knows.
+pub type Costs<'a> = dyn FnMut(&Graph, &CallSpec, &str) -> Option<Cost> + 'a;
+
+/// Steps of one program, one after the other.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    /// The jobs.
+    pub scenario: Scenario,
+    /// The job of each task, step by step.
+    pub jobs: Vec<Vec<JobId>>,
+    /// The tasks of a step, with the costs of their calls.
+    pub costs: Vec<Vec<Cost>>,
+}
+
+impl Steps {
+    /// `count` steps of a program on workers, as the plan has them.
+    ///
+    /// # Errors
+    /// Where there are not as many workers, the plan needs more memory than there is,
+    /// or nobody knows what a call takes.
+    pub fn new(
+        (programs, plan, program): (&Programs, &Plan, ProgramId),
+        (on, workers): (&Expanded<'_>, Vec<Worker>),
+        count: usize,
+        costs: &mut Costs<'_>,
+    ) -> Result<Self> {
+        if workers.len() != plan.placement.workers {
+            let expected = format!("{} workers, as the plan has", plan.placement.workers);
+            return Err(Error::platform("units", expected, workers.len()));
+        }
+        let (expanded, graphs) = plan.task_graphs(programs)?;
+        let (graph, tasks) = (&expanded.programs[program.index()].graph, &graphs[program.index()]);
+        let memory = &plan.memory.programs[program.index()];
+        let across = Edges::across((tasks, memory), (tasks, memory));
+        let mut unknown = Vec::new();
+        let mut task_costs = Vec::with_capacity(tasks.tasks.len());
+        for task in &tasks.tasks {
+            let worker = workers[task.worker.index()];
+            let of = on.units[worker.unit.0 as usize];
+            let kind = &on.platform.nodes[of.kind].units[of.unit].kind;
+            let cost = |call: &CallSpec| {
+                costs(graph, call, kind).unwrap_or_else(|| {
+                    let node = graph.node(call.node);
+                    unknown.push(format!("{} {:?} on {kind}", node.op.name(), node.path));
+                    Cost::default()
+                })
+            };
+            task_costs.push(task.calls.iter().map(cost).collect::<Vec<Cost>>());
+        }
+        if let Some(first) = unknown.first() {
+            let found = format!("none for {first} and {} others", unknown.len() - 1);
+            return Err(Error::config("calibration", "the time of every call", found));
+        }
+        let mut build = Build {
+            graph,
+            tasks,
+            across: &across,
+            memories: workers.iter().map(|w| on.units[w.unit.0 as usize].memory).collect(),
+            scenario: Scenario::new(workers),
+            written: BTreeMap::new(),
+            moved: BTreeMap::new(),
+        };
+        build.scenario.needed = needed(plan, on, &build.scenario.workers);
+        let mut jobs: Vec<Vec<JobId>> = Vec::with_capacity(count);
+        for step in 0..count {
+            let before = jobs.last().map_or(&[][..], Vec::as_slice);
+            let new = build.step(step, before, &task_costs);
+            jobs.push(new);
+        }
+        Ok(Self { scenario: build.scenario, jobs, costs: task_costs })
+    }
+}
+
+/// The bytes of a plan in each memory that has a worker: all of it in each, as long
+/// as plans do not say what is where.
+fn needed(plan: &Plan, on: &Expanded<'_>, workers: &[Worker]) -> BTreeMap<MemoryId, Bytes> {
+    let memories = workers.iter().map(|w| on.units[w.unit.0 as usize].memory);
+    memories.map(|memory| (memory, plan.memory.peak())).collect()
+}
+
+/// A value of a step, or one that outlives steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    Step(usize, ValueId),
+    Persistent(PersistentId),
+}
+
+struct Build<'a> {
+    graph: &'a Graph,
+    tasks: &'a TaskGraph,
+    across: &'a Edges,
+    /// The memory of each worker.
+    memories: Vec<MemoryId>,
+    scenario: Scenario,
+    /// Who wrote which boxes of a value, where.
+    written: BTreeMap<Whose, Vec<(Region, JobId, MemoryId)>>,
+    /// What was moved: whose, which of its boxes, to where.
+    moved: BTreeMap<(Whose, usize, MemoryId), JobId>,
+}
+
+impl Build<'_> {
+    fn step(&mut self, step: usize, before: &[JobId], costs: &[Vec<Cost>]) -> Vec<JobId> {
+        let mut jobs: Vec<JobId> = Vec::with_capacity(self.tasks.tasks.len());
+        let apart = self.memories.iter().any(|m| *m != self.memories[0]);
+        for (t, task) in self.tasks.tasks.iter().enumerate() {
+            let id = TaskId::new(t);
+            let within = self.tasks.edges.preds[id.index()].iter().map(|p| jobs[p.index()]);
+            let mut after: Vec<JobId> = within.collect();
+            if !before.is_empty() {
+                after.extend(self.across.preds[id.index()].iter().map(|p| before[p.index()]));
+            }
+            let memory = self.memories[task.worker.index()];
+            if apart {
+                self.fetch(step, task, memory, &mut after);
+            }
+            let work: f64 = costs[t].iter().map(|cost| cost.nanos).sum();
+            let traffic: u64 = costs[t].iter().map(|cost| cost.traffic.0).sum();
+            let job = self.scenario.add(
+                Job::Compute {
+                    worker: task.worker.0,
+                    work: Nanos(work.round() as u64),
+                    traffic: Bytes(traffic),
+                },
+                &after,
+            );
+            if apart {
+                self.store(step, task, job, memory);
+            }
+            jobs.push(job);
+        }
+        jobs
+    }
+
+    fn whose(&self, step: usize, root: ValueId) -> Whose {
+        match self.graph.value(root).kind {
+            Kind::Persistent(id) => Whose::Persistent(id),
+            _ => Whose::Step(step, root),
+        }
+    }
+
+    /// Moves what a task reads and others wrote elsewhere.
+    fn fetch(&mut self, step: usize, task: &Task, to: MemoryId, after: &mut Vec<JobId>) {
+        for operand in task.calls.iter().flat_map(|call| &call.operands) {
+            if operand.usage == Use::Write {
+                continue;
+            }
+            let whose = self.whose(step, operand.root);
+            let size = self.graph.value(operand.root).meta.dtype.size();
+            if self.graph.value(operand.root).kind == Kind::Input && to != self.memories[0] {
+                // Inputs are filled where the first worker computes.
+                let entry = self.written.entry(whose).or_default();
+                if entry.is_empty() {
+                    let full = Region::full(&self.graph.value(operand.root).meta.shape);
+                    entry.push((full, JobId(u32::MAX), self.memories[0]));
+                }
+            }
+            let Some(boxes) = self.written.get(&whose) else { continue };
+            for (i, (region, writer, from)) in boxes.iter().enumerate() {
+                let Some(shared) = overlap(region, &operand.root_region) else { continue };
+                if *from == to {
+                    continue;
+                }
+                let job = *self.moved.entry((whose, i, to)).or_insert_with(|| {
+                    let bytes = Bytes((shared * size) as u64);
+                    let behind = [*writer];
+                    let behind = if writer.0 == u32::MAX { &[][..] } else { &behind };
+                    self.scenario.add(Job::Transfer { from: *from, to, bytes }, behind)
+                });
+                after.push(job);
+            }
+        }
+    }
+
+    fn store(&mut self, step: usize, task: &Task, job: JobId, memory: MemoryId) {
+        for operand in task.calls.iter().flat_map(|call| &call.operands) {
+            if operand.usage == Use::Read {
+                continue;
+            }
+            let whose = self.whose(step, operand.root);
+            let boxes = self.written.entry(whose).or_default();
+            // What was written here before is no longer what readers want.
+            let same = boxes.iter().position(|(region, ..)| *region == operand.root_region);
+            let i = same.unwrap_or(boxes.len());
+            let entry = (operand.root_region, job, memory);
+            if i < boxes.len() {
+                boxes[i] = entry;
+            } else {
+                boxes.push(entry);
+            }
+            self.moved.retain(|(of, number, _), _| (*of, *number) != (whose, i));
+        }
+    }
+}
+
+/// The elements that two boxes share.
+fn overlap(a: &Region, b: &Region) -> Option<usize> {
+    let shared = (0..a.rank()).map(|axis| {
+        let (a, b) = (a.range(axis), b.range(axis));
+        a.end.min(b.end).saturating_sub(a.start.max(b.start))
+    });
+    let elements: usize = shared.product();
+    (elements > 0).then_some(elements)
+}
