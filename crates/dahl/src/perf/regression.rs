@@ -1,8 +1,8 @@
 //! Times of shapes that were not measured.
 //!
 //! A trend, t = a + b flops + c bytes with a, b, c ≥ 0, is fitted to the shapes that
-//! were: for least squares of relative errors, the nearer ones weighing more and
-//! those far off the trend less. Then the trend is corrected by what it is wrong by
+//! were, the nearest of them: for least squares of relative errors, the nearer ones
+//! weighing more and those far off the trend less. Then the trend is corrected by what it is wrong by
 //! at the neighbours, in logarithms, by their nearness (Shepard 1968): a kernel that
 //! reaches a third of the peak on a layer's shapes will do so on another piece of it.
 //!
@@ -31,7 +31,10 @@ pub(super) struct Guess {
     pub(super) demand: Option<f64>,
 }
 
-/// How many neighbours are left out, one at a time.
+/// How many shapes a guess is made from.
+const NEAREST: usize = 16;
+
+/// How many of them are left out, one at a time.
 const LEFT_OUT: usize = 6;
 
 /// Rounds in which shapes far off the trend lose weight.
@@ -45,12 +48,9 @@ const RIDGE: [f64; 3] = [1e-3, 1e-5, 1e-5];
 pub(super) fn guess(points: &[Point<'_>], form: &Form, features: Features) -> Option<Guess> {
     let near = Near::new(points, form, features, None);
     let nanos = near.predict(features)?;
-    let mut nearest: Vec<&(f64, usize)> = near.distances.iter().collect();
-    nearest.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    nearest.truncate(LEFT_OUT);
+    let nearest = near.distances.iter().take(LEFT_OUT);
     let errors = nearest
-        .iter()
-        .filter_map(|&&(distance, i)| Some((nearness(distance), left_out(points, i)?.powi(2))));
+        .filter_map(|&(distance, i)| Some((nearness(distance), left_out(points, i)?.powi(2))));
     let error = weighted(errors).map(f64::sqrt);
     let demands = near.distances.iter();
     let demands = demands.filter_map(|&(d, i)| Some((nearness(d), points[i].demand?)));
@@ -75,9 +75,10 @@ fn weighted(items: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     (weights > 0.0).then(|| sum / weights)
 }
 
-/// The measured shapes that are like a wanted one.
+/// The measured shapes that are most like a wanted one.
 struct Near<'a> {
     points: &'a [Point<'a>],
+    /// The nearest first.
     distances: Vec<(f64, usize)>,
 }
 
@@ -92,7 +93,10 @@ impl<'a> Near<'a> {
         let distances = others.filter_map(|(i, point)| {
             Some((form.distance(point.form, [features, point.features])?, i))
         });
-        Self { points, distances: distances.collect() }
+        let mut distances: Vec<(f64, usize)> = distances.collect();
+        distances.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        distances.truncate(NEAREST);
+        Self { points, distances }
     }
 
     fn predict(&self, features: Features) -> Option<f64> {
