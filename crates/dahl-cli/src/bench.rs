@@ -3,7 +3,7 @@
 mod cell;
 mod gemm;
 mod kernels;
-mod measure;
+pub(crate) mod measure;
 mod torch;
 mod workloads;
 

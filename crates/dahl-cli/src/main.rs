@@ -22,6 +22,7 @@ mod output;
 mod part;
 mod place;
 mod plan;
+mod platform;
 mod predict;
 mod progress;
 mod recipe;
@@ -66,6 +67,7 @@ enum Command {
     Export(export::Args),
     Models(models::Args),
     Plan(plan::Args),
+    Platform(platform::Args),
     Predict(predict::Args),
     // Larger than the others.
     Train(Box<train::Args>),
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Platform(args) => platform::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Train(args) => {
             let (_, given) = matches.subcommand().expect("the command that was parsed");

@@ -97,6 +97,7 @@ pub(crate) fn code(error: &Error) -> u8 {
         Error::Config { .. } | Error::Unsupported { .. } => USAGE,
         Error::Memory { .. } | Error::Plan { .. } => NO_PLAN,
         Error::Model(_) | Error::Data { .. } | Error::Io { .. } | Error::Missing { .. } => BAD_FILE,
+        Error::Lines { .. } | Error::Platform { .. } => BAD_FILE,
         Error::NotFinite { .. } | Error::Overflow { .. } => NOT_FINITE,
         _ => FAILED,
     }

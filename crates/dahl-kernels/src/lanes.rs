@@ -26,16 +26,21 @@ pub(crate) fn sums<S: Simd, T: Lane, const N: usize, const M: usize>(
     let whole = length - length % WIDE;
     for from in (0..whole).step_by(WIDE) {
         for v in 0..WIDE / width {
-            // SAFETY: `whole` is a multiple of the lanes and not above any length.
-            let terms =
-                f(inputs
-                    .map(|x| unsafe { <T::Vector<S>>::load(x.as_ptr().add(from + v * width)) }));
+            let mut operands = [<T::Vector<S>>::zero(); N];
+            for (operand, x) in operands.iter_mut().zip(inputs) {
+                // SAFETY: `whole` is a multiple of the lanes and not above any length.
+                *operand = unsafe { <T::Vector<S>>::load(x.as_ptr().add(from + v * width)) };
+            }
+            let terms = f(operands);
             for (lanes, term) in lanes.iter_mut().zip(terms) {
                 lanes[v] = lanes[v].add(term);
             }
         }
     }
-    let mut sums = lanes.map(|lanes| stored::<S, T>(&lanes));
+    let mut sums = [[T::ZERO; WIDE]; M];
+    for (sums, lanes) in sums.iter_mut().zip(&lanes) {
+        *sums = stored::<S, T>(lanes);
+    }
     let rest = length - whole;
     if rest > 0 {
         // The last lanes' worth of terms, most of which are in the sum already;
@@ -53,8 +58,12 @@ pub(crate) fn sums<S: Simd, T: Lane, const N: usize, const M: usize>(
         };
         let mut terms = [[<T::Vector<S>>::zero(); VECTORS]; M];
         for v in 0..WIDE / width {
-            // SAFETY: there are as many elements as lanes behind each pointer.
-            let of = f(last.map(|x| unsafe { <T::Vector<S>>::load(x.add(v * width)) }));
+            let mut operands = [<T::Vector<S>>::zero(); N];
+            for (operand, x) in operands.iter_mut().zip(last) {
+                // SAFETY: there are as many elements as lanes behind each pointer.
+                *operand = unsafe { <T::Vector<S>>::load(x.add(v * width)) };
+            }
+            let of = f(operands);
             for (terms, of) in terms.iter_mut().zip(of) {
                 terms[v] = of;
             }
@@ -102,7 +111,7 @@ pub(crate) fn load<S: Simd, T: Lane, const P: usize>(from: &[T; WIDE]) -> [T::Ve
     let lanes = T::Vector::<S>::LANES;
     assert!(P * lanes == WIDE, "as many vectors as fill the lanes");
     // SAFETY: inside of the array, as asserted.
-    std::array::from_fn(|p| unsafe { T::Vector::<S>::load(from.as_ptr().add(p * lanes)) })
+    unsafe { T::Vector::<S>::load_many(from.as_ptr(), lanes) }
 }
 
 /// `P` vectors as lanes.

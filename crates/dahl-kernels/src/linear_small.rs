@@ -263,9 +263,7 @@ impl<T: Lane> Rows<T> {
                 let a = a.add(i * row);
                 let b = self.b.0.add(j);
                 for t in first..(first + gemm::BLOCK).min(terms) {
-                    let columns: [T::Vector<S>; V] = std::array::from_fn(|v| {
-                        T::Vector::<S>::load(b.add(t * self.b.1 + v * lanes))
-                    });
+                    let columns = T::Vector::<S>::load_many::<V>(b.add(t * self.b.1), lanes);
                     for (r, sums) in sums.iter_mut().enumerate() {
                         let x = T::Vector::<S>::splat(*a.add(r * row + t * term));
                         for (sum, &column) in sums.iter_mut().zip(&columns) {

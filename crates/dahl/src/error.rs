@@ -114,6 +114,15 @@ pub enum Error {
         found: String,
     },
 
+    /// A text that people write, and the lines of it that are wrong.
+    #[error("{}", at_lines(.path, .errors))]
+    Lines {
+        /// The file.
+        path: PathBuf,
+        /// Everything that was found, from the top.
+        errors: Vec<LineError>,
+    },
+
     /// A dataset that is not there.
     #[error("{}", missing(.set, .looked_in, .files, .origin))]
     Missing {
@@ -265,6 +274,28 @@ impl fmt::Display for ModelError {
         let Self { op, path, what, expected, found } = self;
         write!(f, "{op} {path:?}: {what}: expected {expected}, found {found}")
     }
+}
+
+/// One thing that is wrong with a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong: `node "laptop": base_watts`.
+    pub what: String,
+    /// What would be right.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+fn at_lines(path: &Path, errors: &[LineError]) -> String {
+    let line = |error: &LineError| {
+        let LineError { line, what, expected, found } = error;
+        let what = if what.is_empty() { String::new() } else { format!("{what}: ") };
+        format!("{}:{line}: {what}expected {expected}, found {found}", path.display())
+    };
+    errors.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn lines(errors: &[ModelError]) -> String {

@@ -164,7 +164,7 @@ pub(super) fn peak(dtype: DType, threads: usize) -> f64 {
 
 /// The floating-point operations a second of some threads at once: multiply-adds
 /// of vectors that wait for nothing, for some milliseconds.
-pub(super) fn peak_of(dtype: DType, threads: usize) -> f64 {
+pub(crate) fn peak_of(dtype: DType, threads: usize) -> f64 {
     let start = Barrier::new(threads);
     let burst = || {
         start.wait();

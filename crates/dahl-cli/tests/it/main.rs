@@ -8,6 +8,7 @@ mod config;
 mod diff;
 mod ends;
 mod kernels;
+mod platform;
 mod predict;
 mod robust;
 mod runs;

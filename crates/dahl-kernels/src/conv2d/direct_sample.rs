@@ -350,8 +350,7 @@ unsafe fn term<S: Simd, T: Lane, const R: usize, const V: usize>(
     let lanes = T::Vector::<S>::LANES;
     // SAFETY: promised.
     unsafe {
-        let columns: [T::Vector<S>; V] =
-            std::array::from_fn(|v| T::Vector::<S>::load(from.add(v * lanes)));
+        let columns = T::Vector::<S>::load_many::<V>(from, lanes);
         for (r, sums) in sums.iter_mut().enumerate() {
             let x = T::Vector::<S>::splat(*weights.add(r));
             for (sum, &column) in sums.iter_mut().zip(&columns) {

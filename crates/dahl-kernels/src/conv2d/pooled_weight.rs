@@ -331,9 +331,12 @@ impl<T: Lane> Band<'_, T> {
         // region's rows, columns and filters.
         unsafe {
             let kept = self.sums.as_mut_ptr().add(o * of.sums());
-            let mut sums: [[T::Vector<S>; N]; G] = std::array::from_fn(|g| {
-                std::array::from_fn(|i| T::Vector::<S>::load(kept.add(g * of.sums() + to[i])))
-            });
+            let mut sums = [[T::Vector::<S>::zero(); N]; G];
+            for (g, sums) in sums.iter_mut().enumerate() {
+                for (sum, to) in sums.iter_mut().zip(to) {
+                    *sum = T::Vector::<S>::load(kept.add(g * of.sums() + to));
+                }
+            }
             for i in 0..rows {
                 let mut patches = self.image.as_ptr().add(i * of.step[0] * of.pitch);
                 let grads = grads.add(o * gs[0] + i * gs[1]);

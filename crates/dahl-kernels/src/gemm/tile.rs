@@ -102,8 +102,7 @@ impl<T: Lane, I> Strip<'_, T, I> {
             for _ in 0..run.terms {
                 // SAFETY: the runs are inside of the operands.
                 unsafe {
-                    let columns: [T::Vector<S>; VECTORS] =
-                        std::array::from_fn(|v| T::Vector::<S>::load(b.add(v * lanes)));
+                    let columns = T::Vector::<S>::load_many::<VECTORS>(b, lanes);
                     for (i, row) in sums.iter_mut().enumerate() {
                         let x = T::Vector::<S>::splat(*rows[i].add(a));
                         for (sum, &column) in row.iter_mut().zip(&columns) {

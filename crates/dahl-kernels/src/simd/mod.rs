@@ -155,6 +155,21 @@ pub(crate) trait Vector: Copy {
         Self::splat(<Self::Elem as crate::Float>::ZERO)
     }
 
+    /// `N` vectors, the first elements of which are `step` apart. Not by a closure:
+    /// one that is not inlined runs outside of its instruction set.
+    ///
+    /// # Safety
+    /// They can be read.
+    #[inline(always)]
+    unsafe fn load_many<const N: usize>(from: *const Self::Elem, step: usize) -> [Self; N] {
+        let mut vectors = [Self::zero(); N];
+        for (i, vector) in vectors.iter_mut().enumerate() {
+            // SAFETY: as the caller promises.
+            *vector = unsafe { Self::load(from.add(i * step)) };
+        }
+        vectors
+    }
+
     /// Copies a square of `LANES` × `LANES` with rows and columns exchanged;
     /// `lines` are the distances of the rows that are read and written. Rows that
     /// are written may be closer than they are long: of what they share the later

@@ -425,13 +425,11 @@ vector!(
 unsafe fn transpose8x8(from: *const f32, to: *mut f32, [line, out]: [usize; 2]) {
     // SAFETY: promised by the caller.
     unsafe {
-        // Pairs of rows 0 and 4, 1 and 5 …: the halves that stay in their lane.
-        let load = |i: usize, half: usize| {
-            let low = _mm256_castps128_ps256(_mm_loadu_ps(from.add(i * line + half)));
-            _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(from.add((i + 4) * line + half)))
-        };
         for half in [0, 4] {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|i| load(i, half));
+            // Pairs of rows 0 and 4, 1 and 5 …: the halves that stay in their lane.
+            let from = from.add(half);
+            let (a, b) = (row_pair(from, line), row_pair(from.add(line), line));
+            let (c, d) = (row_pair(from.add(2 * line), line), row_pair(from.add(3 * line), line));
             let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
             let (ef, gh) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
             let to = to.add(half * out);
@@ -443,13 +441,27 @@ unsafe fn transpose8x8(from: *const f32, to: *mut f32, [line, out]: [usize; 2]) 
     }
 }
 
+/// Four elements of a row and of the fourth row behind it.
+///
+/// # Safety
+/// They can be read; AVX is there.
+#[inline(always)]
+unsafe fn row_pair(from: *const f32, line: usize) -> __m256 {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let low = _mm256_castps128_ps256(_mm_loadu_ps(from));
+        _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(from.add(4 * line)))
+    }
+}
+
 /// # Safety
 /// Four rows of four can be read and written; AVX is there.
 #[inline(always)]
 unsafe fn transpose4x4(from: *const f64, to: *mut f64, [line, out]: [usize; 2]) {
     // SAFETY: promised by the caller.
     unsafe {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|i| _mm256_loadu_pd(from.add(i * line)));
+        let (a, b) = (_mm256_loadu_pd(from), _mm256_loadu_pd(from.add(line)));
+        let (c, d) = (_mm256_loadu_pd(from.add(2 * line)), _mm256_loadu_pd(from.add(3 * line)));
         let (ab, cd) = (_mm256_unpacklo_pd(a, b), _mm256_unpacklo_pd(c, d));
         let (ef, gh) = (_mm256_unpackhi_pd(a, b), _mm256_unpackhi_pd(c, d));
         _mm256_storeu_pd(to, _mm256_permute2f128_pd::<0x20>(ab, cd));

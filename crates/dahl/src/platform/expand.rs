@@ -116,13 +116,8 @@ impl Platform {
             }
         }
         for link in &self.links {
-            let ends = link.connects.iter().map(|place| match place {
-                Place::Nodes(kind) => self.nodes[*kind].count,
-                Place::Switch(_) => 1,
-            });
-            let ends = ends.sum();
             result.between.push(result.capacities.len());
-            result.add_capacities(link, ends);
+            result.add_capacities(link, self.ends(link));
         }
         for node in 0..result.nodes.len() {
             result.inside.push(result.capacities.len());
@@ -131,6 +126,41 @@ impl Platform {
             }
         }
         result
+    }
+
+    /// What no link leads to, from the first memory of a node or from the first
+    /// node: machines that are only looked at need no links, runs do.
+    pub fn unconnected(&self) -> Vec<Error> {
+        let mut few = self.clone();
+        for node in &mut few.nodes {
+            node.count = node.count.min(2);
+            node.units.clear();
+        }
+        let all = few.expand();
+        let mut errors = Vec::new();
+        for node in (0..all.nodes.len()).map(|node| NodeId(node as u32)) {
+            let kind = all.nodes[node.0 as usize];
+            let memories = all.memories_of(node);
+            let first = MemoryId(memories.start);
+            let others = if all.first_node[kind] == node.0 as usize {
+                // Nodes of other kinds and memories of this one.
+                errors.extend(all.route(MemoryId(0), first).err());
+                memories.skip(1).map(MemoryId).collect()
+            } else {
+                vec![MemoryId(all.memories_of(NodeId(node.0 - 1)).start)]
+            };
+            errors.extend(others.into_iter().filter_map(|other| all.route(first, other).err()));
+        }
+        errors
+    }
+
+    /// How many nodes and switches a link connects.
+    pub(super) fn ends(&self, link: &Link<Place>) -> usize {
+        let ends = link.connects.iter().map(|place| match place {
+            Place::Nodes(kind) => self.nodes[*kind].count,
+            Place::Switch(_) => 1,
+        });
+        ends.sum()
     }
 }
 
@@ -318,10 +348,10 @@ fn shortest<P: Copy + Ord>(links: &[Link<P>], from: P, to: P) -> Option<Vec<Step
         }
         for (l, link) in links.iter().enumerate().filter(|(_, l)| l.connects.contains(&place)) {
             for &next in &link.connects {
-                if !reached.contains_key(&next) {
-                    reached.insert(next, Some((l, place, next)));
+                reached.entry(next).or_insert_with(|| {
                     queue.push_back(next);
-                }
+                    Some((l, place, next))
+                });
             }
         }
     }

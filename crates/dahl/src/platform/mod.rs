@@ -7,8 +7,17 @@
 //! What it leaves out: caches, the parts of a memory that are near to some of the
 //! units, temperatures, and that the power of a unit depends on what it computes.
 
+mod detect;
 mod expand;
+mod figures;
+mod limits;
+mod parse;
+mod print;
+mod reader;
+#[cfg(test)]
+mod tests;
 
+pub use detect::{Detected, detect};
 pub use expand::{CapacityId, Expanded, MemoryId, MemoryOf, NodeId, Route, UnitId, UnitOf};
 
 use std::fmt;
@@ -167,8 +176,8 @@ pub struct Unit {
     pub memory: usize,
     /// How fast it is beside the unit that its kind was calibrated on.
     pub speed: Figure,
-    /// Operations a second that it reaches in practice, in f32: what is taken
-    /// where its kind was never calibrated.
+    /// Operations a second that it reaches in practice, in f32, `speed` included:
+    /// what is taken where its kind was never calibrated.
     pub flops: Option<Figure>,
     /// Watts while it computes.
     pub busy_watts: Figure,

@@ -195,8 +195,8 @@ impl<T: Lane> Work for Row<'_, T> {
                 for ((even, odd), to) in pairs.zip(row.chunks_exact_mut(2 * lanes)) {
                     // SAFETY: as long as a vector, or as two.
                     unsafe {
-                        let [a, b] = [even, odd].map(|x| T::Vector::<S>::load(x.as_ptr()));
-                        let (a, b) = T::Vector::<S>::zip(a, b);
+                        let a = T::Vector::<S>::load(even.as_ptr());
+                        let (a, b) = a.zip(T::Vector::<S>::load(odd.as_ptr()));
                         a.store(to.as_mut_ptr());
                         b.store(to.as_mut_ptr().add(lanes));
                     }

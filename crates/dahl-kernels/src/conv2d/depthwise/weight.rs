@@ -231,8 +231,10 @@ impl<T: Lane> Line<'_, T> {
             let at = (self.l + r) * dilation;
             at % stride * of.phase() + at / stride
         });
-        let mut vectors: [[T::Vector<S>; P]; R] =
-            std::array::from_fn(|r| lanes::load::<S, T, P>(&sums[r]));
+        let mut vectors = [[T::Vector::<S>::zero(); P]; R];
+        for (vectors, sums) in vectors.iter_mut().zip(sums.iter()) {
+            *vectors = lanes::load::<S, T, P>(sums);
+        }
         for (i, gradient) in self.gradient.chunks_exact(of.gradient()).enumerate() {
             let Some(y) = of.conv.tap(0, i, self.k, of.height) else { continue };
             let image = &self.image[y * of.image()..][..of.image()];

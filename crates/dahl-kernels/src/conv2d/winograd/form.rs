@@ -2,6 +2,7 @@
 
 use crate::Element;
 use crate::simd::Vector;
+use std::marker::PhantomData;
 
 /// How many outputs a tile has: the more, the fewer products, the more rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,7 +100,8 @@ impl Axis for F4 {
 
     #[inline(always)]
     fn pixels<V: Vector>([a, b, c, d, e, f]: [V; POINTS]) -> [V; POINTS] {
-        let [four, less4, less5, two] = [4.0, -4.0, -5.0, 2.0].map(number::<V>);
+        let (four, less4) = (number::<V>(4.0), number::<V>(-4.0));
+        let (less5, two) = (number::<V>(-5.0), number::<V>(2.0));
         let (s, t) = (c.mul_add(less4, e), b.mul_add(less4, d));
         let (u, v) = (e.sub(c), two.mul(d.sub(b)));
         let first = four.mul_add(a, less5.mul_add(c, e));
@@ -109,7 +111,7 @@ impl Axis for F4 {
 
     #[inline(always)]
     fn outputs<V: Vector>([a, b, c, d, e, f]: [V; POINTS]) -> [V; OUTPUTS] {
-        let [two, four, eight] = [2.0, 4.0, 8.0].map(number::<V>);
+        let (two, four, eight) = (number::<V>(2.0), number::<V>(4.0), number::<V>(8.0));
         let (s, t, u, v) = (b.add(c), b.sub(c), d.add(e), d.sub(e));
         let last = eight.mul_add(v, t).add(f);
         [a.add(s.add(u)), two.mul_add(v, t), four.mul_add(u, s), last]
@@ -117,7 +119,7 @@ impl Axis for F4 {
 
     #[inline(always)]
     fn gradients<V: Vector>([a, b, c, d]: [V; OUTPUTS]) -> [V; POINTS] {
-        let [two, four, eight] = [2.0, 4.0, 8.0].map(number::<V>);
+        let (two, four, eight) = (number::<V>(2.0), number::<V>(4.0), number::<V>(8.0));
         let (even, odd) = (a.add(c), b.add(d));
         let (far, out) = (four.mul_add(c, a), eight.mul_add(d, two.mul(b)));
         [a, even.add(odd), even.sub(odd), far.add(out), far.sub(out), d]
@@ -125,8 +127,8 @@ impl Axis for F4 {
 
     #[inline(always)]
     fn taps<V: Vector>([a, b, c]: [V; TAPS]) -> [V; POINTS] {
-        let [quarter, sixth, twelfth, small] =
-            [0.25, -1.0 / 6.0, 1.0 / 12.0, 1.0 / 24.0].map(number::<V>);
+        let (quarter, sixth) = (number::<V>(0.25), number::<V>(-1.0 / 6.0));
+        let (twelfth, small) = (number::<V>(1.0 / 12.0), number::<V>(1.0 / 24.0));
         let (outer, inner) = (a.add(c).mul(sixth), b.mul(sixth));
         let far = a.mul_add(small, number::<V>(1.0 / 6.0).mul(c));
         let near = b.mul(twelfth);
@@ -135,8 +137,8 @@ impl Axis for F4 {
 
     #[inline(always)]
     fn tap_gradients<V: Vector>([a, b, c, d, e, f]: [V; POINTS]) -> [V; TAPS] {
-        let [quarter, sixth, twelfth, small] =
-            [0.25, -1.0 / 6.0, 1.0 / 12.0, 1.0 / 24.0].map(number::<V>);
+        let (quarter, sixth) = (number::<V>(0.25), number::<V>(-1.0 / 6.0));
+        let (twelfth, small) = (number::<V>(1.0 / 12.0), number::<V>(1.0 / 24.0));
         let (s, t, u, v) = (b.add(c), b.sub(c), d.add(e), d.sub(e));
         let first = a.mul_add(quarter, s.mul_add(sixth, u.mul(small)));
         let middle = t.mul_add(sixth, v.mul(twelfth));
@@ -145,23 +147,53 @@ impl Axis for F4 {
     }
 }
 
+/// A transform of one axis as a type: a function that is passed on as a value is not
+/// always inlined, and vectors outside of their instruction set are slow.
+pub(super) trait Transform<const I: usize, const O: usize> {
+    fn apply<V: Vector>(from: [V; I]) -> [V; O];
+}
+
+macro_rules! transforms {
+    ($($name:ident: $of:ident($from:ident) -> $to:ident),*) => {$(
+        pub(super) struct $name<F>(PhantomData<F>);
+
+        impl<F: Axis> Transform<$from, $to> for $name<F> {
+            #[inline(always)]
+            fn apply<V: Vector>(from: [V; $from]) -> [V; $to] {
+                F::$of(from)
+            }
+        }
+    )*};
+}
+
+transforms!(
+    Pixels: pixels(POINTS) -> POINTS,
+    Results: outputs(POINTS) -> OUTPUTS,
+    Gradients: gradients(OUTPUTS) -> POINTS,
+    Taps: taps(TAPS) -> POINTS,
+    TapGradients: tap_gradients(POINTS) -> TAPS
+);
+
 /// A transform of both axes: columns, then rows.
 #[inline(always)]
-pub(super) fn both<V: Vector, const I: usize, const O: usize>(
+pub(super) fn both<T: Transform<I, O>, V: Vector, const I: usize, const O: usize>(
     [inputs, outputs]: [usize; 2],
     square: [[V; I]; I],
-    axis: impl Fn([V; I]) -> [V; O],
 ) -> [[V; O]; O] {
     let mut columns = [[V::zero(); I]; O];
     for j in 0..inputs {
-        let column = axis(std::array::from_fn(|i| square[i][j]));
+        let mut column = [V::zero(); I];
+        for (x, row) in column.iter_mut().zip(&square) {
+            *x = row[j];
+        }
+        let column = T::apply(column);
         for i in 0..outputs {
             columns[i][j] = column[i];
         }
     }
     let mut result = [[V::zero(); O]; O];
     for (row, column) in result.iter_mut().zip(columns).take(outputs) {
-        *row = axis(column);
+        *row = T::apply(column);
     }
     result
 }

@@ -1,6 +1,6 @@
 //! Outputs, and gradients of inputs, from transformed weights.
 
-use super::form::{Axis, F2, F4, Form, OUTPUTS, POINTS, both, load, store};
+use super::form::{Axis, F2, F4, Form, OUTPUTS, POINTS, Pixels, Results, both, load, store};
 use super::panel_columns;
 use crate::conv2d::layout::{Planes, Window};
 use crate::conv2d::{ALIGN, Rectify};
@@ -269,7 +269,7 @@ impl<T: Lane> Outputs<'_, T> {
                 for c in (0..channels).step_by(lanes) {
                     let pixels: [[T::Vector<S>; POINTS]; POINTS] =
                         load(F::POINTS, |i, j| from.add(i * line + j * window.pixel + c));
-                    let made = both([F::POINTS, F::POINTS], pixels, F::pixels);
+                    let made = both::<Pixels<F>, _, POINTS, POINTS>([F::POINTS, F::POINTS], pixels);
                     let at = tile * sizes.sums + c;
                     store(F::POINTS, made, |i, j| to.add((i * F::POINTS + j) * point + at));
                 }
@@ -336,10 +336,12 @@ impl<T: Lane> Outputs<'_, T> {
                     let at = tile * sizes.results + c;
                     let square: [[T::Vector<S>; POINTS]; POINTS] =
                         load(F::POINTS, |i, j| from.add((i * F::POINTS + j) * point + at));
-                    let made: [[_; OUTPUTS]; OUTPUTS] =
-                        both([F::POINTS, F::OUTPUTS], square, F::outputs);
+                    let mut made =
+                        both::<Results<F>, _, POINTS, OUTPUTS>([F::POINTS, F::OUTPUTS], square);
                     let bias = T::Vector::<S>::load(self.bias[c..c + lanes].as_ptr());
-                    let made = made.map(|row| row.map(|sum| self.rectified::<S>(sum.add(bias))));
+                    for sum in made.iter_mut().flatten() {
+                        *sum = self.rectified::<S>(sum.add(bias));
+                    }
                     store(F::OUTPUTS, made, |i, j| to.add(i * line + j * window.pixel + c));
                 }
             }

@@ -1,6 +1,6 @@
 //! Weights to points, in panels that products read in order.
 
-use super::form::{Axis, F2, F4, Form, POINTS, TAPS, both};
+use super::form::{Axis, F2, F4, Form, POINTS, TAPS, Taps, both, load};
 use super::panel_columns;
 use crate::conv2d::Direction;
 use crate::element::float_dispatch;
@@ -96,15 +96,11 @@ impl<T: Lane> Transform<'_, T> {
                     }
                 }
                 for term in 0..terms {
-                    let taps: [[T::Vector<S>; TAPS]; TAPS] = std::array::from_fn(|k| {
-                        std::array::from_fn(|l| {
-                            let at = (term * SQUARE + k * TAPS + l) * lanes;
-                            // SAFETY: a vector of the array.
-                            unsafe { T::Vector::<S>::load(columns[at..at + lanes].as_ptr()) }
-                        })
-                    });
+                    let at = |k, l| columns[(term * SQUARE + k * TAPS + l) * lanes..].as_ptr();
+                    // SAFETY: vectors of the array.
+                    let taps: [[T::Vector<S>; TAPS]; TAPS] = unsafe { load(TAPS, at) };
                     let points: [[T::Vector<S>; POINTS]; POINTS] =
-                        both([TAPS, F::POINTS], taps, F::taps);
+                        both::<Taps<F>, _, TAPS, POINTS>([TAPS, F::POINTS], taps);
                     for (p, point) in
                         points.iter().take(F::POINTS).flat_map(|r| &r[..F::POINTS]).enumerate()
                     {

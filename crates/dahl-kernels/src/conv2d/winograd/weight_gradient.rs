@@ -1,6 +1,8 @@
 //! The gradient of weights: a product over tiles at every point.
 
-use super::form::{Axis, F2, F4, Form, OUTPUTS, POINTS, TAPS, both, load, store};
+use super::form::{
+    Axis, F2, F4, Form, Gradients, OUTPUTS, POINTS, Pixels, TAPS, TapGradients, both, load, store,
+};
 use super::panel_columns;
 use crate::conv2d::layout::{Planes, Window};
 use crate::conv2d::{ALIGN, Conv2d};
@@ -238,7 +240,7 @@ impl<T: Lane, W: FnMut(usize, usize, &[T; TAPS * TAPS])> Gradient<'_, T, W> {
                 for c in (0..planes.channels).step_by(lanes) {
                     let square: [[T::Vector<S>; POINTS]; POINTS] =
                         load(F::POINTS, |i, j| from.add(i * line + j * window.pixel + c));
-                    let made = both([F::POINTS, F::POINTS], square, F::pixels);
+                    let made = both::<Pixels<F>, _, POINTS, POINTS>([F::POINTS, F::POINTS], square);
                     let at = c / together * together * BLOCK + (to + n) * together + c % together;
                     store(F::POINTS, made, |i, j| points.add((i * F::POINTS + j) * point + at));
                 }
@@ -278,8 +280,8 @@ impl<T: Lane, W: FnMut(usize, usize, &[T; TAPS * TAPS])> Gradient<'_, T, W> {
                     let side = if o < planes.channels { F::OUTPUTS } else { 0 };
                     let square: [[T::Vector<S>; OUTPUTS]; OUTPUTS] =
                         load(side, |i, j| from.add(i * line + j * window.pixel + o));
-                    let made: [[_; POINTS]; POINTS] =
-                        both([F::OUTPUTS, F::POINTS], square, F::gradients);
+                    let made =
+                        both::<Gradients<F>, _, OUTPUTS, POINTS>([F::OUTPUTS, F::POINTS], square);
                     let at = o / width * width * BLOCK + (to + n) * width + o % width;
                     store(F::POINTS, made, |i, j| points.add((i * F::POINTS + j) * point + at));
                 }
@@ -330,7 +332,7 @@ impl<T: Lane, W: FnMut(usize, usize, &[T; TAPS * TAPS])> Gradient<'_, T, W> {
                 };
                 // SAFETY: filters are padded to panels.
                 let square: [[T::Vector<S>; POINTS]; POINTS] = unsafe { load(F::POINTS, at) };
-                let taps: [[_; TAPS]; TAPS] = both([F::POINTS, TAPS], square, F::tap_gradients);
+                let taps = both::<TapGradients<F>, _, POINTS, TAPS>([F::POINTS, TAPS], square);
                 for (tap, value) in taps.iter().flatten().enumerate() {
                     // SAFETY: a vector of the array.
                     unsafe { value.store(lines[tap * lanes..(tap + 1) * lanes].as_mut_ptr()) };

@@ -1,0 +1,110 @@
+//! `dahl platform`: what machines are like.
+
+mod measure;
+mod show;
+
+use crate::output::{Colour, code, fail, show as print};
+use crate::place::check_file;
+use clap::{Args as ClapArgs, Subcommand};
+use dahl::Result;
+use dahl::platform::{Platform, detect};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Describe machines: find out about this one, show and check files
+///
+/// A platform is a TOML file with the nodes, units, memories, links and watts that
+/// a run may use, each figure with where it comes from: docs/platform-format.md.
+#[derive(ClapArgs)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:
+  dahl platform detect
+  dahl platform detect --output here.toml
+  dahl platform show platforms/lab.toml
+  dahl platform check here.toml
+
+Exit codes: 0 ok, 1 the result cannot be written, 2 usage, or a system that does not
+tell, 4 a file that cannot be read or is wrong."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    of: Of,
+}
+
+#[derive(Subcommand)]
+enum Of {
+    /// Write the platform of this machine
+    ///
+    /// Counts cores and memory that this process may use, and measures for some seconds:
+    /// operations and bytes a second, and watts where the processor's counters can be
+    /// read (on most systems by root alone). All other figures are guesses, and say so.
+    #[command(after_help = "Examples:
+  dahl platform detect
+  dahl platform detect --output here.toml
+  sudo dahl platform detect --output here.toml")]
+    Detect {
+        /// Write to this file instead of standard output
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Describe the machine whose proc and sys are in this directory; measure nothing
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+    },
+    /// Show nodes, units, memories, links and totals of a platform
+    #[command(after_help = "Examples:
+  dahl platform show platforms/lab.toml
+  dahl platform show platforms/zeus.toml")]
+    Show {
+        /// A platform's TOML file
+        file: PathBuf,
+    },
+    /// Check a platform: everything that is wrong is told at its line
+    #[command(after_help = "Examples:
+  dahl platform check here.toml && dahl platform show here.toml")]
+    Check {
+        /// A platform's TOML file
+        file: PathBuf,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let result = match &args.of {
+        Of::Detect { output, root } => find(output.as_deref(), root.as_deref()),
+        Of::Show { file } => Platform::read(file)
+            .and_then(|platform| print(&show::text(&platform, Colour::of_stdout()))),
+        Of::Check { file } => check(file),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, code(&error)),
+    }
+}
+
+fn find(output: Option<&Path>, root: Option<&Path>) -> Result<()> {
+    // Before seconds of measuring.
+    output.map_or(Ok(()), |path| check_file("output", path))?;
+    let mut found = detect(root.unwrap_or(Path::new("/")))?;
+    if root.is_none() {
+        measure::refine(&mut found);
+    }
+    let mut text =
+        "# Found by dahl platform detect. Figures from \"guess\" are no more than that: \
+         change\n# them where more is known (docs/platform-format.md).\n"
+            .to_owned();
+    found.notes.iter().for_each(|note| text += &format!("# - {note}\n"));
+    text += &found.platform.to_toml();
+    match output {
+        Some(path) => dahl::file::replace(path, |out| out.write_all(text.as_bytes()))
+            .map_err(dahl::Error::while_writing),
+        None => print(&text),
+    }
+}
+
+fn check(file: &Path) -> Result<()> {
+    let platform = Platform::read(file)?;
+    let mut text = format!("{}: {}\n", file.display(), show::size(&platform));
+    // No fault of a file that is only to be looked at.
+    platform.unconnected().iter().for_each(|error| text += &format!("note: {error}\n"));
+    print(&text)
+}
