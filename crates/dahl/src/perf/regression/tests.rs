@@ -1,8 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A kernel on a batch of `n`: 8 bytes and `intensity` operations a sample, and
-/// `weights` bytes whatever the batch.
+/// A product of matrices: a batch of `n` by weights that are read whatever it is.
 fn shape(n: u64, channels: u64) -> (Form, Features) {
     let text = format!("f32[{n},{channels}] f32[{channels},9] -> f32[{n},9]");
     let flops = 18 * n * channels;
@@ -68,7 +67,7 @@ fn another_layer_follows_the_trend_and_its_nearest() {
 fn an_error_is_what_leaving_out_shows() {
     let lengths = [(4, 64), (8, 64), (16, 64), (32, 64), (64, 64), (24, 64)];
     let error = |noise: f64| {
-        let off = |n: u64, at| roofline(n, at) * if n.ilog2() % 2 == 0 { 1.0 } else { 1.0 + noise };
+        let off = |n: u64, at| roofline(n, at) * (1.0 + noise * f64::from(n.ilog2() % 2));
         last(&lengths, off).0.error.expect("others to leave out")
     };
     assert!(error(0.0) < 0.01, "{}", error(0.0));
