@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod bench;
+mod calibrate;
 mod completions;
 mod config;
 mod data;
@@ -58,6 +59,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::Args),
+    Calibrate(calibrate::Args),
     Completions(completions::Args),
     Data(data::Args),
     Diff(diff::Args),
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),

@@ -22,6 +22,8 @@ pub mod platform;
 pub mod graph;
 pub mod trace;
 
+pub mod perf;
+
 pub mod model;
 pub mod plan;
 pub mod sched;

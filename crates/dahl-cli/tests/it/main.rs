@@ -1,6 +1,7 @@
 //! The commands as a user runs them.
 
 mod bench;
+mod calibrate;
 mod care;
 mod commands;
 mod config;

@@ -19,6 +19,7 @@ mod worker;
 
 pub use session::NativeSession;
 pub use sys::{available_bytes, peak_bytes, resident_bytes};
+pub(crate) use sys::{pin, processors};
 
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Idle, Session};

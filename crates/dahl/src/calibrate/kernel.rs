@@ -1,55 +1,17 @@
-//! Measuring kernels on this machine.
-//!
-//! [`tuned`] lets measurements choose the variant of every op instead of the
-//! shipped costs; what it chose is in the plan. [`time`] measures one variant of
-//! one op on one thread.
+//! The time of one variant of one op, on operands that nothing else uses.
 //!
 //! # Invariants
 //! - The operands of a call are buffers of their own that outlive it.
 #![expect(unsafe_code, reason = "turns buffers into operands of a call")]
 
-use crate::graph::Programs;
-use crate::ops::{Expansion, Meta, Metas, Op, Target};
-use crate::plan::Numerics;
+use crate::ops::{Expansion, Meta, Metas, Op};
 use dahl_kernels::{Call, DType, Isa, Operand, Piece, Region, StepScalars};
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long a variant is repeated, at least once more.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// The most repetitions.
 const REPETITIONS: usize = 50;
-
-/// The default numerics, but with the variant of every op that is fastest on
-/// this machine; `progress` is told which op is measured.
-///
-/// # Panics
-/// If the machine does not have the instruction set.
-pub fn tuned(programs: &Programs, on: &Target, mut progress: impl FnMut(&str)) -> Numerics {
-    let mut numerics = Numerics::default_for(programs, *on);
-    let mut known: BTreeMap<String, usize> = BTreeMap::new();
-    for (program, chosen) in programs.programs.iter().zip(&mut numerics.programs) {
-        let graph = &program.graph;
-        for (node, chosen) in graph.nodes.iter().zip(&mut chosen.variants) {
-            let (inputs, outputs) = graph.metas(node);
-            let metas = Metas { inputs: &inputs, outputs: &outputs };
-            // The plain one is the oracle, not a candidate, unless it is what the
-            // costs chose.
-            let mut candidates = node.op.allowed(metas, on);
-            candidates.retain(|&v| v > 0 || v == *chosen);
-            if candidates.len() < 2 {
-                continue;
-            }
-            let key = format!("{:?} {inputs:?}", node.op);
-            *chosen = *known.entry(key).or_insert_with(|| {
-                progress(&format!("{} {}", node.op.name(), node.path));
-                let took = |&v: &usize| time(&*node.op, v, metas, on.isa);
-                candidates.into_iter().min_by_key(took).unwrap_or(*chosen)
-            });
-        }
-    }
-    numerics
-}
 
 /// The shortest time of some that a variant of an op took over the whole result,
 /// with what it prepares.

@@ -1,0 +1,231 @@
+//! `dahl calibrate`: how long codelets take on this machine.
+
+mod cells;
+mod show;
+
+use crate::bench::seconds;
+use crate::grain::{KernelArgs, at_least_one};
+use crate::output::{code, fail, say, show as print};
+use crate::place::check_file;
+use crate::progress::Show;
+use crate::{machine, models};
+use cells::{Extent, Wanted};
+use clap::Args as ClapArgs;
+use dahl::model::{Model, NAMES};
+use dahl::perf::{About, PerfModel};
+use dahl::{DType, Isa, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Measure codelets on this machine, for predictions
+///
+/// Runs training steps of a model, or of those that come with dahl, in several
+/// batches, pieces and kernels, and keeps what each call took, alone and beside a
+/// processor that reads from memory all the time. What is in the file already is
+/// kept beside it, unless it is another machine's or version's.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl calibrate
+  dahl calibrate --quick
+  dahl calibrate resnet18 --batch 32 --dtypes f32
+  dahl calibrate --show
+
+docs/calibration.md says what is measured and how well it predicts.")]
+pub(crate) struct Args {
+    /// A model's name or TOML file [default: those that come with dahl]
+    model: Option<String>,
+    /// Samples a step of the model [default: 64]
+    #[arg(long, value_parser = at_least_one, requires = "model")]
+    batch: Option<usize>,
+    /// Element types
+    #[arg(long, value_delimiter = ',', default_value = "f32,f64")]
+    dtypes: Vec<DType>,
+    #[command(flatten)]
+    kernels: KernelArgs,
+    /// Fewer models, shapes and kernels
+    #[arg(long)]
+    quick: bool,
+    /// Seconds that it takes about [default: 180, with --quick 20]
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<f64>,
+    /// The file that it goes to
+    #[arg(long, value_name = "FILE", default_value = "calibration.json")]
+    output: PathBuf,
+    /// Print what a file says instead, by default calibration.json
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "calibration.json",
+        conflicts_with_all = ["model", "quick", "seconds"]
+    )]
+    show: Option<PathBuf>,
+    /// Say nothing but the result
+    #[arg(long)]
+    quiet: bool,
+    /// Print JSON: one object, with --show one a codelet
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let result = match &args.show {
+        Some(path) => show(path, args),
+        None => calibrate(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, code(&error)),
+    }
+}
+
+fn show(path: &Path, args: &Args) -> Result<()> {
+    let model = PerfModel::load(path)?;
+    if let Some(why) = model.is_stale(&here()) {
+        say(format_args!("note: {} says little here: {why}", path.display()));
+    }
+    print(&match args.json {
+        true => show::objects(&model),
+        false => format!("{}\n{}", show::head(&model), show::table(&model)),
+    })
+}
+
+fn calibrate(args: &Args) -> Result<()> {
+    // Before minutes of measuring.
+    check_file("output", &args.output)?;
+    let mut model = start(args)?;
+    let extent = if args.quick { Extent::Quick } else { Extent::All };
+    let quick = |name: &&&str| !args.quick || !["vgg-small", "resnet18"].contains(*name);
+    let named: Vec<Model> = match &args.model {
+        Some(name) => vec![models::find(name)?],
+        None => NAMES.iter().filter(quick).map(|name| Model::named(name)).collect::<Result<_>>()?,
+    };
+    let batch = args.model.as_ref().map(|_| args.batch.unwrap_or(64));
+    let (dtypes, kernels) = (&args.dtypes[..], &args.kernels);
+    let cells = Wanted { models: named, batch, dtypes, kernels, extent }.cells()?;
+
+    let total = args.seconds.unwrap_or(if args.quick { 20.0 } else { 180.0 });
+    let (begin, total) = (Instant::now(), Duration::from_secs_f64(total));
+    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let mut said = Said::new(show, cells.len());
+    let (mut steps, mut calls, mut skipped) = (0, 0, 0);
+    for (i, cell) in cells.iter().enumerate() {
+        let left = total.saturating_sub(begin.elapsed());
+        if left.is_zero() && !cell.is_small() {
+            skipped += 1;
+            continue;
+        }
+        said.measures(i, &cell.name());
+        let measured = cell.measure(kernels, left / (cells.len() - i) as u32, &mut model)?;
+        let all = measured.steps + measured.steps_beside;
+        steps += all;
+        calls += all * measured.calls as u64;
+    }
+    said.end();
+    model.save(&args.output)?;
+    let summaries = model.summaries();
+    let shapes: usize = summaries.iter().map(|s| s.shapes).sum();
+    if args.json {
+        let value = json!({
+            "file": args.output,
+            "seconds": begin.elapsed().as_secs_f64(),
+            "programs": cells.len() - skipped,
+            "skipped": skipped,
+            "steps": steps,
+            "calls": calls,
+            "codelets": summaries.len(),
+            "shapes": shapes,
+            "overheads": model.overheads,
+            "bandwidth": model.bandwidth,
+        });
+        return print(&format!("{value}\n"));
+    }
+    if skipped > 0 {
+        say(format_args!(
+            "note: {skipped} of {} programs were left out, --seconds gives more time",
+            cells.len()
+        ));
+    }
+    print(&format!(
+        "{}{}: {shapes} shapes of {} codelets; {calls} calls of {steps} steps in {:.0} s\n",
+        show::head(&model),
+        args.output.display(),
+        summaries.len(),
+        begin.elapsed().as_secs_f64(),
+    ))
+}
+
+/// What is in the file, where it is of use here, or nothing; the engine and the
+/// memory are measured again in any case.
+fn start(args: &Args) -> Result<PerfModel> {
+    let now = here();
+    if !args.output.exists() {
+        return Ok(PerfModel::new(now));
+    }
+    let mut model = PerfModel::load(&args.output)?;
+    if let Some(why) = model.is_stale(&now) {
+        say(format_args!("note: {} is begun anew: {why}", args.output.display()));
+        return Ok(PerfModel::new(now));
+    }
+    (model.about, model.overheads, model.bandwidth) = (now, None, None);
+    Ok(model)
+}
+
+/// This machine and version, now.
+fn here() -> About {
+    let about = machine::about();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    About {
+        cpu: about["machine"]["cpu"].as_str().unwrap_or("unknown processor").to_owned(),
+        processors: about["machine"]["processors"].as_u64().unwrap_or(1) as usize,
+        isa: Isa::detect().to_string(),
+        dahl: env!("CARGO_PKG_VERSION").to_owned(),
+        date: machine::date(now.map_or(0, |now| now.as_secs())),
+    }
+}
+
+/// How often a line is written where there is no terminal.
+const WRITTEN: Duration = Duration::from_secs(10);
+
+/// What is said while it takes its time: a bar on a terminal, a line now and then
+/// elsewhere.
+struct Said {
+    show: Show,
+    bar: Option<ProgressBar>,
+    cells: usize,
+    written: Instant,
+}
+
+impl Said {
+    fn new(show: Show, cells: usize) -> Self {
+        Self { show, bar: None, cells, written: Instant::now() }
+    }
+
+    fn measures(&mut self, done: usize, cell: &str) {
+        match self.show {
+            Show::Nothing => {}
+            Show::Lines if self.written.elapsed() < WRITTEN => {}
+            Show::Lines => {
+                self.written = Instant::now();
+                say(format_args!("measuring {cell} ({} of {})", done + 1, self.cells));
+            }
+            Show::Bar => {
+                let bar = self.bar.get_or_insert_with(|| {
+                    let style = ProgressStyle::with_template("{pos}/{len} {wide_bar} {msg}");
+                    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+                    ProgressBar::new(self.cells as u64).with_style(style)
+                });
+                bar.set_message(cell.to_owned());
+                bar.set_position(done as u64);
+            }
+        }
+    }
+
+    /// Removes what is no line of its own.
+    fn end(self) {
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
+    }
+}

@@ -1,0 +1,103 @@
+//! What a calibration says, as text and as JSON.
+
+use crate::output::Colour;
+use dahl::perf::{PerfModel, Summary};
+use dahl::units::Nanos;
+use serde_json::json;
+use std::fmt::Write as _;
+
+/// Everything but the times.
+pub(super) fn head(model: &PerfModel) -> String {
+    let about = &model.about;
+    let mut text = format!(
+        "{}, {} processors, {}; dahl {}, {}\n",
+        about.cpu, about.processors, about.isa, about.dahl, about.date
+    );
+    if let Some(o) = model.overheads {
+        let hop = o.hop_ns.map_or("not measured".to_owned(), |ns| format!("{ns:.0} ns"));
+        let _ = writeln!(
+            text,
+            "a task takes {:.0} ns besides its calls, a step {:.0} ns, from worker to worker {hop}; \
+             a worker looks for work for {}",
+            o.overhead_ns,
+            o.step_ns,
+            Nanos(o.spin_ns as u64)
+        );
+    }
+    match model.bandwidth {
+        Some(b) => {
+            let [one, two] = [b.one, b.two].map(|rate| rate / 1e9);
+            let _ = writeln!(text, "memory gives {one:.1} GB/s to one processor, {two:.1} to two");
+        }
+        None => text += "memory traffic was not measured: it takes two processors\n",
+    }
+    for (kind, machine) in &model.borrowed {
+        let _ = writeln!(text, "{kind}: times of another machine, {machine}");
+    }
+    for (kind, profile) in &model.profiles {
+        let _ = writeln!(
+            text,
+            "{kind}: not measured; at most {:.1} GFLOP/s and {:.1} GB/s",
+            profile.flops / 1e9,
+            profile.bandwidth / 1e9
+        );
+    }
+    text
+}
+
+/// A line a codelet.
+pub(super) fn table(model: &PerfModel) -> String {
+    let head = format!(
+        "{:<40} {:<10} {:<13} {:>6} {:>6} {:>9} {:>9} {:>9} {:>7} {:>8} {:>6}\n",
+        "codelet",
+        "variant",
+        "unit",
+        "shapes",
+        "calls",
+        "mean",
+        "p50",
+        "p99",
+        "spread",
+        "rejected",
+        "error"
+    );
+    let mut text = Colour::of_stdout().paint("1", &head);
+    for Summary { codelet, shapes, stats, rejected, error } in model.summaries() {
+        let [mean, p50, p99] =
+            [stats.mean, stats.p50, stats.p99].map(|t| Nanos(t as u64).to_string());
+        let error = error.map_or("-".to_owned(), |e| format!("{:.0}%", 100.0 * e));
+        let _ = writeln!(
+            text,
+            "{:<40} {:<10} {:<13} {shapes:>6} {:>6} {mean:>9} {p50:>9} {p99:>9} {:>6.1}% \
+             {rejected:>8} {error:>6}",
+            codelet.codelet,
+            codelet.variant,
+            codelet.kind,
+            stats.count,
+            100.0 * stats.spread,
+        );
+    }
+    text
+}
+
+/// An object a codelet.
+pub(super) fn objects(model: &PerfModel) -> String {
+    let line = |s: &Summary| {
+        let value = json!({
+            "codelet": s.codelet.codelet,
+            "variant": s.codelet.variant,
+            "kind": s.codelet.kind,
+            "shapes": s.shapes,
+            "calls": s.stats.count,
+            "mean_ns": s.stats.mean,
+            "p50_ns": s.stats.p50,
+            "p99_ns": s.stats.p99,
+            "spread": s.stats.spread,
+            "rejected": s.rejected,
+            "error": s.error,
+            "machine": model.borrowed.get(&s.codelet.kind).unwrap_or(&model.about.cpu),
+        });
+        format!("{value}\n")
+    };
+    model.summaries().iter().map(line).collect()
+}

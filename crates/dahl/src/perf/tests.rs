@@ -1,0 +1,159 @@
+use super::*;
+use std::path::Path;
+
+fn key(shape: &str) -> Key {
+    Key {
+        codelet: "linear".into(),
+        variant: "gemm".into(),
+        kind: "cpu-avx2".into(),
+        shape: shape.into(),
+    }
+}
+
+fn about() -> About {
+    About {
+        cpu: "A CPU".into(),
+        processors: 2,
+        isa: "avx2".into(),
+        dahl: "1.2.3".into(),
+        date: "2026-01-02".into(),
+    }
+}
+
+const WORK: Features = Features { flops: 1000, bytes: 4000 };
+
+fn series(nanos: &[u64], company: Company) -> Series<'_> {
+    Series { nanos, most: 64, company }
+}
+
+fn model() -> PerfModel {
+    let mut model = PerfModel::new(about());
+    let half = Features { flops: 500, bytes: 2000 };
+    model.add(&key("f32[4] -> f32[4]"), half, series(&[990, 1000, 1010], Company::Nobody));
+    model.add(&key("f32[8] -> f32[8]"), WORK, series(&[2000, 2000, 90_000], Company::Nobody));
+    model.add(&key("f32[8] -> f32[8]"), WORK, series(&[3000], Company::Stream));
+    model.bandwidth = Some(Bandwidth { one: 8e9, two: 10e9 });
+    model.overheads =
+        Some(Overheads { overhead_ns: 20.5, step_ns: 300.0, hop_ns: None, spin_ns: 2e4 });
+    let profile = Profile { flops: 1e12, bandwidth: 1e11 };
+    model.profiles.insert("gpu".into(), profile);
+    model
+}
+
+#[test]
+fn an_estimate_says_where_it_comes_from() {
+    let model = model();
+    let measured = model.estimate(&key("f32[8] -> f32[8]"), WORK).unwrap();
+    assert_eq!((measured.nanos, measured.source), (2000.0, Source::Measured));
+    // Slowed down by 1.5 beside a stream, which leaves it 5 GB/s: 7.5 GB/s for 2 µs.
+    assert_eq!(measured.traffic, Some(Bytes(15_000)));
+    let known = model.estimate(&key("f32[4] -> f32[4]"), WORK).unwrap();
+    assert_eq!((known.nanos, known.traffic), (1000.0, None));
+    assert!(known.spread > 0.01 && known.error < known.spread);
+
+    let between = Features { flops: 750, bytes: 3000 };
+    let guessed = model.estimate(&key("f32[6] -> f32[6]"), between).unwrap();
+    assert_eq!(guessed.source, Source::Regression);
+    assert!((guessed.nanos / 1500.0 - 1.0).abs() < 0.05, "{guessed:?}");
+    assert!(guessed.error > 0.0 && guessed.traffic.is_some());
+
+    let gpu = Key { kind: "gpu".into(), ..key("f32[8] -> f32[8]") };
+    let profiled = model.estimate(&gpu, WORK).unwrap();
+    // 4000 bytes at 100 GB/s take longer than 1000 operations.
+    assert_eq!((profiled.nanos, profiled.source), (40.0, Source::Profile));
+
+    for unknown in [
+        Key { kind: "cpu-neon".into(), ..key("f32[8] -> f32[8]") },
+        Key { variant: "dot".into(), ..key("f32[8] -> f32[8]") },
+        key("f64[8] -> f64[8]"),
+    ] {
+        assert_eq!(model.estimate(&unknown, WORK), None, "{unknown:?}");
+    }
+}
+
+#[test]
+fn text_is_read_back() {
+    let model = model();
+    let text = model.to_text();
+    let read = PerfModel::parse(&text, Path::new("c.json")).unwrap();
+    assert_eq!(read, model);
+    assert_eq!(read.to_text(), text);
+    let empty = PerfModel::default();
+    assert_eq!(PerfModel::parse(&empty.to_text(), Path::new("c.json")).unwrap(), empty);
+    let line = "\"shape\":\"f32[8] -> f32[8]\",\"flops\":1000,\"bytes\":4000,\"rejected\":1,\
+                \"nanos\":[2000,2000],\"nanos_beside\":[3000]}";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn what_cannot_be_is_an_error_at_its_line() {
+    let text = model().to_text();
+    let check = |from: &str, to: &str, expected: &str| {
+        let wrong = text.replacen(from, to, 1);
+        assert_ne!(wrong, text, "{from}");
+        let error = PerfModel::parse(&wrong, Path::new("c.json")).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("c.json: {expected}")), "{error}");
+    };
+    check("[2000,2000]", "[2000,0]", "line 10: expected a calibration, found a time of 0 ns");
+    check("[2000,2000]", "[99999999999999999]", "line 10: expected a calibration, found a time");
+    check("[2000,2000]", "[-5]", "line 10: expected a calibration, found invalid value: integer");
+    check("\"flops\":1000,", "", "line 10: expected a calibration, found missing field `flops`");
+    check("\"flops\":1000,", "\"flop\":1,", "line 10: expected a calibration, found unknown field");
+    check("8000000000.0", "-1", "line 5: expected a calibration, found -1, which cannot be");
+    check("8000000000.0", "0", "line 5: expected a calibration, found 0, which cannot be");
+    check("20.5", "-0.5", "line 4: expected a calibration, found -0.5, which cannot be");
+    check("null", "-7", "line 4: expected a calibration, found -7, which cannot be");
+    check("100000000000.0", "1e999", "line 6: expected a calibration, found number out of");
+    check("dahl_calibration\":1", "dahl_calibration\":2", "dahl_calibration: expected 1, found 2");
+    check("{", "", "line 2: expected a calibration's JSON, found ");
+}
+
+#[test]
+fn another_machine_or_version_is_noticed() {
+    let model = model();
+    let check = |now: About, expected: Option<&str>| {
+        assert_eq!(model.is_stale(&now).as_deref(), expected);
+    };
+    check(About { date: "later".into(), ..about() }, None);
+    check(About { cpu: "B".into(), ..about() }, Some("it was measured on A CPU, this is B"));
+    check(
+        About { processors: 4, ..about() },
+        Some("it was measured on 2 processors, this is 4 processors"),
+    );
+    check(
+        About { isa: "avx512".into(), ..about() },
+        Some("it was measured with avx2, this is avx512"),
+    );
+    check(
+        About { dahl: "2.0.0".into(), ..about() },
+        Some("it was measured by dahl 1.2.3, this is 2.0.0"),
+    );
+}
+
+#[test]
+fn times_of_another_machine_are_marked() {
+    let mut here = PerfModel::new(About { cpu: "Mine".into(), ..about() });
+    let mine = Key { kind: "cpu-neon".into(), ..key("f32[4] -> f32[4]") };
+    here.add(&mine, WORK, series(&[5], Company::Nobody));
+    here.borrow(&model());
+    assert_eq!(here.kinds(), ["cpu-avx2", "cpu-neon"]);
+    assert_eq!(here.borrowed.get("cpu-avx2").map(String::as_str), Some("A CPU"));
+    assert_eq!(here.borrowed.get("cpu-neon"), None);
+    assert!(here.profiles.contains_key("gpu"));
+    assert_eq!(here.estimate(&key("f32[8] -> f32[8]"), WORK).unwrap().nanos, 2000.0);
+    // What is known is not taken.
+    let mut other = model();
+    other.borrow(&here);
+    assert_eq!(other.kinds(), ["cpu-avx2", "cpu-neon"]);
+    assert_eq!(other.borrowed.len(), 1);
+}
+
+#[test]
+fn a_codelet_is_summed_up() {
+    let found = model().summaries();
+    let [linear] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(linear.codelet, Codelet::from(&key("")));
+    assert_eq!((linear.shapes, linear.stats.count, linear.rejected), (2, 5, 1));
+    assert_eq!((linear.stats.mean, linear.stats.p50), (1400.0, 1010.0));
+    assert!(linear.error.is_some_and(|e| e < 0.5), "{linear:?}");
+}
