@@ -28,7 +28,7 @@ def main():
     Engine.set_config("network/model:CM02")
     Engine.set_config("network/crosstraffic:0")
     # Time in steps of a tenth of a nanosecond, as far as SimGrid goes.
-    Engine.set_config("precision/timing:1e-10")
+    Engine.set_config("surf/precision:1e-10")
     Engine.set_config("network/TCP-gamma:1e15")
     zone = NetZone.create_full_zone("zone")
     hosts = []
@@ -52,7 +52,7 @@ def main():
     for i, route in enumerate(scenario["routes"]):
         own = zone.create_link(f"way{i}", route["bandwidth"])
         own.set_latency(route["latency"])
-        own.set_sharing_policy(Link.SharingPolicy.FATPIPE)
+        own.set_sharing_policy(Link.SharingPolicy.FATPIPE, None)
         own.seal()
         way = [LinkInRoute(own)] + [LinkInRoute(links[link]) for link in route["links"]]
         ends = [memories[route[end]].netpoint for end in ("from", "to")]

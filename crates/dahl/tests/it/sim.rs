@@ -230,12 +230,20 @@ fn random(seed: u64, hosts: usize, jobs: usize) -> (Platform, Scenario) {
         node.units[0].speed = exact(0.25 * (1 + number(12)) as f64);
     }
     let mut links = Vec::new();
+    let mut link = |name: String, ends: &[usize]| {
+        let (bandwidth, latency) = (1e8 * (1 + number(20)) as f64, 1e-5 * (1 + number(50)) as f64);
+        links.push(line(&name, ends, bandwidth, latency));
+    };
+    // A line between any two hosts, or one from each to a switch.
+    let switches: Vec<String> = (seed % 2 == 1).then(|| "switch".to_owned()).into_iter().collect();
     for a in 0..hosts {
-        for b in a + 1..hosts {
-            let (bandwidth, latency) =
-                (1e8 * (1 + number(20)) as f64, 1e-5 * (1 + number(50)) as f64);
-            links.push(line(&format!("l{a}-{b}"), &[a, b], bandwidth, latency));
+        match switches.is_empty() {
+            true => (a + 1..hosts).for_each(|b| link(format!("l{a}-{b}"), &[a, b])),
+            false => link(format!("l{a}"), &[a]),
         }
+    }
+    for link in links.iter_mut().filter(|_| !switches.is_empty()) {
+        link.connects.push(Place::Switch(0));
     }
     let mut scenario = Scenario::new(workers(hosts as u32));
     let mut made: Vec<(JobId, usize)> = Vec::new();
@@ -258,7 +266,7 @@ fn random(seed: u64, hosts: usize, jobs: usize) -> (Platform, Scenario) {
         let id = scenario.add(compute(on as u32, 1_000_000 * (1 + number(2000)) as u64), &after);
         made.push((id, on));
     }
-    (platform(nodes, links), scenario)
+    (Platform { switches, ..platform(nodes, links) }, scenario)
 }
 
 /// The longest chain, every transfer alone on its way.
