@@ -222,7 +222,10 @@ mod tests {
     use super::*;
 
     /// The rates of activities with these bounds, weights and uses.
-    fn rates(capacities: &[f64], demands: &[(f64, f64, &[(usize, f64)])]) -> Vec<f64> {
+    /// Bound, weight and uses.
+    type Asked<'a> = (f64, f64, &'a [(usize, f64)]);
+
+    fn rates(capacities: &[f64], demands: &[Asked<'_>]) -> Vec<f64> {
         let mut system = System::new(capacities);
         let begin = |&(bound, weight, uses): &(f64, f64, &[(usize, f64)])| {
             let uses: Vec<Use> =
