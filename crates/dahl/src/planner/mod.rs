@@ -4,6 +4,7 @@
 //! along its first axis, and chains of ops over one piece become one task.
 
 mod gather;
+pub mod pipeline;
 
 use crate::error::{Error, Result};
 use crate::graph::Programs;

@@ -1,0 +1,5 @@
+//! Tests of pipelines.
+
+mod brute;
+mod known;
+mod made;
