@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 mod bench;
 mod calibrate;
+mod certify;
 mod completions;
 mod config;
 mod data;
@@ -60,13 +61,15 @@ struct Cli {
 enum Command {
     Bench(bench::Args),
     Calibrate(calibrate::Args),
+    Certify(certify::Args),
     Completions(completions::Args),
     Data(data::Args),
     Diff(diff::Args),
     Eval(eval::Args),
     Export(export::Args),
     Models(models::Args),
-    Plan(plan::Args),
+    // Larger than most others, as is the next.
+    Plan(Box<plan::Args>),
     Platform(platform::Args),
     Predict(predict::Args),
     // Larger than the others.
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Certify(args) => certify::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),

@@ -24,7 +24,7 @@ impl Front {
     pub(super) fn would_take(&self, seconds: f64, joules: f64) -> bool {
         seconds.is_finite()
             && joules.is_finite()
-            && joules < self.joules_within(seconds * (1.0 + 1e-12)) * (1.0 - 1e-12)
+            && joules < self.joules_within(seconds * (1.0 + 1e-9)) * (1.0 - 1e-12)
     }
 
     /// Adds a plan, unless another is as fast and as cheap, and removes those that are

@@ -1,6 +1,8 @@
 //! Networks that others have measured: PipeDream's `graph.txt` and the JSON of
 //! dnn-partitioning.
 
+use super::groups::groups;
+use super::machines::Machinery;
 use super::types::Layer;
 use crate::error::{Error, Result};
 use serde::Deserialize;
@@ -340,6 +342,61 @@ impl Operators {
             accelerators: devices("maxFPGAs", file.max_fpgas)?,
             accelerator_bytes: check("maxSizePerFPGA".to_owned(), file.max_size)?,
             cores: devices("maxCPUs", file.max_cpus)?,
+        })
+    }
+}
+
+impl Operators {
+    /// The layers of a problem: operators of one colour together, with times in
+    /// milliseconds as the published graphs have them. What of an operator's bytes are
+    /// parameters the format does not say: none are.
+    pub fn layers(&self, slowdowns: &[f64]) -> Vec<Layer> {
+        let all = groups(self);
+        let layer = |group: &super::groups::Group| {
+            let own = &group.operators;
+            let seconds: f64 =
+                own.iter().map(|&i| self.nodes[i].accelerator.unwrap_or(self.nodes[i].core) / 1e3).sum();
+            let forward = own.iter().filter(|&&i| !self.nodes[i].backward);
+            let mut inputs: Vec<usize> = group.inputs.clone();
+            inputs.sort_unstable();
+            Layer {
+                name: format!("node{}", self.nodes[own[0]].id),
+                seconds: slowdowns.iter().map(|slow| seconds * slow).collect(),
+                output_bytes: forward.map(|&i| self.nodes[i].output_bytes).sum(),
+                parameter_bytes: 0.0,
+                inputs,
+            }
+        };
+        all.iter().map(layer).collect()
+    }
+
+    /// A profile as operators on the fastest units of a platform: times in milliseconds.
+    pub fn of(profile: &Profile, machines: &Machinery) -> Result<Self> {
+        let least = (0..machines.units.len())
+            .min_by(|a, b| machines.slowdowns[*a].total_cmp(&machines.slowdowns[*b]));
+        let Some(fastest) = least else {
+            return Err(Error::platform("units", "at least one", "none"));
+        };
+        let unit = &machines.units[fastest];
+        let nodes = profile.nodes.iter().enumerate().map(|(i, node)| {
+            let milliseconds = 1e3 * node.seconds * machines.slowdowns[fastest];
+            Operator {
+                id: i as i64,
+                accelerator: Some(milliseconds),
+                core: milliseconds,
+                bytes: 2.0 * node.parameter_bytes + node.output_bytes,
+                colour: i as i64,
+                backward: false,
+                pass: 1e3 * 2.0 * node.output_bytes * unit.input.seconds_per_byte,
+                output_bytes: node.output_bytes,
+                inputs: node.inputs.clone(),
+            }
+        });
+        Ok(Self {
+            nodes: nodes.collect(),
+            accelerators: unit.count,
+            accelerator_bytes: unit.memory_bytes,
+            cores: 0,
         })
     }
 }

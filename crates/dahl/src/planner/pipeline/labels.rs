@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) half: Half,
-    stages: u32,
+    pub(super) stages: u32,
     /// The label before its last column, and that column's place.
     from: Option<(u32, u32)>,
 }

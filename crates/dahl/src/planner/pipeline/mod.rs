@@ -5,14 +5,19 @@
 //! and energy. 'Optimal' refers to the cost model of `cost.rs` and to plans whose stages
 //! have units of one type each.
 
+mod advice;
 mod bounds;
 mod cells;
+mod certificate;
+pub mod certify;
 mod cost;
+mod explain;
 mod front;
 mod groups;
 mod import;
 mod labels;
 mod lattice;
+mod machines;
 mod maxload;
 mod pipedream;
 mod solve;
@@ -22,11 +27,16 @@ mod table;
 mod tests;
 mod types;
 
+pub use advice::{Bill, Change, LeftOff, Prices, Scenario, left_off, sensitivity};
+pub use certificate::certificate;
+pub use certify::{Certificate, Flaw, certify};
+pub use explain::{Explained, StageCost, cost_of, explain};
 pub use front::Front;
 pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
+pub use machines::{Machinery, Watts, machinery};
 pub use maxload::{Device, Load, MaxLoad, max_load};
 pub use pipedream::{DreamPlan, Machines, pipedream};
-pub use solve::{Limits, Solution, solve};
+pub use solve::{Limits, Solution, infeasible, solve};
 pub use space::Cuts;
 pub use table::Replicas;
 pub use types::{

@@ -1,7 +1,7 @@
 //! The whole front of a problem, or as much of it as there is time for, and the plan
 //! that the objective asks for, with what no plan can be better than.
 
-use super::bounds::{Aim, Bounds};
+use super::bounds::Bounds;
 use super::cells::{Cell, Potential};
 use super::cost::{Column, evaluate};
 use super::front::Front;
@@ -9,7 +9,8 @@ use super::labels::{Effort, Ended, Search};
 use super::space::Cuts;
 use super::table::{Replicas, Table};
 use super::types::{Pipeline, Problem};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::units::Bytes;
 
 /// How much a search may look at.
 pub struct Limits<'a> {
@@ -56,6 +57,83 @@ impl Solution {
         }
         Some((value - self.lower_bound) / value)
     }
+}
+
+impl Solution {
+    /// One plan from elsewhere, with what no plan is below.
+    pub fn single(plan: &Pipeline, lower_bound: f64) -> Self {
+        let mut front = Front::default();
+        front.add(plan.clone());
+        Self {
+            best: Some(plan.clone()),
+            front,
+            lower_bound,
+            whole: false,
+            cuts: Cuts::All,
+            replicas: Replicas::All,
+            labels: 0,
+        }
+    }
+
+    /// The plans that 'optimal' refers to.
+    pub fn space(&self) -> String {
+        let numbers = match self.replicas {
+            Replicas::All => "",
+            Replicas::Thinned => ", above 16 not every number of them",
+        };
+        format!("stages of one unit type each{numbers}, cut at {}", self.cuts.name())
+    }
+}
+
+/// Why there is no plan: what is missing.
+pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
+    let fastest = found.front.plans().first();
+    if let (Some(cap), Some(fastest)) = (problem.period_cap, fastest) {
+        let expected = format!("a plan of at most {cap} s a batch");
+        let is = if found.whole { "the fastest takes" } else { "the fastest that was found takes" };
+        return Error::plan("period", expected, format!("{is} {} s", fastest.period_s));
+    }
+    if let (true, Some(cap)) = (found.whole, problem.power_cap) {
+        let mut free = problem.clone();
+        free.power_cap = None;
+        let least = problem.units.iter().enumerate().filter(|(_, unit)| unit.count > 0).map(|(k, _)| {
+            let mut used = vec![0; problem.units.len()];
+            used[k] = 1;
+            problem.idle_watts(&used)
+        });
+        let least = least.fold(f64::INFINITY, f64::min);
+        if least >= cap {
+            let found = format!("{least} W of one unit that only waits, with its machine");
+            return Error::plan("power-cap", format!("units that draw less than {cap} W"), found);
+        }
+    }
+    if !found.whole {
+        return Error::plan("time", "a plan in the time given", "none yet");
+    }
+    // The layer that needs most, on the unit that holds most.
+    let alone = |i: usize| {
+        let load = super::space::load(&problem.layers, &[i]);
+        let bytes = |unit: usize| {
+            let column = super::cost::column(problem, &load, [unit, 1, 0]);
+            column.memory(problem.semantics, 1, 1)
+        };
+        (0..problem.units.len()).map(bytes).fold(f64::INFINITY, f64::min)
+    };
+    let needs = (0..problem.layers.len()).map(|i| (alone(i), i));
+    let (bytes, layer) = needs.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, 0));
+    let holds = problem.units.iter().map(|unit| unit.memory_bytes).fold(0.0, f64::max);
+    let all: f64 = problem.units.iter().map(|unit| unit.memory_bytes * unit.count as f64).sum();
+    let weights: f64 = problem.layers.iter().map(|layer| 2.0 * layer.parameter_bytes).sum();
+    let size = |x: f64| Bytes(x as u64);
+    let found = format!(
+        "at most {} on a unit and {} on all; the largest layer alone ({}) needs {}, weights and gradients of all {}",
+        size(holds),
+        size(all),
+        problem.layers[layer].name,
+        size(bytes),
+        size(weights)
+    );
+    Error::plan("memory", "units that hold weights, gradients and activations of their stages", found)
 }
 
 /// The cells that a search begins with, and the plans that were met on the way.
@@ -116,6 +194,15 @@ pub(super) fn pick(problem: &Problem, front: &Front) -> Option<Pipeline> {
 
 /// Potentials of all combinations where their number allows it, else prices.
 pub(super) fn prepare<'a>(table: &'a Table<'a>, limits: &Limits<'_>) -> Prepared<'a> {
+    prepare_cells(table, limits, 64)
+}
+
+/// The same with no more than so many cells, where there are as many as states allow.
+pub(super) fn prepare_cells<'a>(
+    table: &'a Table<'a>,
+    limits: &Limits<'_>,
+    most: usize,
+) -> Prepared<'a> {
     let groups: usize = table.space.stages() * table.lattice.counts.len();
     let numbers = table.lattice.size.saturating_mul(table.sets());
     let full = numbers <= 6_000_000 && table.lattice.size.saturating_mul(groups) <= 1_500_000_000;
@@ -126,7 +213,7 @@ pub(super) fn prepare<'a>(table: &'a Table<'a>, limits: &Limits<'_>) -> Prepared
         front: Front::default(),
         cells: Vec::new(),
     };
-    let most = if full { (60_000_000 / numbers).clamp(6, 64) } else { 96 };
+    let most = if full { (60_000_000 / numbers).clamp(6, most) } else { most.max(24) };
     maker.spread(limits, most);
     let synchronous = table.ending.iter().flatten().any(|column| column.sum > 0.0);
     let sums = if full && synchronous { table.sums() } else { Vec::new() };
@@ -172,6 +259,8 @@ impl Maker<'_> {
         // The greenest, and the fastest within some percent.
         let all = self.make(0.0, f64::INFINITY);
         let slow = self.front.plans().last().map_or(1.0, |plan| plan.period_s).max(1e-12);
+        // A little below it, so that no rounding moves its columns over an edge.
+        let slow = slow * (1.0 - 1e-10);
         let mut reached = slow;
         let mut missed = slow / 1e6;
         while reached > missed * 1.02 && !(limits.stop)() {
@@ -212,7 +301,7 @@ impl Maker<'_> {
             let inside = self.front.plans().iter().map(|plan| plan.period_s);
             let inside: Vec<f64> = inside.filter(|&at| at > low * 1.0001 && at < high * 0.9999).collect();
             let middle = match inside.get(inside.len() / 2) {
-                Some(&at) => at,
+                Some(&at) => at * (1.0 - 1e-10),
                 None if high.is_finite() => (low.max(high / 4.0) * high).sqrt(),
                 None => low * 2.0,
             };
@@ -278,16 +367,4 @@ impl Maker<'_> {
         chosen.reverse();
         Some(evaluate(table.problem, &table.space, &chosen))
     }
-}
-
-/// What a certificate is made of: potentials, and the half-made plans that they alone do
-/// not exclude.
-pub(super) fn proof<'a>(
-    bounds: &'a Bounds<'a>,
-    aim: Aim<'_>,
-    limits: &Limits<'_>,
-) -> Option<Search<'a>> {
-    let mut search = Search::new(bounds);
-    let effort = Effort { labels: limits.labels, width: None, stop: limits.stop };
-    (search.prove(aim, &effort) == Some(Ended::All)).then_some(search)
 }

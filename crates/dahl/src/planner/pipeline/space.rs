@@ -55,7 +55,6 @@ pub(super) struct Space {
     sets: Vec<Bits>,
     /// The stages that end with each set.
     pub(super) ending: Vec<Vec<Load>>,
-    layers: usize,
 }
 
 fn has(bits: &[u64], layer: usize) -> bool {
@@ -68,6 +67,18 @@ fn put(bits: &mut [u64], layer: usize) {
 
 fn contains(larger: &[u64], smaller: &[u64]) -> bool {
     smaller.iter().zip(larger).all(|(s, l)| s & !l == 0)
+}
+
+/// The layers of a set that a smaller one lacks, ascending.
+fn inside<'a>(smaller: &'a [u64], larger: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
+    larger.iter().zip(smaller).enumerate().flat_map(|(word, (l, s))| {
+        let mut bits = l & !s;
+        std::iter::from_fn(move || {
+            let bit = bits.trailing_zeros() as usize;
+            bits &= bits.wrapping_sub(1);
+            (bit < 64).then_some(word * 64 + bit)
+        })
+    })
 }
 
 /// All sets of layers that need no layer outside, smallest first; nothing where there
@@ -95,6 +106,24 @@ pub(super) fn ideals(inputs: &[Vec<usize>], limit: usize) -> Option<Vec<Bits>> {
         all.extend(next.into_keys());
     }
     Some(all)
+}
+
+/// What a stage of some layers has to do, whatever sets it lies between.
+pub(super) fn load(layers: &[Layer], own: &[usize]) -> Load {
+    let types = layers.first().map_or(0, |layer| layer.seconds.len());
+    let of = |i: &usize| &layers[*i];
+    let mut taken: Vec<usize> = own.iter().flat_map(|i| of(i).inputs.iter().copied()).collect();
+    taken.sort_unstable();
+    taken.dedup();
+    let outside = taken.iter().filter(|i| !own.contains(i));
+    let input: f64 = outside.map(|i| of(i).output_bytes).sum();
+    Load {
+        before: 0,
+        seconds: (0..types).map(|k| own.iter().map(|i| of(i).seconds[k]).sum()).collect(),
+        parameters: own.iter().map(|i| of(i).parameter_bytes).sum(),
+        input,
+        activations: own.iter().map(|i| of(i).output_bytes).sum::<f64>() + input,
+    }
 }
 
 impl Space {
@@ -127,17 +156,6 @@ impl Space {
 
     fn of(layers: &[Layer], sets: Vec<Bits>, cuts: Cuts) -> Self {
         let types = layers.first().map_or(0, |layer| layer.seconds.len());
-        let sum = |bits: &Bits, of: &dyn Fn(&Layer) -> f64| -> f64 {
-            let inside = layers.iter().enumerate().filter(|(i, _)| has(bits, *i));
-            inside.map(|(_, layer)| of(layer)).sum()
-        };
-        let seconds: Vec<Vec<f64>> = sets
-            .iter()
-            .map(|set| (0..types).map(|k| sum(set, &|layer| layer.seconds[k])).collect())
-            .collect();
-        let parameters: Vec<f64> =
-            sets.iter().map(|set| sum(set, &|layer| layer.parameter_bytes)).collect();
-        let outputs: Vec<f64> = sets.iter().map(|set| sum(set, &|layer| layer.output_bytes)).collect();
         let mut users: Vec<Vec<usize>> = vec![Vec::new(); layers.len()];
         for (i, layer) in layers.iter().enumerate() {
             layer.inputs.iter().for_each(|&from| users[from].push(i));
@@ -152,23 +170,32 @@ impl Space {
             .collect();
         let ending = (0..sets.len()).map(|end| {
             let before = (0..end).filter(|&b| contains(&sets[end], &sets[b]));
+            // Summed layer by layer: differences of sums would lose small layers.
             let load = |b: usize| {
+                let mut load = Load {
+                    before: b,
+                    seconds: vec![0.0; types],
+                    parameters: 0.0,
+                    input: 0.0,
+                    activations: 0.0,
+                };
+                for i in inside(&sets[b], &sets[end]) {
+                    let layer = &layers[i];
+                    load.seconds.iter_mut().zip(&layer.seconds).for_each(|(sum, x)| *sum += x);
+                    load.parameters += layer.parameter_bytes;
+                    load.activations += layer.output_bytes;
+                }
                 let used = |&&i: &&usize| {
                     users[i].iter().any(|&user| has(&sets[end], user) && !has(&sets[b], user))
                 };
-                let input: f64 = open[b].iter().filter(used).map(|&i| layers[i].output_bytes).sum();
-                Load {
-                    before: b,
-                    seconds: (0..types).map(|k| (seconds[end][k] - seconds[b][k]).max(0.0)).collect(),
-                    parameters: (parameters[end] - parameters[b]).max(0.0),
-                    input,
-                    activations: (outputs[end] - outputs[b]).max(0.0) + input,
-                }
+                load.input = open[b].iter().filter(used).map(|&i| layers[i].output_bytes).sum();
+                load.activations += load.input;
+                load
             };
             before.map(load).collect()
         });
         let ending = ending.collect();
-        Self { cuts, ending, sets, layers: layers.len() }
+        Self { cuts, ending, sets }
     }
 
     /// How many sets there are; the first is empty, the last has all layers.
@@ -183,7 +210,6 @@ impl Space {
 
     /// The layers between two sets.
     pub(super) fn between(&self, before: usize, end: usize) -> Vec<usize> {
-        let inside = |&i: &usize| has(&self.sets[end], i) && !has(&self.sets[before], i);
-        (0..self.layers).filter(inside).collect()
+        inside(&self.sets[before], &self.sets[end]).collect()
     }
 }

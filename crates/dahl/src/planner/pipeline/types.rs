@@ -56,7 +56,8 @@ pub struct UnitType {
     pub powers: Vec<Power>,
     /// Watts of one that is on and computes nothing.
     pub idle_watts: f64,
-    /// What one may hold.
+    /// What one may hold; infinite is `null` in files.
+    #[serde(with = "unlimited")]
     pub memory_bytes: f64,
     /// What it is fed over: the narrowest way from any other unit.
     pub input: Way,
@@ -66,6 +67,19 @@ pub struct UnitType {
     pub node: usize,
     /// How many of the type are in a machine.
     pub per_node: usize,
+}
+
+/// JSON has no infinity.
+mod unlimited {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(x: &f64, to: S) -> Result<S::Ok, S::Error> {
+        x.is_finite().then_some(*x).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+        Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
+    }
 }
 
 /// Machines that units are in.

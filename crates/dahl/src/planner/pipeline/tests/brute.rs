@@ -138,6 +138,7 @@ fn the_planner_agrees_with_all_plans_of_500_problems() {
             (Some(best), Some(plan)) => {
                 let value = p.objective.value(plan.period_s, plan.energy_j);
                 assert!(close(best, value), "problem {seed}: {best} {value}");
+                proof(&p, plan, best, seed);
                 feasible += 1;
             }
             (None, None) => infeasible += 1,
@@ -149,4 +150,40 @@ fn the_planner_agrees_with_all_plans_of_500_problems() {
 
 fn found_points(found: &Solution) -> Vec<(f64, f64)> {
     found.front.plans().iter().map(|plan| (plan.period_s, plan.energy_j)).collect()
+}
+
+/// A certificate is there and holds; tampered ones do not.
+fn proof(p: &Problem, plan: &Pipeline, best: f64, seed: u64) {
+    let made = certificate(p, plan, &Limits::default());
+    let made = made.unwrap_or_else(|| panic!("problem {seed}: no certificate"));
+    assert!(made.value >= best * (1.0 - 2e-8), "problem {seed}: {} {best}", made.value);
+    let text = serde_json::to_string(&made).unwrap();
+    let read: Certificate = serde_json::from_str(&text).unwrap();
+    if let Err(flaw) = certify(&read) {
+        panic!("problem {seed}: {flaw}");
+    }
+    // More than the truth: a plan that is worth less than the claim, or a claim that the
+    // labels do not carry.
+    let mut more = read.clone();
+    more.value = best * 1.01 + 1e-9;
+    assert!(certify(&more).is_err(), "problem {seed}");
+    more.plan.energy_j *= 1.02;
+    more.plan.period_s *= 1.02;
+    assert!(certify(&more).is_err(), "problem {seed}");
+    let mut holes = read.clone();
+    if holes.labels.pop().is_some() {
+        assert!(certify(&holes).is_err(), "problem {seed}");
+    }
+    // Potentials that promise too much.
+    let mut high = read.clone();
+    let states = high.cells[0].joules.len();
+    for cell in &mut high.cells {
+        cell.joules[states - 1] = None;
+        cell.joules.iter_mut().flatten().for_each(|x| *x += 1.0);
+    }
+    assert!(certify(&high).is_err(), "problem {seed}");
+    // Another problem: faster units.
+    let mut other = read;
+    other.problem.units.iter_mut().flat_map(|u| &mut u.powers).for_each(|p| p.speed *= 2.0);
+    assert!(certify(&other).is_err(), "problem {seed}");
 }
