@@ -30,7 +30,9 @@ use std::process::ExitCode;
 /// run. The summary says how many tasks a step has and what memory it needs;
 /// `--show` prints the whole plan, the graph, the task graph or the memory.
 #[derive(ClapArgs)]
-#[command(args_conflicts_with_subcommands = true, after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   dahl plan lenet --batch 64 --workers 2
   dahl plan seed-cnn --batch 10 --show tasks
   dahl plan seed-cnn --batch 10 --show graph --dot | dot -Tsvg > graph.svg
@@ -42,7 +44,8 @@ use std::process::ExitCode;
     --period 0.3 --svg front.svg --certificate proof.json
   dahl plan --profile bert24_training.json --cost-model max-load
 
-Exit codes: 0 ok, 2 usage, 3 no feasible plan, 4 bad model.")]
+Exit codes: 0 ok, 2 usage, 3 no feasible plan, 4 bad model."
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     of: Option<Of>,

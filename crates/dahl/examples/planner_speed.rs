@@ -35,7 +35,13 @@ fn chain(length: usize, slowdowns: &[f64]) -> Vec<Layer> {
     (0..length).map(layer).collect()
 }
 
-fn unit(name: &str, [busy, idle]: [f64; 2], count: usize, powers: usize, memory_bytes: f64) -> UnitType {
+fn unit(
+    name: &str,
+    [busy, idle]: [f64; 2],
+    count: usize,
+    powers: usize,
+    memory_bytes: f64,
+) -> UnitType {
     let way = Way::new(1.25e9, 20e-9);
     let power = |p: usize| {
         let part = 1.0 - 0.15 * p as f64;

@@ -47,14 +47,20 @@ impl ChangeText {
     pub(super) fn text(&self) -> String {
         let mut text = format!("\nwhat if: {}\n", self.name);
         let mut row = |what: &str, before: f64, after: f64| {
-            let _ = writeln!(text, "  {what:12}{before:>14.3} -> {after:<14.3}({:+.3})", after - before);
+            let _ = writeln!(
+                text,
+                "  {what:12}{before:>14.3} -> {after:<14.3}({:+.3})",
+                after - before
+            );
         };
         row("energy, MJ", self.before.joules / 1e6, self.after.joules / 1e6);
         row("hours", self.before.hours, self.after.hours);
         row("money", self.before.money, self.after.money);
         row("CO2, kg", self.before.co2_kg, self.after.co2_kg);
         let said = match self.pay_back {
-            Some(hours) if self.once > 0.0 => format!("pays back after {hours:.0} hours of running"),
+            Some(hours) if self.once > 0.0 => {
+                format!("pays back after {hours:.0} hours of running")
+            }
             Some(_) => "saves energy".to_owned(),
             None => "never pays back in energy".to_owned(),
         };
@@ -62,9 +68,7 @@ impl ChangeText {
     }
 
     pub(super) fn json(&self) -> Value {
-        let bill = |of: &Bill| {
-            json!({ "joules": of.joules, "hours": of.hours, "money": of.money, "co2_kg": of.co2_kg })
-        };
+        let bill = |of: &Bill| json!({ "joules": of.joules, "hours": of.hours, "money": of.money, "co2_kg": of.co2_kg });
         json!({
             "change": self.name,
             "before": bill(&self.before),

@@ -1,9 +1,7 @@
 //! A plan as JSON, and two of them side by side: `dahl plan diff`.
 
 use clap::Args;
-use dahl::planner::pipeline::{
-    Certificate, Pipeline, Problem, Semantics, Solution, explain,
-};
+use dahl::planner::pipeline::{Certificate, Pipeline, Problem, Semantics, Solution, explain};
 use dahl::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -93,7 +91,10 @@ impl JsonPlan {
         let gap = found.gap(problem);
         let optimal = gap == Some(0.0);
         let layer = |i: &usize| problem.layers[*i].name.clone();
-        let stage = |(stage, cost): (&dahl::planner::pipeline::Stage, &dahl::planner::pipeline::StageCost)| JsonStage {
+        let stage = |(stage, cost): (
+            &dahl::planner::pipeline::Stage,
+            &dahl::planner::pipeline::StageCost,
+        )| JsonStage {
             layers: stage.layers.clone(),
             first: stage.layers.first().map(layer).unwrap_or_default(),
             last: stage.layers.last().map(layer).unwrap_or_default(),
@@ -201,8 +202,10 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(String, bool)> {
     let mut at = 0;
     while at < last {
         let (from, to) = (a.layer(at), b.layer(at));
-        let place = |x: &Option<(String, f64)>| x.as_ref().map_or("-".to_owned(), |(p, _)| p.clone());
-        let same = |i: usize| place(&a.layer(i)) == place(&from) && place(&b.layer(i)) == place(&to);
+        let place =
+            |x: &Option<(String, f64)>| x.as_ref().map_or("-".to_owned(), |(p, _)| p.clone());
+        let same =
+            |i: usize| place(&a.layer(i)) == place(&from) && place(&b.layer(i)) == place(&to);
         let end = (at..last).find(|&i| !same(i)).unwrap_or(last);
         if place(&from) != place(&to) {
             different = true;

@@ -45,6 +45,12 @@ pub(crate) struct PipelineArgs {
     /// Parts that a batch is cut into where weights are not old
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = crate::grain::at_least_one, requires = "profile")]
     micro_batches: usize,
+    /// Take each machine of the platform so many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::grain::at_least_one, requires = "profile")]
+    machines: usize,
+    /// Run all units at full power
+    #[arg(long, requires = "profile")]
+    full_power: bool,
     /// Print one JSON object
     #[arg(long, requires = "profile")]
     json: bool,
@@ -107,7 +113,13 @@ pub(crate) fn run(args: &PipelineArgs, profile: &Path, memory: Option<Bytes>) ->
         check_file("output", path)?;
     }
     let network = Imported::read(profile)?;
-    let platform = args.platform.as_deref().map(Platform::read).transpose()?;
+    let mut platform = args.platform.as_deref().map(Platform::read).transpose()?;
+    for node in platform.iter_mut().flat_map(|platform| &mut platform.nodes) {
+        node.count = node.count.saturating_mul(args.machines).min(100_000);
+        if args.full_power {
+            node.units.iter_mut().for_each(|unit| unit.states.clear());
+        }
+    }
     let model = args.cost_model.unwrap_or(match network {
         Imported::Operators(_) if platform.is_none() => CostModel::MaxLoad,
         _ => CostModel::Dahl,
@@ -161,10 +173,17 @@ fn layers(network: &Imported, slowdowns: &[f64]) -> Vec<Layer> {
     }
 }
 
-fn dahl(args: &PipelineArgs, problem: &Problem, platform: &Platform, stop: &dyn Fn() -> bool) -> Result<()> {
+fn dahl(
+    args: &PipelineArgs,
+    problem: &Problem,
+    platform: &Platform,
+    stop: &dyn Fn() -> bool,
+) -> Result<()> {
     let limits = Limits { stop, ..Limits::default() };
     let found = solve(problem, &limits)?;
-    let Some(best) = &found.best else { return Err(dahl::planner::pipeline::infeasible(problem, &found)) };
+    let Some(best) = &found.best else {
+        return Err(dahl::planner::pipeline::infeasible(problem, &found));
+    };
     let proof = match &args.certificate {
         Some(path) => write_proof(problem, best, path, args.max_time)?,
         None => None,
@@ -182,7 +201,8 @@ fn dahl(args: &PipelineArgs, problem: &Problem, platform: &Platform, stop: &dyn 
     let again = || from.elapsed() > args.max_time;
     let limits = Limits { stop: &again, ..Limits::default() };
     let changes = advise::changes(problem, best, &args.what_if, &prices, &limits)?;
-    let advice = if args.advice { Some(advise::advice(problem, best, platform, &limits)?) } else { None };
+    let advice =
+        if args.advice { Some(advise::advice(problem, best, platform, &limits)?) } else { None };
     if args.json {
         let mut object = serde_json::to_value(&answer).map_err(json_error)?;
         if !changes.is_empty() {
@@ -219,33 +239,51 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Proves what can be proved and writes it; nothing where there is no proof.
-fn write_proof(problem: &Problem, best: &Pipeline, path: &Path, time: Duration) -> Result<Option<Certificate>> {
+fn write_proof(
+    problem: &Problem,
+    best: &Pipeline,
+    path: &Path,
+    time: Duration,
+) -> Result<Option<Certificate>> {
     let from = Instant::now();
     let stop = || from.elapsed() > time;
     let proof = certificate(problem, best, &Limits { stop: &stop, ..Limits::default() });
     match &proof {
         Some(proof) => {
-            let text = serde_json::to_string(proof).map_err(|error| Error::Write {
-                path: path.to_owned(),
-                source: error.into(),
-            })?;
+            let text = serde_json::to_string(proof)
+                .map_err(|error| Error::Write { path: path.to_owned(), source: error.into() })?;
             write(path, &text)?;
         }
-        None => crate::output::say("note: no proof was found in the time given; no certificate was written"),
+        None => crate::output::say(
+            "note: no proof was found in the time given; no certificate was written",
+        ),
     }
     Ok(proof)
 }
 
 /// PipeDream's plan, costed by the platform's watts too.
-fn dream(args: &PipelineArgs, network: Imported, platform: Option<&Platform>, memory: Option<Bytes>) -> Result<()> {
+fn dream(
+    args: &PipelineArgs,
+    network: Imported,
+    platform: Option<&Platform>,
+    memory: Option<Bytes>,
+) -> Result<()> {
     let Imported::Profile(profile) = network else {
-        return Err(Error::config("cost-model", "max-load or dahl for a graph of dnn-partitioning", "pipedream"));
+        return Err(Error::config(
+            "cost-model",
+            "max-load or dahl for a graph of dnn-partitioning",
+            "pipedream",
+        ));
     };
     let platform = platform.ok_or_else(|| missing_platform("pipedream"))?;
     let machines = machinery(platform, Watts::Likely)?;
     let [unit] = &machines.units[..] else {
         let found = format!("{} types", machines.units.len());
-        return Err(Error::platform("units", "one type: PipeDream plans for equal machines", found));
+        return Err(Error::platform(
+            "units",
+            "one type: PipeDream plans for equal machines",
+            found,
+        ));
     };
     let slow = machines.slowdowns[0];
     let mut scaled = profile.clone();

@@ -48,35 +48,69 @@ pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
     );
     let whole = if found.whole { "" } else { ", as far as found" };
     let title = format!("Time and energy of a batch ({} weights{whole})", problem.semantics.name());
-    let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"26\" font-size=\"15\" fill=\"#222222\">{}</text>", escape(&title));
+    let _ = writeln!(
+        svg,
+        "<text x=\"{LEFT}\" y=\"26\" font-size=\"15\" fill=\"#222222\">{}</text>",
+        escape(&title)
+    );
     let count = format!("{} plans: none is both faster and cheaper than another", plans.len());
     let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"44\" fill=\"#666666\">{}</text>", escape(&count));
     for t in ticks(t0, t1) {
         let at = x(t);
         let (top, bottom) = (TOP, HEIGHT - BOTTOM);
-        let _ = writeln!(svg, "<line x1=\"{at:.1}\" y1=\"{top}\" x2=\"{at:.1}\" y2=\"{bottom}\" stroke=\"#e4e4e4\"/>");
-        let _ = writeln!(svg, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#444444\">{}</text>", bottom + 18.0, label(t));
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{at:.1}\" y1=\"{top}\" x2=\"{at:.1}\" y2=\"{bottom}\" stroke=\"#e4e4e4\"/>"
+        );
+        let _ = writeln!(
+            svg,
+            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#444444\">{}</text>",
+            bottom + 18.0,
+            label(t)
+        );
     }
     for e in ticks(e0, e1) {
         let at = y(e);
-        let _ = writeln!(svg, "<line x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{}\" y2=\"{at:.1}\" stroke=\"#e4e4e4\"/>", WIDTH - RIGHT);
-        let _ = writeln!(svg, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#444444\">{}</text>", LEFT - 8.0, at + 4.0, label(e));
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{}\" y2=\"{at:.1}\" stroke=\"#e4e4e4\"/>",
+            WIDTH - RIGHT
+        );
+        let _ = writeln!(
+            svg,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#444444\">{}</text>",
+            LEFT - 8.0,
+            at + 4.0,
+            label(e)
+        );
     }
     let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-    let _ = writeln!(svg, "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\" fill=\"#222222\">seconds a batch</text>", HEIGHT - 16.0);
+    let _ = writeln!(
+        svg,
+        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\" fill=\"#222222\">seconds a batch</text>",
+        HEIGHT - 16.0
+    );
     let half = (TOP + HEIGHT - BOTTOM) / 2.0;
-    let _ = writeln!(svg, "<text transform=\"translate(20 {half}) rotate(-90)\" text-anchor=\"middle\" fill=\"#222222\">joules a batch</text>");
+    let _ = writeln!(
+        svg,
+        "<text transform=\"translate(20 {half}) rotate(-90)\" text-anchor=\"middle\" fill=\"#222222\">joules a batch</text>"
+    );
     if let Some(first) = plans.first() {
         let mut path = format!("M{:.1} {TOP} V{:.1}", x(first.period_s), y(first.energy_j));
         plans[1..].iter().for_each(|plan| {
             let _ = write!(path, " H{:.1} V{:.1}", x(plan.period_s), y(plan.energy_j));
         });
-        let _ = writeln!(svg, "<path d=\"{path} H{}\" fill=\"none\" stroke=\"#8fb3d9\" stroke-width=\"1.5\"/>", WIDTH - RIGHT);
+        let _ = writeln!(
+            svg,
+            "<path d=\"{path} H{}\" fill=\"none\" stroke=\"#8fb3d9\" stroke-width=\"1.5\"/>",
+            WIDTH - RIGHT
+        );
     }
     for plan in plans {
         let best = found.best.as_ref() == Some(plan);
         let (radius, fill) = if best { (6, "#c8441b") } else { (3, "#2b6cb0") };
-        let told = format!("{:.6} s, {:.4} J: {}", plan.period_s, plan.energy_j, in_short(problem, plan));
+        let told =
+            format!("{:.6} s, {:.4} J: {}", plan.period_s, plan.energy_j, in_short(problem, plan));
         let _ = writeln!(
             svg,
             "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"{fill}\"><title>{}</title></circle>",
@@ -87,7 +121,12 @@ pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
         if best {
             let right = x(plan.period_s) > WIDTH * 0.6;
             let (anchor, shift) = if right { ("end", -10.0) } else { ("start", 10.0) };
-            let said = format!("best for {}: {} s, {} J", problem.objective.name(), label(plan.period_s), label(plan.energy_j));
+            let said = format!(
+                "best for {}: {} s, {} J",
+                problem.objective.name(),
+                label(plan.period_s),
+                label(plan.energy_j)
+            );
             let _ = writeln!(
                 svg,
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" fill=\"#c8441b\">{}</text>",

@@ -27,7 +27,13 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
     line("refers to", format!("cost model {}; {}", plan.cost_model, plan.plan_space));
     line("period", format!("{} a batch", seconds(plan.period_s)));
     let energy = format!("{:.6} J a batch, modelled", plan.energy_j);
-    line("energy", format!("{energy}; {:.1} W on average, {:.1} W at most", plan.average_watts, plan.peak_watts));
+    line(
+        "energy",
+        format!(
+            "{energy}; {:.1} W on average, {:.1} W at most",
+            plan.average_watts, plan.peak_watts
+        ),
+    );
     let gap = plan.gap.map_or("unknown".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
     line("lower bound", format!("{:.6} ({}), gap {gap}", plan.lower_bound, plan.objective));
     if let Some(certified) = plan.certified {
@@ -72,7 +78,11 @@ fn short(name: &str) -> &str {
 }
 
 /// Columns as wide as what is in them.
-pub(super) fn table<const N: usize>(heads: &[&str; N], rows: &[[String; N]], colour: Colour) -> String {
+pub(super) fn table<const N: usize>(
+    heads: &[&str; N],
+    rows: &[[String; N]],
+    colour: Colour,
+) -> String {
     let mut widths = heads.map(|head| head.chars().count());
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {

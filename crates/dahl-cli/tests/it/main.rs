@@ -8,6 +8,7 @@ mod config;
 mod diff;
 mod ends;
 mod kernels;
+mod pipelines;
 mod platform;
 mod predict;
 mod robust;

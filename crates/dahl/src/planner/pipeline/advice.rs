@@ -101,8 +101,9 @@ impl Change {
         let unit = names.find(&self.unit)?;
         let mut changed = problem.clone();
         let count = &mut changed.units[unit].count;
-        *count = usize::try_from(*count as i64 + self.count)
-            .map_err(|_| Error::config("what-if", format!("at most {count} to remove"), -self.count))?;
+        *count = usize::try_from(*count as i64 + self.count).map_err(|_| {
+            Error::config("what-if", format!("at most {count} to remove"), -self.count)
+        })?;
         Ok(changed)
     }
 }
@@ -180,8 +181,10 @@ pub fn sensitivity(
     let [low, high] = [Watts::Low, Watts::High];
     let [lows, highs] = [machinery(platform, low)?, machinery(platform, high)?];
     let types = problem.units.len();
-    let mut cases: Vec<(String, Vec<bool>)> =
-        vec![("all low".to_owned(), vec![false; types]), ("all high".to_owned(), vec![true; types])];
+    let mut cases: Vec<(String, Vec<bool>)> = vec![
+        ("all low".to_owned(), vec![false; types]),
+        ("all high".to_owned(), vec![true; types]),
+    ];
     for unit in 0..types {
         let name = &problem.units[unit].name;
         let one = |up: bool| (0..types).map(|other| (other == unit) == up).collect::<Vec<bool>>();

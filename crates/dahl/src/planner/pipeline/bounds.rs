@@ -26,11 +26,7 @@ pub(super) enum Aim<'a> {
     /// Than all that are known, in period or energy.
     Front(&'a Front),
     /// Than a value of the objective, within the caps.
-    Claim {
-        objective: Objective,
-        value: f64,
-        period_cap: f64,
-    },
+    Claim { objective: Objective, value: f64, period_cap: f64 },
 }
 
 /// Potentials of all cells, which cover all periods.
@@ -45,7 +41,12 @@ pub(super) struct Bounds<'a> {
 }
 
 impl<'a> Bounds<'a> {
-    pub(super) fn new(table: &'a Table<'a>, cells: Vec<Cell>, sums: Vec<f64>, idle: Vec<f64>) -> Self {
+    pub(super) fn new(
+        table: &'a Table<'a>,
+        cells: Vec<Cell>,
+        sums: Vec<f64>,
+        idle: Vec<f64>,
+    ) -> Self {
         let mut together = Vec::new();
         let length = cells.iter().map(|cell| match &cell.potential {
             Potential::Full(all) => all.len(),
@@ -83,31 +84,34 @@ impl<'a> Bounds<'a> {
             Potential::Full(_) => unreachable!("full potentials lie together"),
             Potential::Priced { by_set, prices } => {
                 let lattice = &self.table.lattice;
-                let left = |unit: usize| (lattice.counts[unit] - lattice.used(half.used, unit)) as f64;
+                let left =
+                    |unit: usize| (lattice.counts[unit] - lattice.used(half.used, unit)) as f64;
                 let paid: f64 = prices.iter().enumerate().map(|(unit, p)| p * left(unit)).sum();
-                by_set[half.set] - paid + watts * self.cells[cell].low
+                by_set[half.set] - paid + watts * self.cells[cell].range.low
             }
         }
-    }
-
-    /// Seconds of a plan that goes on from here.
-    fn seconds(&self, half: &Half) -> f64 {
-        let size = self.table.lattice.size;
-        let left = self.sums.get(half.set.saturating_mul(size) + half.used).copied().unwrap_or(0.0);
-        half.sum + left + self.table.slowest * half.most
     }
 
     /// Calls with the least seconds and joules in each cell that can be reached, until
     /// told to stop.
     fn each(&self, half: &Half, mut call: impl FnMut(f64, f64) -> Go) {
-        let seconds = self.seconds(half);
+        let (size, slowest) = (self.table.lattice.size, self.table.slowest);
+        let left = self.sums.get(half.set.saturating_mul(size) + half.used).copied().unwrap_or(0.0);
+        let sum = half.sum + left;
+        let seconds = sum + slowest * half.most;
         let watts = self.watts(half.used);
         let cap = self.table.problem.power_cap.unwrap_or(f64::INFINITY);
-        let first = self.cells.partition_point(|cell| cell.high <= seconds);
+        let first = self.cells.partition_point(|cell| cell.range.high <= seconds);
         for cell in first..self.cells.len() {
-            let it = &self.cells[cell];
-            let mut at = it.low.max(seconds);
-            let mut joules = half.joules + self.lower(cell, half, watts) + watts * (at - it.low);
+            let it = &self.cells[cell].range;
+            let mut at = it.low.max(sum + slowest * half.most.max(it.most_low));
+            if at >= it.high || half.most >= it.most_high {
+                continue;
+            }
+            let joules = half.joules
+                + self.lower(cell, half, watts)
+                + it.beyond(half.sum, slowest, half.most)
+                + watts * (at - it.low);
             if !joules.is_finite() {
                 continue;
             }
@@ -117,7 +121,6 @@ impl<'a> Bounds<'a> {
                 if at >= it.high {
                     continue;
                 }
-                joules = joules.max(half.joules);
             }
             if call(at, joules) == Go::Stop {
                 return;

@@ -1,10 +1,12 @@
 //! What plans of an interval of the period take at least: potentials.
 //!
-//! A cell is an interval [low, high) of the period. Plans in it have only columns that
-//! take less than `high` alone, and pay idle watts for `low` seconds or more. So the
-//! least of Σ joules + idle watts · `low` over all ways to do the first layers with the
-//! units that are left bounds what a half-made plan will cost: one number for each set
-//! of layers and each combination of units in use, from small sets to large ones.
+//! A cell is an interval [low, high) of the period and one of the slowest stage's seconds.
+//! Plans in it have only columns that take less than `high` alone and are not too slow,
+//! pay idle watts for `low` seconds or more, and their seconds that add up are less than
+//! what the slowest stage leaves of `high`. So, with a price θ of these seconds, the least
+//! of Σ (joules + θ · seconds) + idle watts · `low` over all ways to do the first layers
+//! with the units that are left bounds what a half-made plan will cost: one number for each
+//! set of layers and each combination of units in use, from small sets to large ones.
 //!
 //! Where that is too many numbers, units get a price instead (Lagrange): a number for
 //! each set and one for each unit type.
@@ -19,17 +21,40 @@ pub(super) enum Potential {
     /// units are in it.
     Full(Vec<f64>),
     /// By set, with a price for each unit of a type.
-    Priced {
-        by_set: Vec<f64>,
-        prices: Vec<f64>,
-    },
+    Priced { by_set: Vec<f64>, prices: Vec<f64> },
 }
 
-/// An interval of the period.
-#[derive(Clone, Debug)]
-pub(super) struct Cell {
+/// Intervals of the period and of the slowest stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range {
     pub(super) low: f64,
     pub(super) high: f64,
+    pub(super) most_low: f64,
+    pub(super) most_high: f64,
+    /// Joules a second of what adds up.
+    pub(super) theta: f64,
+}
+
+impl Range {
+    /// All slowest stages, and no price of seconds.
+    pub(super) fn of(low: f64, high: f64) -> Self {
+        Self { low, high, most_low: 0.0, most_high: f64::INFINITY, theta: 0.0 }
+    }
+
+    /// What the seconds that have added up say beyond the potential; nothing where they
+    /// have no price.
+    pub(super) fn beyond(&self, sum: f64, slowest: f64, most: f64) -> f64 {
+        match self.theta > 0.0 {
+            true => self.theta * (sum + slowest * most.max(self.most_low) - self.high),
+            false => 0.0,
+        }
+    }
+}
+
+/// Potentials of such intervals.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    pub(super) range: Range,
     pub(super) potential: Potential,
 }
 
@@ -40,41 +65,53 @@ impl Table<'_> {
         used.map(|used| self.problem.idle_watts(&used)).collect()
     }
 
-    /// Calls with the columns that may matter in a cell: of the same layers on the same
-    /// unit type, more units only where they save joules.
-    pub(super) fn each_useful(&self, end: usize, high: f64, mut call: impl FnMut(&Column)) {
+    /// Calls with the columns that may matter in a cell and their costs: of the same
+    /// layers on the same unit type, more units only where they cost less.
+    pub(super) fn each_useful(
+        &self,
+        end: usize,
+        range: &Range,
+        mut call: impl FnMut(&Column, f64),
+    ) {
         let mut group = (u32::MAX, u8::MAX);
         let mut least = f64::INFINITY;
         let mut best: Option<&Column> = None;
         for column in &self.ending[end] {
-            if (column.before, column.unit) != group {
-                group = (column.before, column.unit);
-                least = f64::INFINITY;
-            }
-            // Powers of as many units lie together: the cheapest that is fast enough.
+            // Powers of as many units lie together.
             if let Some(last) = best
                 && (last.before, last.unit, last.replicas)
                     != (column.before, column.unit, column.replicas)
             {
-                call(last);
+                call(last, least);
                 best = None;
             }
-            if self.alone(column) < high && column.joules < least {
-                least = column.joules;
+            // Where memory depends on how many units follow, more of them hold less each.
+            let new = (column.before, column.unit) != group || self.units_count && best.is_none();
+            if new {
+                group = (column.before, column.unit);
+                least = f64::INFINITY;
+            }
+            let cost = column.joules + range.theta * column.sum;
+            if cost < least && self.alone(column) < range.high && column.most < range.most_high {
+                least = cost;
                 best = Some(column);
             }
         }
         if let Some(last) = best {
-            call(last);
+            call(last, least);
         }
     }
 
-    /// The potentials of the interval [low, high), by set and combination.
-    pub(super) fn full(&self, idle: &[f64], low: f64, high: f64) -> Cell {
+    /// The potentials of a cell, by set and combination.
+    pub(super) fn full(&self, idle: &[f64], range: Range) -> Cell {
         let size = self.lattice.size;
-        let cost = |column: &Column| column.joules;
-        let first: Vec<f64> = idle.iter().map(|watts| watts * low).collect();
-        Cell { low, high, potential: Potential::Full(self.sweep(first, size, high, cost)) }
+        let mut all: Vec<f64> = idle.iter().map(|watts| watts * range.low).collect();
+        for end in 1..self.sets() {
+            all.resize((end + 1) * size, f64::INFINITY);
+            let (before, here) = all.split_at_mut(end * size);
+            self.each_useful(end, &range, |column, cost| self.relax(before, here, column, cost));
+        }
+        Cell { range, potential: Potential::Full(all) }
     }
 
     /// The least sum of the seconds that add up, by set and combination.
@@ -91,24 +128,27 @@ impl Table<'_> {
         all
     }
 
-    fn sweep(&self, first: Vec<f64>, size: usize, high: f64, cost: impl Fn(&Column) -> f64) -> Vec<f64> {
-        let mut all = first;
-        for end in 1..self.sets() {
-            all.resize((end + 1) * size, f64::INFINITY);
-            let (before, here) = all.split_at_mut(end * size);
-            self.each_useful(end, high, |column| self.relax(before, here, column, cost(column)));
-        }
-        all
-    }
-
     /// Takes a column into account wherever its units are free.
     fn relax(&self, before: &[f64], here: &mut [f64], column: &Column, cost: f64) {
         let (unit, r) = (column.unit as usize, column.replicas as usize);
+        let holds = self.problem.units[unit].memory_bytes;
+        let units = column.most_units(self.problem.semantics, holds, self.all_units);
         let size = self.lattice.size;
         let from = &before[column.before as usize * size..][..size];
         let step = r * self.lattice.strides[unit];
         self.lattice.ranges(unit, r, |first, length| {
             let source = &from[first + step..][..length];
+            if units < self.all_units {
+                let totals = &self.totals[first + step..][..length];
+                for ((best, x), &total) in
+                    here[first..][..length].iter_mut().zip(source).zip(totals)
+                {
+                    if total as usize <= units {
+                        *best = best.min(cost + x);
+                    }
+                }
+                return;
+            }
             for (best, x) in here[first..][..length].iter_mut().zip(source) {
                 let through = cost + x;
                 if through < *best {
@@ -124,77 +164,5 @@ impl Table<'_> {
         let sharing = self.problem.units.iter().filter(|other| other.node == of.node).count();
         let base = self.problem.nodes[of.node].base_watts;
         of.idle_watts + base / (of.per_node * sharing) as f64
-    }
-
-    /// The potentials of an interval by set, with prices of units that make the bound of
-    /// all plans large; what is known of a good plan sets the length of their steps.
-    pub(super) fn priced(&self, low: f64, high: f64, aim: f64, rounds: usize) -> Cell {
-        let types = self.lattice.counts.len();
-        let end = self.sets() - 1;
-        let columns: Vec<Vec<Column>> = (0..=end)
-            .map(|end| {
-                let mut of = Vec::new();
-                self.each_useful(end, high, |column| of.push(*column));
-                of
-            })
-            .collect();
-        let watts: Vec<f64> = (0..types).map(|unit| self.unit_watts(unit)).collect();
-        let mut prices = vec![0.0; types];
-        let mut best: Option<(f64, Vec<f64>, Vec<f64>)> = None;
-        let mut stride = 1.0;
-        for round in 0..rounds.max(1) {
-            let (by_set, used) = self.shortest(&columns, |column| {
-                let unit = column.unit as usize;
-                column.joules + column.replicas as f64 * (watts[unit] * low + prices[unit])
-            });
-            let paid: f64 = prices.iter().zip(&self.lattice.counts).map(|(p, c)| p * *c as f64).sum();
-            let bound = by_set[end] - paid;
-            if best.as_ref().is_none_or(|(known, ..)| bound > *known) {
-                best = Some((bound, by_set, prices.clone()));
-            } else if round % 4 == 3 {
-                stride *= 0.7;
-            }
-            if !bound.is_finite() {
-                break;
-            }
-            // Along what is used beyond what there is (a subgradient), as far as would
-            // reach the aim (Polyak 1969).
-            let over: Vec<f64> =
-                used.iter().zip(&self.lattice.counts).map(|(u, c)| *u as f64 - *c as f64).collect();
-            let free = |i: usize| over[i] > 0.0 || prices[i] > 0.0;
-            let norm: f64 = (0..types).filter(|&i| free(i)).map(|i| over[i] * over[i]).sum();
-            if norm == 0.0 {
-                break;
-            }
-            let missing = if aim.is_finite() { (aim - bound).max(0.01 * aim.abs()) } else { bound.abs().max(1e-9) };
-            for i in 0..types {
-                prices[i] = (prices[i] + stride * missing * over[i] / norm).max(0.0);
-            }
-        }
-        let (_, by_set, prices) = best.expect("at least one round");
-        Cell { low, high, potential: Potential::Priced { by_set, prices } }
-    }
-
-    /// The least cost of each set, and the units that the one of all layers uses.
-    fn shortest(&self, columns: &[Vec<Column>], cost: impl Fn(&Column) -> f64) -> (Vec<f64>, Vec<usize>) {
-        let mut least = vec![f64::INFINITY; columns.len()];
-        let mut through: Vec<Option<Column>> = vec![None; columns.len()];
-        least[0] = 0.0;
-        for (end, of) in columns.iter().enumerate().skip(1) {
-            for column in of {
-                let total = cost(column) + least[column.before as usize];
-                if total < least[end] {
-                    least[end] = total;
-                    through[end] = Some(*column);
-                }
-            }
-        }
-        let mut used = vec![0; self.lattice.counts.len()];
-        let mut at = columns.len() - 1;
-        while let Some(column) = through[at] {
-            used[column.unit as usize] += column.replicas as usize;
-            at = column.before as usize;
-        }
-        (least, used)
     }
 }

@@ -4,10 +4,11 @@
 use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Potential};
 use super::certify::{CellProof, Certificate, LabelProof};
+use super::cover::{Prepared, prepare};
 use super::labels::{Effort, Ended, Search};
-use super::solve::{Limits, Prepared, prepare_cells};
+use super::solve::Limits;
 use super::table::Table;
-use super::types::{Pipeline, Problem};
+use super::types::{Pipeline, Problem, Semantics};
 
 /// How far below a plan's value a search looks, and a claim is: their difference is more
 /// than all roundings of potentials, labels and the checker together.
@@ -27,7 +28,8 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     // The fewer potentials the smaller the file; labels fill what they leave open.
     let numbers = table.lattice.size.saturating_mul(table.sets());
     let most = (1_200_000 / numbers.max(1)).clamp(6, 24);
-    let Prepared { bounds, .. } = prepare_cells(&table, limits, most);
+    let most = if problem.semantics == Semantics::Stale { most } else { most.min(12) };
+    let Prepared { bounds, .. } = prepare(&table, limits, most);
     let bounds = lowered(bounds);
     let mut value = known * (1.0 - LOOKED_FOR);
     let aim = |value| Aim::Claim { objective: problem.objective, value, period_cap: cap };
@@ -37,7 +39,8 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     let proved = full && search.prove(aim(value), &effort) == Some(Ended::All);
     if !proved {
         // What the potentials show by themselves.
-        value = bounds.least(&bounds.start(), problem.objective, cap).min(known) * (1.0 - LOOKED_FOR);
+        value =
+            bounds.least(&bounds.start(), problem.objective, cap).min(known) * (1.0 - LOOKED_FOR);
         search = Search::new(&bounds);
         if search.prove(aim(value), &effort) != Some(Ended::All) {
             return None;
@@ -45,18 +48,25 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     }
     let finite = |x: &f64| x.is_finite().then_some(*x);
     let cells = bounds.cells.iter().map(|cell| {
-        let high = finite(&cell.high);
-        let (low, none) = (cell.low, Vec::new());
+        let range = cell.range;
+        let mut proof = CellProof {
+            low: range.low,
+            high: finite(&range.high),
+            most_low: range.most_low,
+            most_high: finite(&range.most_high),
+            theta: range.theta,
+            joules: Vec::new(),
+            by_set: Vec::new(),
+            prices: Vec::new(),
+        };
         match &cell.potential {
-            Potential::Full(all) => {
-                let joules = all.iter().map(finite).collect();
-                CellProof { low, high, joules, by_set: vec![], prices: none }
-            }
+            Potential::Full(all) => proof.joules = all.iter().map(finite).collect(),
             Potential::Priced { by_set, prices } => {
-                let by_set = by_set.iter().map(finite).collect();
-                CellProof { low, high, joules: vec![], by_set, prices: prices.clone() }
+                proof.by_set = by_set.iter().map(finite).collect();
+                proof.prices = prices.clone();
             }
         }
+        proof
     });
     let last = table.sets() - 1;
     let labels = search.kept.iter().map(|label| LabelProof {

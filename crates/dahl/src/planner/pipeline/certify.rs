@@ -43,6 +43,12 @@ pub struct CellProof {
     pub low: f64,
     /// Where it ends, if it does.
     pub high: Option<f64>,
+    /// Where the interval of the slowest stage's seconds begins.
+    pub most_low: f64,
+    /// Where that ends, if it does.
+    pub most_high: Option<f64>,
+    /// The price of a second that adds up, in joules.
+    pub theta: f64,
     /// Joules by set and units in use; nothing where no plan exists.
     pub joules: Vec<Option<f64>>,
     /// Or joules by set alone, where `joules` is empty.
@@ -90,7 +96,7 @@ fn flaw<T>(place: impl ToString, expected: impl ToString, found: impl ToString) 
 const ROUNDING: f64 = 1e-13;
 
 fn down(x: f64) -> f64 {
-    x - x.abs() * ROUNDING
+    if x.is_infinite() { x } else { x - x.abs() * ROUNDING }
 }
 
 fn up(x: f64) -> f64 {
@@ -186,13 +192,30 @@ impl<'a> Checker<'a> {
 
     /// Cells cover all periods, and have as many numbers as they should.
     fn cells(&self) -> Result<(), Flaw> {
-        let mut at = Some(0.0);
+        // Each interval of the period has all seconds of slowest stages.
+        let (mut at, mut most) = (Some(0.0), Some(0.0));
+        let mut end = None;
         for (i, cell) in self.of.cells.iter().enumerate() {
             let place = format!("cell {i}");
-            if at != Some(cell.low) {
-                return flaw(place, format!("from {at:?}"), cell.low);
+            if at != Some(cell.low) || most != Some(cell.most_low) {
+                return flaw(
+                    place,
+                    format!("from {at:?} and {most:?}"),
+                    format!("{} and {}", cell.low, cell.most_low),
+                );
             }
-            at = cell.high;
+            if cell.most_low > 0.0 && end != cell.high {
+                return flaw(place, format!("up to {end:?}"), format!("{:?}", cell.high));
+            }
+            end = cell.high;
+            most = cell.most_high;
+            if most.is_none() {
+                (at, most) = (cell.high, Some(0.0));
+            }
+            let priced = cell.theta > 0.0 && cell.high.is_some();
+            if !(cell.theta == 0.0 || priced && cell.theta.is_finite()) {
+                return flaw(place, "a price of seconds that is not negative", cell.theta);
+            }
             let numbers = [cell.joules.len(), cell.by_set.len(), cell.prices.len()];
             let (sets, types) = (self.of.sets.len(), self.p.units.len());
             if numbers != [self.size.saturating_mul(sets), 0, 0] && numbers != [0, sets, types] {
@@ -228,7 +251,8 @@ impl<'a> Checker<'a> {
                 if small == large || small.iter().zip(large).any(|(s, l)| *s && !*l) {
                     continue;
                 }
-                let layers: Vec<usize> = (0..small.len()).filter(|&i| large[i] && !small[i]).collect();
+                let layers: Vec<usize> =
+                    (0..small.len()).filter(|&i| large[i] && !small[i]).collect();
                 self.on_units(&layers, [before, end], &mut columns);
             }
         }
@@ -312,15 +336,26 @@ impl<'a> Checker<'a> {
         let size = self.size;
         for (c, cell) in self.of.cells.iter().enumerate() {
             let high = cell.high.unwrap_or(f64::INFINITY);
-            let allowed = |column: &&Column| down(column.sum + self.slowest() * column.most) < high;
-            let wrong = |set: usize, at: usize| flaw(format!("cell {c}, set {set}, units {at}"), "no more than a column leads to", "more");
+            let most_high = cell.most_high.unwrap_or(f64::INFINITY);
+            let allowed = |column: &&Column| {
+                down(column.sum + self.slowest() * column.most) < high && column.most < most_high
+            };
+            let cost = |column: &Column| down(column.joules + down(cell.theta * column.sum));
+            let wrong = |set: usize, at: usize| {
+                flaw(
+                    format!("cell {c}, set {set}, units {at}"),
+                    "no more than a column leads to",
+                    "more",
+                )
+            };
             if cell.joules.is_empty() {
                 if value(&cell.by_set[0]) > 0.0 {
                     return wrong(0, 0);
                 }
                 for column in columns.iter().filter(allowed) {
                     let each = self.unit_watts(column.unit) * cell.low + cell.prices[column.unit];
-                    let through = value(&cell.by_set[column.before]) + down(column.joules + column.replicas as f64 * each);
+                    let through = value(&cell.by_set[column.before])
+                        + down(cost(column) + column.replicas as f64 * each);
                     checked += 1;
                     if value(&cell.by_set[column.end]) > down(through) {
                         return wrong(column.end, 0);
@@ -334,25 +369,40 @@ impl<'a> Checker<'a> {
                 }
             }
             for column in columns.iter().filter(allowed) {
-                checked += self.inequalities(&cell.joules, column, column.joules).or_else(|n| wrong(column.end, n))?;
+                checked += self
+                    .inequalities(&cell.joules, column, cost(column))
+                    .or_else(|n| wrong(column.end, n))?;
             }
         }
         if !self.of.sums.is_empty() {
-            let wrong = |set: usize, n: usize| flaw(format!("sums, set {set}, units {n}"), "no more than a column leads to", "more");
+            let wrong = |set: usize, n: usize| {
+                flaw(
+                    format!("sums, set {set}, units {n}"),
+                    "no more than a column leads to",
+                    "more",
+                )
+            };
             for n in 0..size {
                 if value(&self.of.sums[n]) > 0.0 {
                     return wrong(0, n);
                 }
             }
             for column in columns {
-                checked += self.inequalities(&self.of.sums, column, column.sum).or_else(|n| wrong(column.end, n))?;
+                checked += self
+                    .inequalities(&self.of.sums, column, column.sum)
+                    .or_else(|n| wrong(column.end, n))?;
             }
         }
         Ok(checked)
     }
 
     /// One column at all combinations of units; else the first that is wrong.
-    fn inequalities(&self, potential: &[Option<f64>], column: &Column, cost: f64) -> Result<u64, usize> {
+    fn inequalities(
+        &self,
+        potential: &[Option<f64>],
+        column: &Column,
+        cost: f64,
+    ) -> Result<u64, usize> {
         let size = self.size;
         let here = &potential[column.end * size..][..size];
         let before = &potential[column.before * size..][..size];
@@ -367,6 +417,10 @@ impl<'a> Checker<'a> {
             if self.used(n, column.unit) > most {
                 continue;
             }
+            let units: usize = (0..self.p.units.len()).map(|unit| self.used(n, unit)).sum();
+            if self.memory(column, units + column.replicas, 1) > holds {
+                continue;
+            }
             checked += 1;
             let through = before[n + step].unwrap_or(f64::INFINITY);
             if here[n].unwrap_or(f64::INFINITY) > down(through + cost) {
@@ -376,37 +430,63 @@ impl<'a> Checker<'a> {
         Ok(checked)
     }
 
+    /// Whether a whole plan is better than the claim.
+    fn better(&self, label: &LabelProof) -> bool {
+        let p = self.p;
+        let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
+        let watts = down(p.idle_watts(&used));
+        let mut seconds = down(label.sum + self.slowest() * label.most);
+        if let Some(cap) = p.power_cap {
+            if cap <= watts {
+                return false;
+            }
+            seconds = seconds.max(down(down(label.joules) / (cap - watts)));
+        }
+        let joules = down(label.joules + watts * seconds);
+        let within = seconds <= p.period_cap.unwrap_or(f64::INFINITY);
+        within && down(p.objective.value(seconds, joules)) < self.of.value
+    }
+
     /// Whether a half-made plan may become better than the claim.
     fn hopeful(&self, label: &LabelProof) -> bool {
         let p = self.p;
+        if label.set == 0 {
+            return self.better(label);
+        }
         let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
         let watts = down(p.idle_watts(&used));
         let left = self.of.sums.get(label.set * self.size + label.used);
         let left = left.map_or(0.0, |x| x.unwrap_or(f64::INFINITY));
-        let seconds = down(label.sum + left + self.slowest() * label.most);
         let cap = p.period_cap.unwrap_or(f64::INFINITY);
         self.of.cells.iter().any(|cell| {
             let high = cell.high.unwrap_or(f64::INFINITY);
-            let mut at = cell.low.max(seconds);
-            if seconds >= high {
+            let most = label.most.max(cell.most_low);
+            let mut at = cell.low.max(down(label.sum + left + self.slowest() * most));
+            if at >= high || label.most >= cell.most_high.unwrap_or(f64::INFINITY) {
                 return false;
             }
+            let beyond = match cell.theta > 0.0 {
+                true => cell.theta * (down(label.sum + self.slowest() * most) - high),
+                false => 0.0,
+            };
             let rest = match cell.joules.is_empty() {
                 false => cell.joules[label.set * self.size + label.used].unwrap_or(f64::INFINITY),
                 true => {
                     let free = |unit: usize| (p.units[unit].count - used[unit]) as f64;
-                    let paid: f64 = cell.prices.iter().enumerate().map(|(u, price)| price * free(u)).sum();
-                    let idle: f64 = used.iter().enumerate().map(|(u, n)| *n as f64 * self.unit_watts(u)).sum();
+                    let paid: f64 =
+                        cell.prices.iter().enumerate().map(|(u, price)| price * free(u)).sum();
+                    let idle: f64 =
+                        used.iter().enumerate().map(|(u, n)| *n as f64 * self.unit_watts(u)).sum();
                     let done = cell.by_set[label.set].unwrap_or(f64::INFINITY);
                     down(done + down(idle * cell.low)) - up(paid)
                 }
             };
-            let watts = if cell.joules.is_empty() { 0.0 } else { watts };
-            let joules = label.joules + rest + down(watts * (at - cell.low));
-            let joules = joules - (label.joules.abs() + rest.abs()) * ROUNDING;
-            if joules.is_infinite() && joules > 0.0 {
+            if rest.is_infinite() || at.is_infinite() {
                 return false;
             }
+            let watts = if cell.joules.is_empty() { 0.0 } else { watts };
+            let joules = label.joules + rest + beyond + down(watts * (at - cell.low));
+            let joules = joules - (label.joules.abs() + rest.abs() + beyond.abs()) * ROUNDING;
             if let Some(power) = p.power_cap {
                 at = at.max(down(joules / power));
                 if at >= high {
@@ -420,25 +500,30 @@ impl<'a> Checker<'a> {
     /// Half-made plans lead to listed ones, or nowhere.
     fn labels(&self, columns: &[Column]) -> Result<u64, Flaw> {
         let sets = self.of.sets.len();
-        let mut by_state: std::collections::BTreeMap<(usize, usize), Vec<LabelProof>> = Default::default();
+        let mut by_state: std::collections::BTreeMap<(usize, usize), Vec<LabelProof>> =
+            Default::default();
         for label in &self.of.labels {
             if label.set >= sets || label.used >= self.size {
                 return flaw("labels", "states of the problem", format!("{label:?}"));
             }
             by_state.entry((label.set, label.used)).or_default().push(*label);
         }
-        let start = LabelProof { set: sets - 1, used: 0, sum: 0.0, most: 0.0, joules: 0.0, stages: 0 };
+        let start =
+            LabelProof { set: sets - 1, used: 0, sum: 0.0, most: 0.0, joules: 0.0, stages: 0 };
         self.covered(&start, &by_state)?;
         let mut ending: Vec<Vec<&Column>> = vec![Vec::new(); sets];
         columns.iter().for_each(|column| ending[column.end].push(column));
         let mut checked = 0;
         for label in &self.of.labels {
-            let units: usize = (0..self.p.units.len()).map(|unit| self.used(label.used, unit)).sum();
+            let units: usize =
+                (0..self.p.units.len()).map(|unit| self.used(label.used, unit)).sum();
             for column in &ending[label.set] {
                 let of = &self.p.units[column.unit];
                 let free = of.count - self.used(label.used, column.unit);
                 let stages = label.stages + 1;
-                if column.replicas > free || self.memory(column, units + column.replicas, stages) > of.memory_bytes {
+                if column.replicas > free
+                    || self.memory(column, units + column.replicas, stages) > of.memory_bytes
+                {
                     continue;
                 }
                 checked += 1;
@@ -483,23 +568,31 @@ impl<'a> Checker<'a> {
         let mut used = vec![0; p.units.len()];
         for (s, stage) in plan.stages.iter().enumerate() {
             let place = format!("stage {s}");
-            let Some(unit) = p.units.get(stage.unit) else { return flaw(place, "a unit type", stage.unit) };
-            let power = unit.powers.get(stage.power);
-            let Some(power) = power else { return flaw(place, "a power", stage.power) };
+            let Some(unit) = p.units.get(stage.unit) else {
+                return flaw(place, "a unit type", stage.unit);
+            };
+            if stage.power >= unit.powers.len() {
+                return flaw(place, "a power", stage.power);
+            }
             if stage.replicas == 0 || stage.layers.is_empty() || !stage.layers.is_sorted() {
                 return flaw(place, "layers in order, and units", format!("{stage:?}"));
             }
             let count = left.len();
             left.retain(|layer| stage.layers.binary_search(layer).is_err());
-            let early = stage.layers.iter().flat_map(|&i| p.layers.get(i).map_or(&[][..], |l| &l.inputs));
+            let early =
+                stage.layers.iter().flat_map(|&i| p.layers.get(i).map_or(&[][..], |l| &l.inputs));
             let early = early.filter(|from| left.contains(from)).count();
             if count - left.len() != stage.layers.len() || early > 0 {
-                return flaw(place, "layers whose inputs are there, each once", format!("{:?}", stage.layers));
+                return flaw(
+                    place,
+                    "layers whose inputs are there, each once",
+                    format!("{:?}", stage.layers),
+                );
             }
             let mut columns = Vec::new();
             self.on_units(&stage.layers, [0, 1], &mut columns);
-            let powers: usize = p.units[..stage.unit].iter().map(|u| u.count * u.powers.len()).sum();
-            let _ = power;
+            let powers: usize =
+                p.units[..stage.unit].iter().map(|u| u.count * u.powers.len()).sum();
             let at = powers + (stage.replicas - 1) * unit.powers.len() + stage.power;
             let Some(column) = columns.get(at).filter(|c| c.unit == stage.unit) else {
                 return flaw(place, "no more units than there are", stage.replicas);
@@ -524,10 +617,16 @@ impl<'a> Checker<'a> {
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
         let total = joules + idle * seconds;
         if !close(seconds, plan.period_s) || !close(total, plan.energy_j) {
-            return flaw("plan", format!("{seconds} s, {total} J"), format!("{} s, {} J", plan.period_s, plan.energy_j));
+            return flaw(
+                "plan",
+                format!("{seconds} s, {total} J"),
+                format!("{} s, {} J", plan.period_s, plan.energy_j),
+            );
         }
         let value = p.objective.value(plan.period_s, plan.energy_j);
-        if value < self.of.value || plan.period_s > p.period_cap.unwrap_or(f64::INFINITY) * (1.0 + 1e-9) {
+        if value < self.of.value
+            || plan.period_s > p.period_cap.unwrap_or(f64::INFINITY) * (1.0 + 1e-9)
+        {
             return flaw("plan", format!("at least {}, within the period", self.of.value), value);
         }
         Ok(())

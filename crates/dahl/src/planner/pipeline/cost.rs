@@ -56,7 +56,11 @@ pub(super) fn slowest_counts(semantics: Semantics) -> f64 {
 }
 
 /// A stage on so many units of a type at a power.
-pub(super) fn column(problem: &Problem, load: &Load, [unit, replicas, power]: [usize; 3]) -> Column {
+pub(super) fn column(
+    problem: &Problem,
+    load: &Load,
+    [unit, replicas, power]: [usize; 3],
+) -> Column {
     let (of, r) = (&problem.units[unit], replicas as f64);
     let at = &of.powers[power];
     let compute = load.seconds[unit] / at.speed / r;
@@ -105,6 +109,23 @@ impl Column {
     }
 }
 
+impl Column {
+    /// With how many units in use from this stage on it still fits, at the least depth.
+    pub(super) fn most_units(&self, semantics: Semantics, holds: f64, all: usize) -> usize {
+        let fitting = |units: &usize| fits(self.memory(semantics, *units, 1), holds);
+        // The more units are in use, the more is under way.
+        match fitting(&all) {
+            true => all,
+            false => (self.replicas as usize..all).take_while(fitting).last().unwrap_or(0),
+        }
+    }
+}
+
+/// Whether bytes fit; differences of rounding do not count.
+pub(super) fn fits(bytes: f64, holds: f64) -> bool {
+    bytes <= holds * (1.0 + 1e-12)
+}
+
 /// What a plan costs, by the same formulas.
 pub(super) fn evaluate(problem: &Problem, space: &Space, chosen: &[(usize, Column)]) -> Pipeline {
     let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
@@ -129,7 +150,11 @@ pub(super) fn evaluate(problem: &Problem, space: &Space, chosen: &[(usize, Colum
 
 /// Seconds and joules of a batch, longer where no more than some watts may be drawn;
 /// infinite where idle watts alone are more.
-pub(super) fn waited(problem: &Problem, idle_watts: f64, [seconds, joules]: [f64; 2]) -> (f64, f64) {
+pub(super) fn waited(
+    problem: &Problem,
+    idle_watts: f64,
+    [seconds, joules]: [f64; 2],
+) -> (f64, f64) {
     let least = match problem.power_cap {
         None => 0.0,
         Some(cap) if cap > idle_watts => joules / (cap - idle_watts),

@@ -56,7 +56,13 @@ pub(super) fn groups(of: &Operators) -> Vec<Group> {
     let component = components(&after);
     let count = component.iter().max().map_or(0, |most| most + 1);
     let mut all: Vec<Group> = (0..count)
-        .map(|_| Group { operators: vec![], accelerator: 0.0, core: 0.0, bytes: 0.0, inputs: vec![] })
+        .map(|_| Group {
+            operators: vec![],
+            accelerator: 0.0,
+            core: 0.0,
+            bytes: 0.0,
+            inputs: vec![],
+        })
         .collect();
     for (i, node) in of.nodes.iter().enumerate() {
         let group = &mut all[component[class(i)]];

@@ -119,11 +119,15 @@ impl Profile {
             }
             let parts: Vec<&str> = line.split(" -- ").map(str::trim).collect();
             if line.starts_with(char::is_whitespace) {
-                let [from, to] = parts[..] else { return Err(wrong("an edge such as node1 -- node2")) };
+                let [from, to] = parts[..] else {
+                    return Err(wrong("an edge such as node1 -- node2"));
+                };
                 edges.push((from.to_owned(), to.to_owned(), i + 1));
                 continue;
             }
-            let [id, .., figures] = parts[..] else { return Err(wrong("a node: id -- name -- figures")) };
+            let [id, .., figures] = parts[..] else {
+                return Err(wrong("a node: id -- name -- figures"));
+            };
             if parts.len() < 3 {
                 return Err(wrong("a node: id -- name -- figures"));
             }
@@ -151,12 +155,18 @@ impl Profile {
             }
             nodes.push(node);
             if nodes.len() > MOST_NODES {
-                return Err(Error::data(path, place, format!("at most {MOST_NODES} nodes"), "more"));
+                return Err(Error::data(
+                    path,
+                    place,
+                    format!("at most {MOST_NODES} nodes"),
+                    "more",
+                ));
             }
         }
         for (from, to, line) in edges {
             let find = |id: &String| {
-                let missing = || Error::data(path, format!("line {line}"), "a node of the file", id);
+                let missing =
+                    || Error::data(path, format!("line {line}"), "a node of the file", id);
                 places.get(id).copied().ok_or_else(missing)
             };
             let (from, to) = (find(&from)?, find(&to)?);
@@ -354,8 +364,10 @@ impl Operators {
         let all = groups(self);
         let layer = |group: &super::groups::Group| {
             let own = &group.operators;
-            let seconds: f64 =
-                own.iter().map(|&i| self.nodes[i].accelerator.unwrap_or(self.nodes[i].core) / 1e3).sum();
+            let seconds: f64 = own
+                .iter()
+                .map(|&i| self.nodes[i].accelerator.unwrap_or(self.nodes[i].core) / 1e3)
+                .sum();
             let forward = own.iter().filter(|&&i| !self.nodes[i].backward);
             let mut inputs: Vec<usize> = group.inputs.clone();
             inputs.sort_unstable();

@@ -6,8 +6,9 @@
 //! stages they have. Labels that cannot become better than what is known are dropped.
 
 use super::bounds::{Aim, Bounds, Half};
-use super::cost::{Column, evaluate};
+use super::cost::{Column, evaluate, fits};
 use super::front::Front;
+use super::solve::pick;
 use super::types::{Objective, Pipeline};
 use std::collections::BTreeMap;
 
@@ -28,6 +29,15 @@ pub(super) struct Effort<'a> {
     pub(super) width: Option<usize>,
     /// Whether to stop.
     pub(super) stop: &'a dyn Fn() -> bool,
+}
+
+/// What a search is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// All plans of which none is both faster and cheaper.
+    Front,
+    /// The best of them.
+    Objective,
 }
 
 /// How a search ended.
@@ -64,8 +74,11 @@ impl<'a> Search<'a> {
         Self { bounds, kept: Vec::new(), waiting, waiting_labels: 1 }
     }
 
-    /// Adds everything to the front that is better than what is there.
-    pub(super) fn front(&mut self, front: &mut Front, effort: &Effort<'_>, rank: (Objective, f64)) -> Ended {
+    /// Adds everything to the front that is better than what is there, or what is better
+    /// for the objective alone.
+    pub(super) fn run(&mut self, front: &mut Front, effort: &Effort<'_>, wanted: Wanted) -> Ended {
+        let problem = self.bounds.table.problem;
+        let rank = (problem.objective, problem.period_cap.unwrap_or(f64::INFINITY));
         let mut ended = Ended::All;
         for set in (1..self.waiting.len()).rev() {
             let labels = self.take(set, effort.width, rank, &mut ended);
@@ -73,8 +86,16 @@ impl<'a> Search<'a> {
                 return Ended::Cut;
             }
             let known = front.clone();
+            let aim = match wanted {
+                Wanted::Front => Aim::Front(&known),
+                Wanted::Objective => {
+                    let best = pick(problem, &known).map(|plan| rank.0.value(plan.period_s, plan.energy_j));
+                    let value = best.unwrap_or(f64::INFINITY) * (1.0 - 1e-12);
+                    Aim::Claim { objective: rank.0, value, period_cap: rank.1 }
+                }
+            };
             for group in labels {
-                self.extend(set, group, Aim::Front(&known), &mut |plan| front.add(plan));
+                self.extend(set, group, aim, &mut |plan| front.add(plan));
                 if (effort.stop)() {
                     return Ended::Cut;
                 }
@@ -172,7 +193,7 @@ impl<'a> Search<'a> {
                 let label = self.kept[at];
                 let stages = label.stages + 1;
                 let memory = column.memory(table.problem.semantics, units + r, stages as usize);
-                if memory > holds {
+                if !fits(memory, holds) {
                     continue;
                 }
                 let half = Half {
@@ -212,7 +233,8 @@ impl<'a> Search<'a> {
         let mut at = self.kept[label];
         while let Some((from, place)) = at.from {
             let before = self.kept[from as usize];
-            chosen.push((before.half.set, self.bounds.table.ending[before.half.set][place as usize]));
+            chosen
+                .push((before.half.set, self.bounds.table.ending[before.half.set][place as usize]));
             at = before;
         }
         chosen
@@ -223,17 +245,20 @@ impl<'a> Search<'a> {
 fn tidy(labels: &mut Vec<Label>) {
     labels.sort_by(|a, b| {
         let [x, y] = [a, b].map(|label| label.half);
-        (x.most.total_cmp(&y.most)).then(x.sum.total_cmp(&y.sum)).then(x.joules.total_cmp(&y.joules))
+        (x.most.total_cmp(&y.most))
+            .then(x.sum.total_cmp(&y.sum))
+            .then(x.joules.total_cmp(&y.joules))
     });
     // By number of stages: sums that grow with joules that fall, of labels whose slowest
     // stage is no slower.
     let mut stairs: Vec<(u32, Vec<(f64, f64)>)> = Vec::new();
     labels.retain(|label| {
         let Half { sum, joules, .. } = label.half;
-        let covered = stairs.iter().filter(|(stages, _)| *stages <= label.stages).any(|(_, steps)| {
-            let after = steps.partition_point(|step| step.0 <= sum);
-            after > 0 && steps[after - 1].1 <= joules
-        });
+        let covered =
+            stairs.iter().filter(|(stages, _)| *stages <= label.stages).any(|(_, steps)| {
+                let after = steps.partition_point(|step| step.0 <= sum);
+                after > 0 && steps[after - 1].1 <= joules
+            });
         if covered {
             return false;
         }

@@ -9,6 +9,9 @@ pub(super) struct Lattice {
     pub(super) size: usize,
 }
 
+/// The numbers of units of combinations one after the other.
+pub(super) type Totals = Vec<u32>;
+
 impl Lattice {
     pub(super) fn new(counts: Vec<usize>) -> Self {
         let mut strides = Vec::new();
@@ -28,6 +31,11 @@ impl Lattice {
     /// The same for all types.
     pub(super) fn all_used(&self, index: usize) -> Vec<usize> {
         (0..self.counts.len()).map(|unit| self.used(index, unit)).collect()
+    }
+
+    /// How many units each combination has.
+    pub(super) fn totals(&self) -> Totals {
+        (0..self.size).map(|n| self.all_used(n).iter().sum::<usize>() as u32).collect()
     }
 
     /// Calls with the ranges of combinations from which so many more of a type can be

@@ -48,10 +48,7 @@ pub fn machinery(platform: &Platform, watts: Watts) -> Result<Machinery> {
     let mut types = Vec::new();
     let mut nodes = Vec::new();
     for (kind, node) in platform.nodes.iter().enumerate() {
-        nodes.push(NodeType {
-            name: node.name.clone(),
-            base_watts: watts.of(&node.base_watts),
-        });
+        nodes.push(NodeType { name: node.name.clone(), base_watts: watts.of(&node.base_watts) });
         types.extend((0..node.units.len()).map(|unit| (kind, unit)));
     }
     let of = |(kind, unit): (usize, usize)| &platform.nodes[kind].units[unit];

@@ -55,6 +55,33 @@ impl MaxLoad {
 /// More half-made placements are not kept.
 const MOST_LABELS: usize = 4_000_000;
 
+/// Places of an order of operators that devices may begin at; of more, only some are taken.
+const MOST_PLACES: usize = 2_500;
+
+/// Sets of groups, each behind those that it contains.
+enum Sets {
+    /// What an order begins with, up to each of these ends.
+    Nested { order: Vec<usize>, ends: Vec<usize> },
+    /// Any.
+    Any(Vec<Vec<usize>>),
+}
+
+impl Sets {
+    fn len(&self) -> usize {
+        match self {
+            Sets::Nested { ends, .. } => ends.len(),
+            Sets::Any(all) => all.len(),
+        }
+    }
+
+    fn groups(&self, set: usize) -> &[usize] {
+        match self {
+            Sets::Nested { order, ends } => &order[..ends[set]],
+            Sets::Any(all) => &all[set],
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Label {
     /// Accelerators and cores in use.
@@ -75,10 +102,21 @@ pub fn max_load(of: &Operators, most_ideals: usize, stop: &dyn Fn() -> bool) -> 
     // Orders first: they bound what is worth looking at.
     let mut best: Option<Placed> = None;
     for order in orders(&all) {
-        let chain: Vec<Vec<usize>> = (0..=order.len()).map(|end| order[..end].to_vec()).collect();
-        let limit = best.as_ref().map_or(f64::INFINITY, |placed| placed.load);
-        let found = Search { of, all: &all, users: &users, limit, stop }.run(&chain);
-        best = found.placed.or(best);
+        let step = order.len().div_ceil(MOST_PLACES).max(1);
+        let mut ends: Vec<usize> = (0..order.len()).step_by(step).collect();
+        ends.push(order.len());
+        let sets = Sets::Nested { order, ends };
+        // Loads that are far above the bound are seldom worth looking at.
+        for times in [1.5, 4.0, f64::INFINITY] {
+            let known = best.as_ref().map_or(f64::INFINITY, |placed| placed.load);
+            let limit = known.min(bound * times + 1e-12);
+            let found = Search { of, all: &all, users: &users, limit, stop }.run(&sets);
+            let enough = found.placed.is_some() || limit == known;
+            best = found.placed.or(best);
+            if enough {
+                break;
+            }
+        }
     }
     let inputs: Vec<Vec<usize>> = all.iter().map(|group| group.inputs.clone()).collect();
     let sets = ideals(&inputs, most_ideals.min(100_000_000 / of.nodes.len().max(1)));
@@ -87,7 +125,7 @@ pub fn max_load(of: &Operators, most_ideals: usize, stop: &dyn Fn() -> bool) -> 
         let members = |bits: &Vec<u64>| -> Vec<usize> {
             (0..all.len()).filter(|i| bits[i / 64] >> (i % 64) & 1 == 1).collect()
         };
-        let sets: Vec<Vec<usize>> = sets.iter().map(members).collect();
+        let sets = Sets::Any(sets.iter().map(members).collect());
         states = sets.len();
         let limit = best.as_ref().map_or(f64::INFINITY, |placed| placed.load);
         let found = Search { of, all: &all, users: &users, limit, stop }.run(&sets);
@@ -196,14 +234,13 @@ struct Search<'a> {
 impl Search<'_> {
     /// The best placement over sets of groups, each behind the smaller ones; nothing
     /// where none is better than the limit.
-    fn run(&self, sets: &[Vec<usize>]) -> Found {
+    fn run(&self, sets: &Sets) -> Found {
         let mut labels: Vec<Vec<Label>> = vec![Vec::new(); sets.len()];
         labels[0].push(Label { used: [0, 0], load: 0.0, from: None });
         let last = sets.len() - 1;
         let devices = [self.of.accelerators, self.of.cores].map(|n| n as u32);
         let mut growing = Growing::new(self.of, self.users);
         let (mut whole, mut kept) = (true, 0);
-        let mut inside = vec![false; self.all.len()];
         for at in 0..last {
             tidy(&mut labels[at]);
             kept += labels[at].len();
@@ -217,22 +254,7 @@ impl Search<'_> {
             }
             let known = labels[last].iter().map(|label| label.load);
             let limit = known.fold(self.limit, f64::min);
-            inside.fill(false);
-            sets[at].iter().for_each(|&group| inside[group] = true);
-            for to in at + 1..=last {
-                let new = sets[to].len() - sets[at].len().min(sets[to].len());
-                let outside = || sets[to].iter().copied().filter(|&group| !inside[group]);
-                if new == 0 || outside().count() != new {
-                    continue;
-                }
-                let work: f64 = outside().map(|group| self.all[group].accelerator).sum();
-                let core: f64 = outside().map(|group| self.all[group].core).sum();
-                let mut loads = [f64::INFINITY, core];
-                if work < limit {
-                    growing.clear();
-                    outside().for_each(|group| growing.add(&self.all[group]));
-                    loads[0] = growing.load();
-                }
+            self.each_load(sets, at, limit, &mut growing, |to, loads| {
                 for (kind, load) in [Load::Accelerator, Load::Core].into_iter().zip(loads) {
                     if load >= limit {
                         continue;
@@ -246,23 +268,73 @@ impl Search<'_> {
                     });
                     labels[to].extend(next);
                 }
-            }
+            });
         }
         tidy(&mut labels[last]);
         let best = labels[last].iter().min_by(|a, b| a.load.total_cmp(&b.load));
-        let placed = best.filter(|label| label.load < self.limit).map(|label| Placed {
-            load: label.load,
-            devices: self.devices(sets, &labels, label),
-        });
+        let placed = best
+            .filter(|label| label.load < self.limit)
+            .map(|label| Placed { load: label.load, devices: self.devices(sets, &labels, label) });
         Found { placed, whole }
     }
 
-    fn devices(&self, sets: &[Vec<usize>], labels: &[Vec<Label>], last: &Label) -> Vec<Device> {
+    /// Calls with the larger sets, and what an accelerator and a core take for what they
+    /// have more.
+    fn each_load(
+        &self,
+        sets: &Sets,
+        at: usize,
+        limit: f64,
+        growing: &mut Growing<'_>,
+        mut call: impl FnMut(usize, [f64; 2]),
+    ) {
+        match sets {
+            Sets::Nested { order, ends } => {
+                growing.clear();
+                let mut work = [0.0; 2];
+                for to in at + 1..ends.len() {
+                    for &group in &order[ends[to - 1]..ends[to]] {
+                        growing.add(&self.all[group]);
+                        work[0] += self.all[group].accelerator;
+                        work[1] += self.all[group].core;
+                    }
+                    // Larger sets take more.
+                    if work[0] >= limit && (work[1] >= limit || self.of.cores == 0) {
+                        return;
+                    }
+                    call(to, [growing.load(), work[1]]);
+                }
+            }
+            Sets::Any(all) => {
+                let mut inside = vec![false; self.all.len()];
+                all[at].iter().for_each(|&group| inside[group] = true);
+                for (to, set) in all.iter().enumerate().skip(at + 1) {
+                    let new = set.len().saturating_sub(all[at].len());
+                    let outside = || set.iter().copied().filter(|&group| !inside[group]);
+                    if new == 0 || outside().count() != new {
+                        continue;
+                    }
+                    let work: f64 = outside().map(|group| self.all[group].accelerator).sum();
+                    let core: f64 = outside().map(|group| self.all[group].core).sum();
+                    let mut load = f64::INFINITY;
+                    if work < limit {
+                        growing.clear();
+                        outside().for_each(|group| growing.add(&self.all[group]));
+                        load = growing.load();
+                    }
+                    call(to, [load, core]);
+                }
+            }
+        }
+    }
+
+    fn devices(&self, sets: &Sets, labels: &[Vec<Label>], last: &Label) -> Vec<Device> {
         let mut devices = Vec::new();
         let (mut state, mut label) = (sets.len() - 1, last);
         while let Some((before, i, kind)) = label.from {
-            let inside = &sets[before as usize];
-            let new: Vec<usize> = sets[state].iter().copied().filter(|g| !inside.contains(g)).collect();
+            let inside = sets.groups(before as usize);
+            let new = sets.groups(state).iter().copied().filter(|group| !inside.contains(group));
+            let new: Vec<usize> = new.collect();
             let mut operators: Vec<usize> =
                 new.iter().flat_map(|&group| self.all[group].operators.iter().copied()).collect();
             operators.sort_unstable();

@@ -171,7 +171,8 @@ fn states(nodes: &[ProfileNode]) -> Result<Vec<State>> {
                 if antichain.contains(&new) || comes_back {
                     continue;
                 }
-                let mut next: BTreeSet<usize> = wide.iter().copied().filter(|&x| x != old).collect();
+                let mut next: BTreeSet<usize> =
+                    wide.iter().copied().filter(|&x| x != old).collect();
                 next.insert(new);
                 let kept = |x: &usize| !after[*x].iter().any(|later| next.contains(later));
                 let next: Vec<usize> = next.iter().copied().filter(kept).collect();
@@ -184,7 +185,9 @@ fn states(nodes: &[ProfileNode]) -> Result<Vec<State>> {
                     edges[id].insert(own);
                 }
                 if edges.len() > MOST_STATES {
-                    let what = format!("a profile of more than {MOST_STATES} antichains under PipeDream's cost model");
+                    let what = format!(
+                        "a profile of more than {MOST_STATES} antichains under PipeDream's cost model"
+                    );
                     return Err(Error::Unsupported { what });
                 }
                 queue.push_back(next);

@@ -127,13 +127,14 @@ pub(super) fn load(layers: &[Layer], own: &[usize]) -> Load {
 }
 
 impl Space {
-    /// All sets where there are at most so many, else those of the order.
-    pub(super) fn new(problem: &Problem, limit: usize) -> Self {
+    /// All sets where there are at most so many, else those of the order, at no more than
+    /// so many places.
+    pub(super) fn new(problem: &Problem, limit: usize, places: usize) -> Self {
         let layers = &problem.layers;
         let inputs: Vec<Vec<usize>> = layers.iter().map(|layer| layer.inputs.clone()).collect();
         match ideals(&inputs, limit) {
             Some(sets) => Self::of(layers, sets, Cuts::All),
-            None => Self::in_order(problem, usize::MAX),
+            None => Self::in_order(problem, places),
         }
     }
 

@@ -1,8 +1,8 @@
 //! All stages on all units: the columns that plans are made of.
 
-use super::cost::{Column, column, slowest_counts};
-use super::lattice::Lattice;
-use super::space::{Cuts, Space};
+use super::cost::{Column, column, fits, slowest_counts};
+use super::lattice::{Lattice, Totals};
+use super::space::Space;
 use super::types::{Problem, Semantics};
 
 /// Columns that are too many are too many to look at.
@@ -19,6 +19,11 @@ pub(super) struct Table<'a> {
     pub(super) slowest: f64,
     /// Whether how many stages follow decides what fits into memory.
     pub(super) depth_counts: bool,
+    /// Whether how many units are in use decides what fits into memory.
+    pub(super) units_count: bool,
+    /// Units of all types together, and of each combination where these can be listed.
+    pub(super) all_units: usize,
+    pub(super) totals: Totals,
     /// Which numbers of units stages have.
     pub(super) numbers: Replicas,
 }
@@ -42,36 +47,39 @@ impl Replicas {
     }
 }
 
+/// How many units of each type plans may use: all, unless combinations are beyond counting.
+fn counts(problem: &Problem) -> Vec<usize> {
+    let types = problem.units.len().max(1) as f64;
+    let most = (2f64.powf(60.0 / types) - 1.0).min(1e6) as usize;
+    problem.units.iter().map(|unit| unit.count.min(most.max(1))).collect()
+}
+
 impl<'a> Table<'a> {
     /// The columns of a problem, of all cuts where there are not too many.
     pub(super) fn new(problem: &'a Problem, ideals: usize) -> Self {
+        let lattice = Lattice::new(counts(problem));
         let powers: usize = problem.units.iter().map(|unit| unit.powers.len()).max().unwrap_or(1);
         let choices = |numbers: Replicas| -> usize {
-            problem.units.iter().map(|unit| numbers.of(unit.count).len()).sum()
+            lattice.counts.iter().map(|&count| numbers.of(count).len()).sum()
         };
         let numbers = [Replicas::All, Replicas::Thinned].into_iter();
         let numbers = numbers.clone().find(|n| choices(*n) <= 512).unwrap_or(Replicas::Thinned);
-        let fits = |space: &Space| space.stages().saturating_mul(choices(numbers) * powers);
-        let mut space = Space::new(problem, ideals);
-        if fits(&space) > MOST_COLUMNS && space.cuts == Cuts::All {
-            space = Space::in_order(problem, usize::MAX);
-        }
-        let mut places = problem.layers.len();
-        while fits(&space) > MOST_COLUMNS && places > 2 {
-            places = (places * 3 / 4).max(2);
+        let each = choices(numbers).max(1) * powers;
+        let places = (2.0 * MOST_COLUMNS as f64 / each as f64).sqrt() as usize;
+        let mut space = Space::new(problem, ideals, places);
+        if space.stages().saturating_mul(each) > MOST_COLUMNS {
             space = Space::in_order(problem, places);
         }
-        let lattice = Lattice::new(problem.units.iter().map(|unit| unit.count).collect());
         let mut limited = false;
         let most_units: usize = lattice.counts.iter().sum();
         let ending = space.ending.iter().map(|loads| {
             let mut columns = Vec::new();
             for load in loads {
                 for (unit, of) in problem.units.iter().enumerate() {
-                    for r in numbers.of(of.count) {
+                    for r in numbers.of(lattice.counts[unit]) {
                         let mut all: Vec<Column> = (0..of.powers.len())
                             .map(|power| column(problem, load, [unit, r, power]))
-                            .filter(|c| c.memory(problem.semantics, r, 1) <= of.memory_bytes)
+                            .filter(|c| fits(c.memory(problem.semantics, r, 1), of.memory_bytes))
                             .collect();
                         limited |= all.iter().any(|c| {
                             c.memory(problem.semantics, most_units, most_units) > of.memory_bytes
@@ -96,8 +104,23 @@ impl<'a> Table<'a> {
         });
         let ending = ending.collect();
         let depth_counts = limited && matches!(problem.semantics, Semantics::Synchronous { .. });
-        let slowest = slowest_counts(problem.semantics);
-        Self { problem, space, lattice, ending, slowest, depth_counts, numbers }
+        let units_count = limited && problem.semantics == Semantics::Stale;
+        let totals = match units_count && lattice.size <= 6_000_000 {
+            true => lattice.totals(),
+            false => Vec::new(),
+        };
+        Self {
+            problem,
+            space,
+            ending,
+            slowest: slowest_counts(problem.semantics),
+            depth_counts,
+            units_count,
+            all_units: most_units,
+            totals,
+            numbers,
+            lattice,
+        }
     }
 
     /// Seconds that a column takes at the least, whatever else there is.

@@ -3,6 +3,9 @@
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+/// More unit types are refused: their combinations are beyond counting.
+const MOST_TYPES: usize = 32;
+
 /// A layer, or an operator, of a network whose weights nobody needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layer {
@@ -209,7 +212,8 @@ impl Problem {
 
     /// Everything that cannot be, or nothing.
     pub fn check(&self) -> Result<()> {
-        let wrong = |key: &str, expected: &str, found: String| Err(Error::config(key, expected, found));
+        let wrong =
+            |key: &str, expected: &str, found: String| Err(Error::config(key, expected, found));
         if self.layers.is_empty() {
             return wrong("profile", "at least one layer", "none".to_owned());
         }
@@ -227,6 +231,10 @@ impl Problem {
                 return wrong(&place, "inputs of earlier layers", bad.to_string());
             }
         }
+        if self.units.len() > MOST_TYPES {
+            let expected = format!("at most {MOST_TYPES} unit types");
+            return wrong("platform", &expected, self.units.len().to_string());
+        }
         if self.units.iter().all(|unit| unit.count == 0) {
             return wrong("platform", "at least one unit", "none".to_owned());
         }
@@ -234,14 +242,21 @@ impl Problem {
             let place = format!("unit {:?}", unit.name);
             let ways = [unit.input, unit.reduce].map(|w| [w.seconds_per_byte, w.joules_per_byte]);
             let ways = ways.concat();
-            if let Some(bad) = ways.iter().chain([&unit.idle_watts]).copied().find(|x| !finite(*x)) {
+            if let Some(bad) = ways.iter().chain([&unit.idle_watts]).copied().find(|x| !finite(*x))
+            {
                 return wrong(&place, "figures from 0 to 1e18", bad.to_string());
+            }
+            if unit.powers.len() > 255 || unit.count > 65_535 {
+                let found = format!("{} powers, {} units", unit.powers.len(), unit.count);
+                return wrong(&place, "at most 255 powers and 65535 units", found);
             }
             if unit.powers.is_empty() || unit.per_node == 0 || unit.node >= self.nodes.len() {
                 return wrong(&place, "at least one power and a machine", "none".to_owned());
             }
             let right = |p: &Power| p.speed > 0.0 && finite(p.speed) && finite(p.busy_watts);
-            if let Some(bad) = unit.powers.iter().find(|p| !right(p) || p.busy_watts < unit.idle_watts) {
+            if let Some(bad) =
+                unit.powers.iter().find(|p| !right(p) || p.busy_watts < unit.idle_watts)
+            {
                 let found = format!("speed {}, {} W", bad.speed, bad.busy_watts);
                 return wrong(&place, "a speed above 0, and at least the idle watts", found);
             }

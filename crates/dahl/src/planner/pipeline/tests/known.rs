@@ -105,7 +105,8 @@ fn load(name: &str, expected: &str) {
         if device.kind == Load::Accelerator {
             for (i, node) in of.nodes.iter().enumerate() {
                 let used = |by_inside: bool| {
-                    (0..of.nodes.len()).any(|to| of.nodes[to].inputs.contains(&i) && inside(to) == by_inside)
+                    (0..of.nodes.len())
+                        .any(|to| of.nodes[to].inputs.contains(&i) && inside(to) == by_inside)
                 };
                 if (inside(i) && used(false)) || (!inside(i) && used(true)) {
                     load += node.pass;
