@@ -192,7 +192,7 @@ fn read(path: &Path) -> Result<String> {
 }
 
 /// What is known of calls, by the first of some files that knows a kind of unit.
-fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
+pub(crate) fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
     let usual = Path::new("calibration.json");
     let Some((first, others)) = paths.split_first() else {
         return if usual.exists() { PerfModel::load(usual) } else { Ok(PerfModel::default()) };
@@ -277,7 +277,7 @@ impl Args {
         let failed = |source| Error::Write { path: directory.clone(), source };
         std::fs::create_dir_all(directory).map_err(failed)?;
         for (name, text) in [("scenario.json", text.as_str()), ("replay.py", SCRIPT)] {
-            dahl::file::replace(&directory.join(name), |out| out.write_all(text.as_bytes()))
+            dahl::file::replace(directory.join(name), |out| out.write_all(text.as_bytes()))
                 .map_err(Error::while_writing)?;
         }
         for what in left_out {
