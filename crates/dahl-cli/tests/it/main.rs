@@ -14,5 +14,6 @@ mod predict;
 mod robust;
 mod runs;
 mod sets;
+mod simulate;
 mod support;
 mod survival;

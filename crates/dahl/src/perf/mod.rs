@@ -24,6 +24,7 @@ pub use text::{About, VERSION};
 pub use traffic::Bandwidth;
 pub use work::{Features, Key, Work, cpu_kind};
 
+use crate::platform::Platform;
 use crate::units::Bytes;
 use regression::Point;
 use serde::{Deserialize, Serialize};
@@ -136,6 +137,20 @@ pub enum Source {
     Profile,
 }
 
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Measured, Self::Regression, Self::Profile];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Measured => "measured",
+            Source::Regression => "regression",
+            Source::Profile => "profile",
+        }
+    }
+}
+
 /// What a call is expected to take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -211,6 +226,21 @@ impl PerfModel {
         }
     }
 
+    /// Takes a profile for every kind of unit of a platform that this model knows
+    /// nothing of, where the platform says what its units reach.
+    pub fn profile(&mut self, platform: &Platform) {
+        let known = self.kinds();
+        for node in &platform.nodes {
+            for unit in node.units.iter().filter(|unit| !known.contains(&unit.kind)) {
+                let Some(flops) = unit.flops else { continue };
+                let bandwidth = node.memories[unit.memory].bandwidth.value;
+                // Times are those at a speed of 1.
+                let flops = flops.value / unit.speed.value;
+                self.profiles.entry(unit.kind.clone()).or_insert(Profile { flops, bandwidth });
+            }
+        }
+    }
+
     /// The kinds of units that were calibrated, sorted.
     pub fn kinds(&self) -> Vec<String> {
         let mut kinds: Vec<String> = self.codelets.keys().map(|c| c.kind.clone()).collect();
@@ -234,7 +264,7 @@ impl PerfModel {
     }
 
     fn measured(&self, entry: &Entry) -> Option<Estimate> {
-        let Stats { count, mean, spread, .. } = entry.alone.stats()?;
+        let Stats { count, mean, deviation: spread, .. } = entry.alone.stats()?;
         let traffic = self.demand(entry).map(|demand| Bytes((demand * mean / 1e9) as u64));
         let error = spread / (count as f64).sqrt();
         Some(Estimate { nanos: mean, spread, error, source: Source::Measured, traffic })
@@ -251,7 +281,7 @@ impl PerfModel {
         let traffic = guess.demand.map(|demand| Bytes((demand * guess.nanos / 1e9) as u64));
         Some(Estimate {
             nanos: guess.nanos,
-            spread: usual_spread(shapes),
+            spread: usual(shapes, |stats| stats.deviation),
             error: guess.error.unwrap_or(VAGUE),
             source: Source::Regression,
             traffic,
@@ -286,7 +316,7 @@ impl PerfModel {
             Some(Summary {
                 codelet: codelet.clone(),
                 shapes: points.len(),
-                stats: Stats { spread: usual_spread(shapes), ..Stats::of(&times)? },
+                stats: Stats { spread: usual(shapes, |stats| stats.spread), ..Stats::of(&times)? },
                 rejected: shapes.values().map(|e| e.alone.rejected()).sum(),
                 error: history::median(&errors),
             })
@@ -295,9 +325,9 @@ impl PerfModel {
     }
 }
 
-/// The median of the shapes' spreads.
-fn usual_spread(shapes: &BTreeMap<String, Entry>) -> f64 {
-    let spreads = shapes.values().filter_map(|entry| Some(entry.alone.stats()?.spread));
+/// The median of what the shapes' statistics say.
+fn usual(shapes: &BTreeMap<String, Entry>, what: impl Fn(Stats) -> f64) -> f64 {
+    let spreads = shapes.values().filter_map(|entry| Some(what(entry.alone.stats()?)));
     let mut spreads: Vec<f64> = spreads.collect();
     spreads.sort_by(f64::total_cmp);
     history::median(&spreads).unwrap_or(0.0)
