@@ -1,6 +1,6 @@
 //! Which half-made plans may still become better than what is known.
 
-use super::cells::{Cell, Potential};
+use super::cells::{Cell, Level, Potential};
 use super::front::Front;
 use super::table::Table;
 use super::types::Objective;
@@ -35,8 +35,10 @@ pub(super) struct Bounds<'a> {
     pub(super) cells: Vec<Cell>,
     /// By set, combination and cell; empty where units have prices.
     together: Vec<f64>,
-    /// Least sums of seconds by set and combination; empty where they are all nothing.
-    pub(super) sums: Vec<f64>,
+    /// Least sums of seconds, from fast to all stages; none where nothing adds up.
+    pub(super) levels: Vec<Level>,
+    /// The same by set, combination and level.
+    sums: Vec<f64>,
     pub(super) idle: Vec<f64>,
 }
 
@@ -44,9 +46,12 @@ impl<'a> Bounds<'a> {
     pub(super) fn new(
         table: &'a Table<'a>,
         cells: Vec<Cell>,
-        sums: Vec<f64>,
+        levels: Vec<Level>,
         idle: Vec<f64>,
     ) -> Self {
+        let states = levels.first().map_or(0, |level| level.sums.len());
+        let sums = (0..states).flat_map(|at| levels.iter().map(move |level| level.sums[at]));
+        let sums = sums.collect();
         let mut together = Vec::new();
         let length = cells.iter().map(|cell| match &cell.potential {
             Potential::Full(all) => all.len(),
@@ -61,7 +66,7 @@ impl<'a> Bounds<'a> {
                 }
             }
         }
-        Self { table, cells, together, sums, idle }
+        Self { table, cells, together, levels, sums, idle }
     }
 
     /// Idle watts of the units in use, or less.
@@ -92,19 +97,36 @@ impl<'a> Bounds<'a> {
         }
     }
 
+    /// Seconds that the rest adds at least, and those of the whole plan: the slower its
+    /// slowest stage, the less adds up.
+    fn seconds(&self, half: &Half) -> (f64, f64) {
+        let (count, slowest) = (self.levels.len(), self.table.slowest);
+        if count == 0 {
+            return (0.0, half.sum + slowest * half.most);
+        }
+        let at = half.set * self.table.lattice.size + half.used;
+        let sums = &self.sums[at * count..][..count];
+        let first = self.levels.partition_point(|level| level.most_high <= half.most);
+        let seconds = (first..count).map(|i| {
+            let edge = if i == 0 { 0.0 } else { self.levels[i - 1].most_high };
+            sums[i] + slowest * half.most.max(edge)
+        });
+        (sums[count - 1], half.sum + seconds.fold(f64::INFINITY, f64::min))
+    }
+
     /// Calls with the least seconds and joules in each cell that can be reached, until
     /// told to stop.
     fn each(&self, half: &Half, mut call: impl FnMut(f64, f64) -> Go) {
-        let (size, slowest) = (self.table.lattice.size, self.table.slowest);
-        let left = self.sums.get(half.set.saturating_mul(size) + half.used).copied().unwrap_or(0.0);
+        let slowest = self.table.slowest;
+        let (left, seconds) = self.seconds(half);
         let sum = half.sum + left;
-        let seconds = sum + slowest * half.most;
         let watts = self.watts(half.used);
         let cap = self.table.problem.power_cap.unwrap_or(f64::INFINITY);
         let first = self.cells.partition_point(|cell| cell.range.high <= seconds);
         for cell in first..self.cells.len() {
             let it = &self.cells[cell].range;
-            let mut at = it.low.max(sum + slowest * half.most.max(it.most_low));
+            let most = half.most.max(it.most_low);
+            let mut at = it.low.max(seconds).max(sum + slowest * most);
             if at >= it.high || half.most >= it.most_high {
                 continue;
             }

@@ -51,6 +51,14 @@ impl Range {
     }
 }
 
+/// The least seconds that add up of plans whose stages are all faster than this, by set
+/// and combination.
+#[derive(Clone, Debug)]
+pub(super) struct Level {
+    pub(super) most_high: f64,
+    pub(super) sums: Vec<f64>,
+}
+
 /// Potentials of such intervals.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
@@ -65,12 +73,21 @@ impl Table<'_> {
         used.map(|used| self.problem.idle_watts(&used)).collect()
     }
 
-    /// Calls with the columns that may matter in a cell and their costs: of the same
-    /// layers on the same unit type, more units only where they cost less.
-    pub(super) fn each_useful(
+    /// Calls with the columns that may matter in a cell and their costs.
+    pub(super) fn each_useful(&self, end: usize, range: &Range, call: impl FnMut(&Column, f64)) {
+        let cost = |column: &Column| {
+            let fast = self.alone(column) < range.high && column.most < range.most_high;
+            fast.then_some(column.joules + range.theta * column.sum)
+        };
+        self.each_cheapest(end, cost, call);
+    }
+
+    /// Calls with columns that have a cost: of the same layers on the same unit type, more
+    /// units only where they cost less.
+    fn each_cheapest(
         &self,
         end: usize,
-        range: &Range,
+        cost: impl Fn(&Column) -> Option<f64>,
         mut call: impl FnMut(&Column, f64),
     ) {
         let mut group = (u32::MAX, u8::MAX);
@@ -86,13 +103,13 @@ impl Table<'_> {
                 best = None;
             }
             // Where memory depends on how many units follow, more of them hold less each.
-            let new = (column.before, column.unit) != group || self.units_count && best.is_none();
+            let new =
+                (column.before, column.unit) != group || self.units_count && best.is_none();
             if new {
                 group = (column.before, column.unit);
                 least = f64::INFINITY;
             }
-            let cost = column.joules + range.theta * column.sum;
-            if cost < least && self.alone(column) < range.high && column.most < range.most_high {
+            if let Some(cost) = cost(column).filter(|cost| *cost < least) {
                 least = cost;
                 best = Some(column);
             }
@@ -114,16 +131,16 @@ impl Table<'_> {
         Cell { range, potential: Potential::Full(all) }
     }
 
-    /// The least sum of the seconds that add up, by set and combination.
-    pub(super) fn sums(&self) -> Vec<f64> {
+    /// The least sum of the seconds that add up, by set and combination, where no stage is
+    /// as slow as this.
+    pub(super) fn sums(&self, most_high: f64) -> Vec<f64> {
         let size = self.lattice.size;
         let mut all = vec![0.0; size];
         for end in 1..self.sets() {
             all.resize((end + 1) * size, f64::INFINITY);
             let (before, here) = all.split_at_mut(end * size);
-            for column in &self.ending[end] {
-                self.relax(before, here, column, column.sum);
-            }
+            let cost = |column: &Column| (column.most < most_high).then_some(column.sum);
+            self.each_cheapest(end, cost, |column, sum| self.relax(before, here, column, sum));
         }
         all
     }

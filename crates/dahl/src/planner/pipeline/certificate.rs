@@ -2,8 +2,8 @@
 //! they hold against every rounding of the checker.
 
 use super::bounds::{Aim, Bounds};
-use super::cells::{Cell, Potential};
-use super::certify::{CellProof, Certificate, LabelProof};
+use super::cells::{Cell, Level, Potential};
+use super::certify::{CellProof, Certificate, LabelProof, LevelProof};
 use super::cover::{Prepared, prepare};
 use super::labels::{Effort, Ended, Search};
 use super::solve::Limits;
@@ -68,6 +68,10 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         }
         proof
     });
+    let levels = bounds.levels.iter().map(|level| LevelProof {
+        most_high: finite(&level.most_high),
+        sums: level.sums.iter().map(finite).collect(),
+    });
     let last = table.sets() - 1;
     let labels = search.kept.iter().map(|label| LabelProof {
         set: label.half.set,
@@ -83,7 +87,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         plan: plan.clone(),
         value: value * (1.0 - CLAIMED),
         sets: (0..=last).map(|set| table.space.between(0, set)).collect(),
-        sums: bounds.sums.iter().map(finite).collect(),
+        levels: levels.collect(),
         cells: cells.collect(),
         labels: labels.collect(),
     })
@@ -117,6 +121,10 @@ fn lowered(bounds: Bounds<'_>) -> Bounds<'_> {
             ..cell.clone()
         })
         .collect();
-    let sums = lower(&bounds.sums, size);
-    Bounds::new(table, cells, sums, bounds.idle)
+    let levels = bounds.levels.iter().map(|level| Level {
+        most_high: level.most_high,
+        sums: lower(&level.sums, size),
+    });
+    let levels = levels.collect();
+    Bounds::new(table, cells, levels, bounds.idle)
 }

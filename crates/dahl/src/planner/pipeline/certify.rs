@@ -30,8 +30,9 @@ pub struct Certificate {
     pub sets: Vec<Vec<usize>>,
     /// Intervals of the period, one behind the other, from 0 to no end.
     pub cells: Vec<CellProof>,
-    /// The least seconds that add up, by set and units in use; empty where nothing adds up.
-    pub sums: Vec<Option<f64>>,
+    /// The least seconds that add up, from plans of fast stages to all; empty where nothing
+    /// adds up.
+    pub levels: Vec<LevelProof>,
     /// Half-made plans.
     pub labels: Vec<LabelProof>,
 }
@@ -55,6 +56,15 @@ pub struct CellProof {
     pub by_set: Vec<Option<f64>>,
     /// With a price a unit of each type.
     pub prices: Vec<f64>,
+}
+
+/// What adds up at least in plans whose stages are all faster than this.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LevelProof {
+    /// Seconds of the slowest stage, if they are bounded.
+    pub most_high: Option<f64>,
+    /// Seconds by set and units in use; nothing where no plan exists.
+    pub sums: Vec<Option<f64>>,
 }
 
 /// A half-made plan: layers that are left, units in use, seconds, joules, stages.
@@ -153,7 +163,7 @@ impl<'a> Checker<'a> {
             strides.push(size);
             size = size.saturating_mul(unit.count + 1);
         }
-        let full = of.cells.iter().any(|cell| !cell.joules.is_empty()) || !of.sums.is_empty();
+        let full = of.cells.iter().any(|cell| !cell.joules.is_empty()) || !of.levels.is_empty();
         let numbers = size.saturating_mul(of.sets.len());
         if full && numbers > 1 << 28 {
             return flaw("problem", "at most 2^28 states", numbers);
@@ -228,9 +238,11 @@ impl<'a> Checker<'a> {
         if at.is_some() || self.of.cells.is_empty() {
             return flaw("cells", "all periods", format!("those below {at:?}"));
         }
-        let sums = self.of.sums.len();
-        if sums != 0 && sums != self.size.saturating_mul(self.of.sets.len()) {
-            return flaw("sums", "a number for each state", sums);
+        let edges = self.of.levels.iter().map(|level| level.most_high.unwrap_or(f64::INFINITY));
+        let all = self.of.levels.iter().all(|level| level.sums.len() == self.size.saturating_mul(self.of.sets.len()));
+        let ends = self.of.levels.last().is_none_or(|level| level.most_high.is_none());
+        if !all || !ends || !edges.is_sorted() {
+            return flaw("levels", "a number for each state, from fast stages to all", self.of.levels.len());
         }
         Ok(())
     }
@@ -374,23 +386,18 @@ impl<'a> Checker<'a> {
                     .or_else(|n| wrong(column.end, n))?;
             }
         }
-        if !self.of.sums.is_empty() {
+        for (l, level) in self.of.levels.iter().enumerate() {
             let wrong = |set: usize, n: usize| {
-                flaw(
-                    format!("sums, set {set}, units {n}"),
-                    "no more than a column leads to",
-                    "more",
-                )
+                let place = format!("level {l}, set {set}, units {n}");
+                flaw(place, "no more than a column leads to", "more")
             };
-            for n in 0..size {
-                if value(&self.of.sums[n]) > 0.0 {
-                    return wrong(0, n);
-                }
+            if let Some(n) = (0..size).find(|&n| value(&level.sums[n]) > 0.0) {
+                return wrong(0, n);
             }
-            for column in columns {
-                checked += self
-                    .inequalities(&self.of.sums, column, column.sum)
-                    .or_else(|n| wrong(column.end, n))?;
+            let most_high = level.most_high.unwrap_or(f64::INFINITY);
+            for column in columns.iter().filter(|column| column.most < most_high) {
+                let sums = self.inequalities(&level.sums, column, column.sum);
+                checked += sums.or_else(|n| wrong(column.end, n))?;
             }
         }
         Ok(checked)
@@ -455,13 +462,22 @@ impl<'a> Checker<'a> {
         }
         let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
         let watts = down(p.idle_watts(&used));
-        let left = self.of.sums.get(label.set * self.size + label.used);
-        let left = left.map_or(0.0, |x| x.unwrap_or(f64::INFINITY));
+        let state = label.set * self.size + label.used;
+        let mut least = if self.of.levels.is_empty() { 0.0 } else { f64::INFINITY };
+        let (mut left, mut edge) = (0.0, 0.0);
+        for level in &self.of.levels {
+            let high = level.most_high.unwrap_or(f64::INFINITY);
+            left = level.sums[state].unwrap_or(f64::INFINITY);
+            if label.most < high {
+                least = least.min(down(label.sum + left + self.slowest() * label.most.max(edge)));
+            }
+            edge = high;
+        }
         let cap = p.period_cap.unwrap_or(f64::INFINITY);
         self.of.cells.iter().any(|cell| {
             let high = cell.high.unwrap_or(f64::INFINITY);
             let most = label.most.max(cell.most_low);
-            let mut at = cell.low.max(down(label.sum + left + self.slowest() * most));
+            let mut at = cell.low.max(least).max(down(label.sum + left + self.slowest() * most));
             if at >= high || label.most >= cell.most_high.unwrap_or(f64::INFINITY) {
                 return false;
             }

@@ -1,7 +1,7 @@
 //! Cells that cover all periods, fine where that helps, and the plans that they lead to.
 
 use super::bounds::Bounds;
-use super::cells::{Cell, Potential, Range};
+use super::cells::{Cell, Level, Potential, Range};
 use super::cost::{Column, evaluate, fits};
 use super::front::Front;
 use super::solve::Limits;
@@ -33,9 +33,9 @@ pub(super) fn prepare<'a>(table: &'a Table<'a>, limits: &Limits<'_>, most: usize
     let each = if adds_up { 5 } else { 1 };
     let most = if full { (60_000_000 / (each * numbers)).clamp(4, most) } else { 3 * most };
     let strips = maker.spread(limits, most);
-    let sums = if full && adds_up { table.sums() } else { Vec::new() };
+    let levels = maker.levels(limits, 3 * most / 4);
     let cells = strips.into_iter().flat_map(|strip| strip.cells).collect();
-    Prepared { bounds: Bounds::new(table, cells, sums, maker.idle), front: maker.front }
+    Prepared { bounds: Bounds::new(table, cells, levels, maker.idle), front: maker.front }
 }
 
 /// Cells of one interval of the period.
@@ -57,6 +57,24 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
+    /// Least sums of seconds for slowest stages from fast to slow; none where nothing adds
+    /// up, or where combinations are too many.
+    fn levels(&self, limits: &Limits<'_>, count: usize) -> Vec<Level> {
+        if !self.adds_up || !self.full {
+            return Vec::new();
+        }
+        let seconds = |plan: Option<&Pipeline>| plan.map_or(1.0, |plan| plan.period_s);
+        let (fast, slow) = (seconds(self.front.plans().first()), seconds(self.front.plans().last()));
+        let (low, high) = (fast / (self.table.slowest + 16.0), slow / (self.table.slowest + 1.0));
+        let count = count.max(2);
+        let ratio = (high / low).powf(1.0 / (count - 1) as f64);
+        // A little aside, so that no rounding moves columns over an edge.
+        let edge = |i: usize| low * ratio.powi(i as i32) * (1.0 + 1.2345e-9);
+        let edges = (0..count).map(edge).chain([f64::INFINITY]);
+        let edges = edges.filter(|edge| edge.is_infinite() || !(limits.stop)());
+        edges.map(|most_high| Level { most_high, sums: self.table.sums(most_high) }).collect()
+    }
+
     /// The cells of an interval; the plans that they lead to join the front.
     fn strip(&mut self, low: f64, high: f64) -> Strip {
         let mut cells = Vec::new();
@@ -201,7 +219,8 @@ impl Maker<'_> {
         let problem = self.table.problem;
         let cap = problem.period_cap.unwrap_or(f64::INFINITY);
         let best = super::solve::pick(problem, &self.front);
-        let best = best.map_or(f64::INFINITY, |plan| problem.objective.value(plan.period_s, plan.energy_j));
+        let best = best
+            .map_or(f64::INFINITY, |plan| problem.objective.value(plan.period_s, plan.energy_j));
         let hidden = |strip: &Strip| {
             if !self.full && strip.low <= cap && best.is_finite() {
                 // Prices leave gaps everywhere: what bounds the objective counts.
@@ -216,18 +235,21 @@ impl Maker<'_> {
             }
         };
         let splittable = |strip: &&(usize, &Strip)| {
-            strip.1.high > strip.1.low * (1.0 + 1e-4) && strip.1.low > 0.0 || strip.1.high.is_infinite()
+            strip.1.high > strip.1.low * (1.0 + 1e-4) && strip.1.low > 0.0
+                || strip.1.high.is_infinite()
         };
         let open = strips.iter().enumerate();
         let open: Vec<(usize, &Strip)> = open.collect();
-        let order = |a: &&(usize, &Strip), b: &&(usize, &Strip)| hidden(a.1).total_cmp(&hidden(b.1));
+        let order =
+            |a: &&(usize, &Strip), b: &&(usize, &Strip)| hidden(a.1).total_cmp(&hidden(b.1));
         let &(at, strip) = open.iter().filter(splittable).max_by(order)?;
         if hidden(strip) <= 1e-12 {
             return None;
         }
         let (low, high) = (strip.low, strip.high);
         let inside = self.front.plans().iter().map(|plan| plan.period_s);
-        let inside: Vec<f64> = inside.filter(|&at| at > low * 1.0001 && at < high * 0.9999).collect();
+        let inside: Vec<f64> =
+            inside.filter(|&at| at > low * 1.0001 && at < high * 0.9999).collect();
         let middle = match inside.get(inside.len() / 2) {
             Some(&at) => at * (1.0 - 1e-10),
             None if high.is_finite() => (low.max(high / 4.0) * high).sqrt(),

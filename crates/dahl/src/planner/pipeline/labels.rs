@@ -89,7 +89,8 @@ impl<'a> Search<'a> {
             let aim = match wanted {
                 Wanted::Front => Aim::Front(&known),
                 Wanted::Objective => {
-                    let best = pick(problem, &known).map(|plan| rank.0.value(plan.period_s, plan.energy_j));
+                    let best = pick(problem, &known)
+                        .map(|plan| rank.0.value(plan.period_s, plan.energy_j));
                     let value = best.unwrap_or(f64::INFINITY) * (1.0 - 1e-12);
                     Aim::Claim { objective: rank.0, value, period_cap: rank.1 }
                 }

@@ -46,6 +46,9 @@ struct State {
     before: BTreeSet<usize>,
 }
 
+/// Seconds of the slowest stage, and the cut before the last stage with its machines.
+type Known = (f64, Option<(usize, usize)>);
+
 /// PipeDream's plan of a profile.
 pub fn pipedream(profile: &Profile, machines: Machines) -> Result<DreamPlan> {
     if machines.count == 0 || !machines.bandwidth.is_finite() || machines.bandwidth <= 0.0 {
@@ -61,8 +64,7 @@ pub fn pipedream(profile: &Profile, machines: Machines) -> Result<DreamPlan> {
         (seconds + 4.0 * (r - 1.0) * parameters / (machines.bandwidth * r)) / r
     };
     // Seconds, and the cut and machines of the last stage, by cut and machines.
-    let mut best: Vec<Vec<Option<(f64, Option<(usize, usize)>)>>> =
-        vec![vec![None; count + 1]; states.len()];
+    let mut best: Vec<Vec<Option<Known>>> = vec![vec![None; count + 1]; states.len()];
     for (j, end) in states.iter().enumerate() {
         for m in 1..=count {
             let under_way = (count - m).div_ceil(m) as f64;

@@ -91,8 +91,8 @@ pub(super) fn ideals(inputs: &[Vec<usize>], limit: usize) -> Option<Vec<Bits>> {
     while from < all.len() {
         let mut next: BTreeMap<Bits, ()> = BTreeMap::new();
         for set in &all[from..] {
-            for layer in 0..inputs.len() {
-                if !has(set, layer) && inputs[layer].iter().all(|&input| has(set, input)) {
+            for (layer, needs) in inputs.iter().enumerate() {
+                if !has(set, layer) && needs.iter().all(|&input| has(set, input)) {
                     let mut larger = set.clone();
                     put(&mut larger, layer);
                     next.insert(larger, ());

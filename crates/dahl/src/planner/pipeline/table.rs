@@ -40,7 +40,7 @@ pub enum Replicas {
 impl Replicas {
     fn of(self, count: usize) -> Vec<usize> {
         let kept = |r: &usize| {
-            let steps = [24, 32].iter().any(|s| r % s == 0 && (r / s).is_power_of_two());
+            let steps = [24, 32].iter().any(|s| r.is_multiple_of(*s) && (r / s).is_power_of_two());
             self == Replicas::All || *r <= 16 || steps
         };
         (1..=count).filter(kept).collect()
