@@ -103,8 +103,7 @@ impl Table<'_> {
                 best = None;
             }
             // Where memory depends on how many units follow, more of them hold less each.
-            let new =
-                (column.before, column.unit) != group || self.units_count && best.is_none();
+            let new = (column.before, column.unit) != group || self.units_count && best.is_none();
             if new {
                 group = (column.before, column.unit);
                 least = f64::INFINITY;

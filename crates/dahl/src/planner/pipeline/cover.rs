@@ -20,7 +20,8 @@ pub(super) struct Prepared<'a> {
 pub(super) fn prepare<'a>(table: &'a Table<'a>, limits: &Limits<'_>, most: usize) -> Prepared<'a> {
     let groups: usize = table.space.stages() * table.lattice.counts.len();
     let numbers = table.lattice.size.saturating_mul(table.sets());
-    let full = numbers <= 3_000_000 && table.lattice.size.saturating_mul(groups) <= 1_500_000_000;
+    let full =
+        numbers <= limits.states && table.lattice.size.saturating_mul(groups) <= 1_500_000_000;
     let adds_up = table.ending.iter().flatten().any(|column| column.sum > 0.0);
     let mut maker = Maker {
         table,
@@ -64,7 +65,8 @@ impl Maker<'_> {
             return Vec::new();
         }
         let seconds = |plan: Option<&Pipeline>| plan.map_or(1.0, |plan| plan.period_s);
-        let (fast, slow) = (seconds(self.front.plans().first()), seconds(self.front.plans().last()));
+        let (fast, slow) =
+            (seconds(self.front.plans().first()), seconds(self.front.plans().last()));
         let (low, high) = (fast / (self.table.slowest + 16.0), slow / (self.table.slowest + 1.0));
         let count = count.max(2);
         let ratio = (high / low).powf(1.0 / (count - 1) as f64);
