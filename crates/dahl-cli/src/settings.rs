@@ -27,8 +27,8 @@ const OF_ONE_START: [&str; 11] = [
 
 /// Flags of a run that may change when it goes on: they change no bit of what
 /// was trained. A dataset may have been moved; its samples are compared.
-const FREE: [&str; 7] =
-    ["epochs", "workers", "checkpoint-every", "keep", "save", "tensorboard", "data"];
+const FREE: [&str; 8] =
+    ["epochs", "workers", "grain", "checkpoint-every", "keep", "save", "tensorboard", "data"];
 
 /// Flags that may name a file or directory.
 const PATHS: [&str; 4] = ["model", "data", "init", "save"];
