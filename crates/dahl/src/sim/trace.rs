@@ -66,7 +66,7 @@ impl Steps {
         let header = Header {
             dahl_trace: VERSION,
             engine: "simulated".to_owned(),
-            scheduling: "static".to_owned(),
+            scheduling: outcome.scheduling.to_owned(),
             workers: self.scenario.workers.len(),
             codelets,
             programs: all,
@@ -100,7 +100,7 @@ impl Tasks {
         let header = Header {
             dahl_trace: VERSION,
             engine: "simulated".to_owned(),
-            scheduling: "static".to_owned(),
+            scheduling: outcome.scheduling.to_owned(),
             workers: self.scenario.workers.len(),
             codelets: names,
             programs: vec![program],
