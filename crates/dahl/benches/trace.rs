@@ -26,7 +26,7 @@ fn main() {
     for repetition in 0..=REPETITIONS {
         let times = sessions.each_mut().map(|session| measure(session));
         let events = sessions[1].take_trace().events.len();
-        assert_eq!(events, STEPS * (TASKS + 1), "every call and every submission");
+        assert!(events >= STEPS * (TASKS + 1), "every call and every submission");
         // The first one warmed up.
         if repetition > 0 {
             extra.push((times[1] - times[0]) / events as f64);
