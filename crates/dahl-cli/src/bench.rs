@@ -4,6 +4,7 @@ mod cell;
 mod gemm;
 mod kernels;
 pub(crate) mod measure;
+mod predictions;
 mod torch;
 mod workloads;
 
@@ -40,6 +41,7 @@ Examples:
   dahl bench vgg-small-b32 --conv fast
   dahl bench kernels resnet18 --op conv2d
   dahl bench gemm
+  dahl bench predictions
 
 A cell is marked with ! where the processors were not ours: the processor time is
 not about the time gone by times the threads. Its figures say little."
@@ -93,6 +95,7 @@ pub(crate) struct Args {
 enum Of {
     Kernels(kernels::Args),
     Gemm(gemm::Args),
+    Predictions(predictions::Args),
 }
 
 /// The shape of a sample.
@@ -129,6 +132,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let result = match &args.of {
         Some(Of::Kernels(args)) => kernels::run(args),
         Some(Of::Gemm(args)) => gemm::run(args),
+        Some(Of::Predictions(args)) => predictions::run(args),
         None => bench(args),
     };
     match result {

@@ -1,6 +1,9 @@
 //! Which program ran on which machine, for those who read a run later.
 
+use dahl::perf::PerfModel;
+use dahl::platform::{Figure, Origin, Platform, detect};
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// The version, the commit it was built from, and the machine.
 pub(crate) fn about() -> Value {
@@ -25,6 +28,17 @@ pub(crate) fn about() -> Value {
             "architecture": std::env::consts::ARCH,
         },
     })
+}
+
+/// This machine as far as it tells, with the memory's bandwidth that a calibration
+/// has measured.
+pub(crate) fn platform(known: &PerfModel) -> dahl::Result<Platform> {
+    let mut platform = detect(Path::new("/"))?.platform;
+    if let Some(bandwidth) = known.bandwidth {
+        let measured = Figure::exact(bandwidth.capacity(), Origin::Measured);
+        platform.nodes[0].memories[0].bandwidth = measured;
+    }
+    Ok(platform)
 }
 
 /// A time in seconds since 1970 as a day and a time of day (UTC).

@@ -31,6 +31,7 @@ mod rundir;
 mod samples;
 mod schedule;
 mod settings;
+mod simulate;
 mod stop;
 mod table;
 mod tensorboard;
@@ -69,6 +70,7 @@ enum Command {
     Plan(plan::Args),
     Platform(platform::Args),
     Predict(predict::Args),
+    Simulate(simulate::Args),
     // Larger than the others.
     Train(Box<train::Args>),
     Verify(verify::Args),
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Platform(args) => platform::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Train(args) => {
             let (_, given) = matches.subcommand().expect("the command that was parsed");
             train::run(*args, given)

@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Schedule {
+pub(crate) enum Schedule {
     /// As the plan says
     Static,
     /// The first ready task for the first free worker

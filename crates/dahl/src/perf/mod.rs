@@ -24,6 +24,7 @@ pub use text::{About, VERSION};
 pub use traffic::Bandwidth;
 pub use work::{Features, Key, Work, cpu_kind};
 
+use crate::platform::Platform;
 use crate::units::Bytes;
 use regression::Point;
 use serde::{Deserialize, Serialize};
@@ -136,6 +137,20 @@ pub enum Source {
     Profile,
 }
 
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Measured, Self::Regression, Self::Profile];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Measured => "measured",
+            Source::Regression => "regression",
+            Source::Profile => "profile",
+        }
+    }
+}
+
 /// What a call is expected to take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -208,6 +223,21 @@ impl PerfModel {
         }
         for (kind, profile) in other.profiles.iter().filter(|(kind, _)| new(kind)) {
             self.profiles.entry(kind.clone()).or_insert(*profile);
+        }
+    }
+
+    /// Takes a profile for every kind of unit of a platform that this model knows
+    /// nothing of, where the platform says what its units reach.
+    pub fn profile(&mut self, platform: &Platform) {
+        let known = self.kinds();
+        for node in &platform.nodes {
+            for unit in node.units.iter().filter(|unit| !known.contains(&unit.kind)) {
+                let Some(flops) = unit.flops else { continue };
+                let bandwidth = node.memories[unit.memory].bandwidth.value;
+                // Times are those at a speed of 1.
+                let flops = flops.value / unit.speed.value;
+                self.profiles.entry(unit.kind.clone()).or_insert(Profile { flops, bandwidth });
+            }
         }
     }
 

@@ -225,6 +225,29 @@ impl Expanded<'_> {
         &self.platform.nodes[of.kind].units[of.unit]
     }
 
+    /// What a unit is called, such as `desktop[2]/core[5]`.
+    pub fn name_of(&self, unit: UnitId) -> String {
+        let of = self.units[unit.0 as usize];
+        // Units of a type follow each other.
+        let same = |u: &&UnitOf| u.node == of.node && u.unit == of.unit;
+        let before = self.units[..unit.0 as usize].iter().rev().take_while(same).count();
+        format!("{}/{}[{before}]", self.name_of_node(of.node), self.unit(unit).name)
+    }
+
+    /// What a memory is called, such as `desktop[2]/ram`.
+    pub fn name_of_memory(&self, memory: MemoryId) -> String {
+        let of = self.memories[memory.0 as usize];
+        let name = &self.platform.nodes[of.kind].memories[of.memory].name;
+        format!("{}/{name}", self.name_of_node(of.node))
+    }
+
+    /// What a node is called, such as `desktop[2]`.
+    pub fn name_of_node(&self, node: NodeId) -> String {
+        let kind = self.nodes[node.0 as usize];
+        let which = node.0 as usize - self.first_node[kind];
+        format!("{}[{which}]", self.platform.nodes[kind].name)
+    }
+
     /// What a node is.
     pub fn node(&self, node: NodeId) -> &Node {
         &self.platform.nodes[self.nodes[node.0 as usize]]

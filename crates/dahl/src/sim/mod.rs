@@ -18,6 +18,7 @@
 //! programs; the protocols of networks, losses and congestion; heat.
 
 mod collective;
+mod known;
 mod outcome;
 pub mod pipeline;
 mod predict;
@@ -30,6 +31,7 @@ mod tasks;
 mod trace;
 
 pub use collective::all_reduce;
+pub use known::costs;
 pub use outcome::{Moved, NodeUse, Outcome, WorkerUse};
 pub use predict::{StepPrediction, predict};
 pub use run::{Order, run};

@@ -2,10 +2,11 @@
 
 use super::outcome::Outcome;
 use super::run::{Order, run};
-use super::scenario::{Habits, Worker};
+use super::scenario::{Habits, JobId, Worker};
 use super::steps::{Cost, Costs, Steps};
 use crate::error::Result;
 use crate::graph::Programs;
+use crate::perf::Source;
 use crate::plan::Plan;
 use crate::platform::Expanded;
 use crate::units::{Joules, Nanos, ProgramId};
@@ -22,8 +23,8 @@ pub struct StepPrediction {
     pub interval: [Nanos; 2],
     /// The modelled energy of a step.
     pub joules: Joules,
-    /// The simulated steps.
-    pub outcome: Outcome,
+    /// How much of its time comes from where, as parts of 1.
+    pub sources: Vec<(Source, f64)>,
 }
 
 /// Predicts the time and energy of a program's steps that follow each other.
@@ -39,21 +40,31 @@ pub fn predict(
 ) -> Result<StepPrediction> {
     let steps = Steps::new(what, (on, workers), STEPS, costs)?;
     let outcome = run(&steps.scenario, on, habits, Order::Static)?;
-    let ends: Vec<u64> = steps
-        .jobs
-        .iter()
-        .map(|jobs| jobs.iter().map(|job| outcome.spans[job.0 as usize].1.0).max().unwrap_or(0))
-        .collect();
-    let step = (ends[STEPS - 1] - ends[0]) / (STEPS as u64 - 1);
-    let doubt = 2.0 * relative(&steps);
-    let bound = |factor: f64| Nanos((step as f64 * factor.max(0.0)).round() as u64);
-    let part = step as f64 / outcome.makespan.0.max(1) as f64;
-    Ok(StepPrediction {
-        step: Nanos(step),
-        interval: [bound(1.0 - doubt), bound(1.0 + doubt)],
-        joules: Joules(outcome.joules().0 * part),
-        outcome,
-    })
+    Ok(steps.predicted(&outcome))
+}
+
+impl Steps {
+    /// What a simulated run of these steps says of one of them.
+    pub fn predicted(&self, outcome: &Outcome) -> StepPrediction {
+        let end = |jobs: &Vec<JobId>| {
+            jobs.iter().map(|job| outcome.spans[job.0 as usize].1.0).max().unwrap_or(0)
+        };
+        let ends: Vec<u64> = self.jobs.iter().map(end).collect();
+        let step = match ends[..] {
+            [] => 0,
+            [only] => only,
+            [first, .., last] => last.saturating_sub(first) / (ends.len() as u64 - 1),
+        };
+        let doubt = 2.0 * relative(self);
+        let bound = |factor: f64| Nanos((step as f64 * factor.max(0.0)).round() as u64);
+        let part = step as f64 / outcome.makespan.0.max(1) as f64;
+        StepPrediction {
+            step: Nanos(step),
+            interval: [bound(1.0 - doubt), bound(1.0 + doubt)],
+            joules: Joules(outcome.joules().0 * part),
+            sources: self.sources(),
+        }
+    }
 }
 
 /// The standard deviation of a step, relative to it: calls vary one by one, doubts

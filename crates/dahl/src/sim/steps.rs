@@ -7,6 +7,7 @@
 use super::scenario::{Job, JobId, Scenario, Worker};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind, Programs};
+use crate::perf::Source;
 use crate::plan::{CallSpec, Edges, Plan, Task, TaskGraph, Use};
 use crate::platform::{Expanded, MemoryId};
 use crate::units::{Bytes, Nanos, PersistentId, ProgramId, TaskId, ValueId};
@@ -14,7 +15,7 @@ use dahl_kernels::Region;
 use std::collections::BTreeMap;
 
 /// What a call is expected to take on a kind of unit, at a speed of 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// The mean of its time, in nanoseconds.
     pub nanos: f64,
@@ -25,6 +26,15 @@ pub struct Cost {
     pub doubt: f64,
     /// Bytes that it moves between memory and unit.
     pub traffic: Bytes,
+    /// Where this comes from.
+    pub source: Source,
+}
+
+impl Cost {
+    /// What stands where nobody knows, until that is said.
+    fn unknown() -> Self {
+        Self { nanos: 0.0, spread: 0.0, doubt: 0.0, traffic: Bytes(0), source: Source::Profile }
+    }
 }
 
 /// Says what a call of a program takes on a kind of unit; `None` where nobody knows.
@@ -71,7 +81,7 @@ impl Steps {
                 costs(graph, call, kind).unwrap_or_else(|| {
                     let node = graph.node(call.node);
                     unknown.push(format!("{} {:?} on {kind}", node.op.name(), node.path));
-                    Cost::default()
+                    Cost::unknown()
                 })
             };
             task_costs.push(task.calls.iter().map(cost).collect::<Vec<Cost>>());
@@ -97,6 +107,17 @@ impl Steps {
             jobs.push(new);
         }
         Ok(Self { scenario: build.scenario, jobs, costs: task_costs })
+    }
+
+    /// How much of a step's time comes from where, as parts of 1.
+    pub fn sources(&self) -> Vec<(Source, f64)> {
+        let calls = || self.costs.iter().flatten();
+        let whole: f64 = calls().map(|cost| cost.nanos).sum();
+        let part = |source: Source| {
+            let own: f64 = calls().filter(|c| c.source == source).map(|c| c.nanos).sum();
+            (source, if whole > 0.0 { own / whole } else { 0.0 })
+        };
+        Source::ALL.into_iter().map(part).filter(|(_, part)| *part > 0.0).collect()
     }
 }
 

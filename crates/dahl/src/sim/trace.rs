@@ -1,13 +1,14 @@
 //! Simulated steps as a trace, like that of a real run.
 
 use super::outcome::Outcome;
-use super::scenario::{Habits, Job};
+use super::scenario::{Habits, Job, Scenario};
 use super::steps::Steps;
+use super::tasks::Tasks;
 use crate::error::Result;
 use crate::graph::Programs;
 use crate::plan::{Plan, trace_header};
-use crate::platform::Expanded;
-use crate::trace::{Event, Header, Trace};
+use crate::platform::{Expanded, MemoryId};
+use crate::trace::{Event, Header, ProgramHeader, Trace, VERSION};
 use crate::units::ProgramId;
 
 impl Steps {
@@ -50,42 +51,84 @@ impl Steps {
                 }
             }
         }
-        for (job, (from, to)) in self.scenario.jobs.iter().zip(&outcome.spans) {
-            if let Job::Transfer { from: source, to: target, bytes } = job {
-                let (source, target, bytes) = (source.0, target.0, bytes.0);
-                events.push(Event::Move { source, target, bytes, from: from.0, to: to.0 });
-            }
-        }
-        self.waits(outcome, habits, &mut events);
+        between(&self.scenario, outcome, habits, &mut events);
         events.sort_by_key(Event::start);
-        let memories = on.memories.iter().map(|of| {
-            let node = &on.platform.nodes[of.kind];
-            format!("{}[{}]/{}", node.name, of.node.0, node.memories[of.memory].name)
-        });
         let header = Header {
             engine: "simulated".to_owned(),
             scheduling: "static".to_owned(),
             workers: self.scenario.workers.len(),
-            memories: memories.collect(),
+            memories: memories(on),
             ..header
         };
         Ok(Trace { header, events })
     }
+}
 
-    /// The times between a worker's jobs.
-    fn waits(&self, outcome: &Outcome, habits: &Habits, events: &mut Vec<Event>) {
-        for worker in 0..self.scenario.workers.len() as u32 {
-            let own = outcome.ran.iter().zip(&outcome.spans).filter(|(w, _)| **w == Some(worker));
-            let mut spans: Vec<(u64, u64)> = own.map(|(_, (a, b))| (a.0, b.0)).collect();
-            spans.sort_unstable();
-            let mut free = 0;
-            for (from, to) in spans.into_iter().chain([(outcome.makespan.0, outcome.makespan.0)]) {
-                if from > free {
-                    let parked = from - free > habits.spin.0;
-                    events.push(Event::Wait { worker, from: free, to: from, parked });
-                }
-                free = free.max(to);
+impl Tasks {
+    /// The trace of a simulated run of these tasks: one step of one program, a
+    /// codelet a task.
+    pub fn trace(&self, on: &Expanded<'_>, outcome: &Outcome, habits: &Habits) -> Trace {
+        let mut events = vec![Event::Submit { step: 0, program: 0, at: 0 }];
+        for (t, (_, job)) in self.names.iter().enumerate() {
+            let (from, to) = outcome.spans[job.0 as usize];
+            events.push(Event::Call {
+                step: 0,
+                program: 0,
+                task: t as u32,
+                codelet: t as u32,
+                worker: outcome.ran[job.0 as usize].unwrap_or(0),
+                from: from.0,
+                to: to.0,
+            });
+        }
+        between(&self.scenario, outcome, habits, &mut events);
+        events.sort_by_key(Event::start);
+        let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
+        let tasks = names.clone();
+        let program = ProgramHeader { name: "tasks".to_owned(), tasks, work: Vec::new() };
+        let header = Header {
+            dahl_trace: VERSION,
+            engine: "simulated".to_owned(),
+            scheduling: "static".to_owned(),
+            workers: self.scenario.workers.len(),
+            codelets: names,
+            programs: vec![program],
+            memories: memories(on),
+            ..Header::default()
+        };
+        Trace { header, events }
+    }
+}
+
+/// The names of a platform's memories.
+fn memories(on: &Expanded<'_>) -> Vec<String> {
+    (0..on.memories.len() as u32).map(|id| on.name_of_memory(MemoryId(id))).collect()
+}
+
+/// What happened besides jobs: transfers, and the times between a worker's jobs.
+fn between(scenario: &Scenario, outcome: &Outcome, habits: &Habits, events: &mut Vec<Event>) {
+    for (job, (from, to)) in scenario.jobs.iter().zip(&outcome.spans) {
+        if let Job::Transfer { from: source, to: target, bytes } = job {
+            let (source, target, bytes) = (source.0, target.0, bytes.0);
+            events.push(Event::Move { source, target, bytes, from: from.0, to: to.0 });
+        }
+    }
+    let mut spans: Vec<Vec<(u64, u64)>> = vec![Vec::new(); scenario.workers.len()];
+    for (worker, (from, to)) in outcome.ran.iter().zip(&outcome.spans) {
+        if let Some(worker) = worker {
+            spans[*worker as usize].push((from.0, to.0));
+        }
+    }
+    let end = (outcome.makespan.0, outcome.makespan.0);
+    for (worker, mut own) in spans.into_iter().enumerate() {
+        own.sort_unstable();
+        let mut free = 0;
+        for (from, to) in own.into_iter().chain([end]) {
+            if from > free {
+                let parked = from - free > habits.spin.0;
+                events.push(Event::Wait { worker: worker as u32, from: free, to: from, parked });
             }
+            free = free.max(to);
         }
     }
 }

@@ -1,0 +1,319 @@
+//! `dahl bench predictions`: steps as they were predicted, beside steps that ran.
+
+use super::measure::{Bench, Timing, Timings};
+use super::workloads::{self, Workload};
+use crate::grain::{KernelArgs, at_least_one, threads};
+use crate::machine;
+use crate::output::{say, show};
+use crate::place::check_file;
+use clap::Args as ClapArgs;
+use dahl::model::{Lowered, Optimizer, TrainSpec};
+use dahl::perf::{PerfModel, Source, cpu_kind};
+use dahl::plan::Plan;
+use dahl::planner::Grain;
+use dahl::platform::UnitId;
+use dahl::sim::{Habits, StepPrediction, Worker, costs, predict};
+use dahl::units::ProgramId;
+use dahl::{DType, Result, calibrate};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Compare predicted steps with steps that ran
+///
+/// Of every workload some cuts of the batch are calibrated, then every cut is run, then
+/// the same cuts are calibrated again, so that the machine's drift is part of neither.
+/// A cut that is not calibrated is predicted from the shapes of the others. A step is
+/// simulated from the times of its calls, the engine's overheads and the memory's
+/// bandwidth: no step time goes into its own prediction.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl bench predictions
+  dahl bench predictions lenet-b64 vgg-small-b32 --threads 2
+  dahl bench predictions --markdown predictions.md
+
+A prediction is good whose error is at most 5 %, or twice the spread of the run's own
+repetitions. The order of two cells is wrong where neither the measured nor the predicted
+intervals overlap and they do not agree which is faster.")]
+pub(crate) struct Args {
+    /// Workloads [default: all]
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// Numbers of threads [default: one, and one a processor]
+    #[arg(long, value_delimiter = ',', value_parser = threads)]
+    threads: Vec<usize>,
+    /// Element types
+    #[arg(long, value_delimiter = ',', default_value = "f32", value_parser = super::floats)]
+    dtypes: Vec<DType>,
+    /// Pieces of the batch that are run
+    #[arg(long, value_delimiter = ',', default_value = "2,4,8", value_parser = at_least_one)]
+    pieces: Vec<usize>,
+    /// Pieces of the batch that are calibrated
+    #[arg(long, value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
+    calibrated: Vec<usize>,
+    #[command(flatten)]
+    kernels: KernelArgs,
+    /// Repetitions of each run
+    #[arg(long, default_value_t = 9, value_parser = at_least_one)]
+    repetitions: usize,
+    /// Seconds that a repetition takes about
+    #[arg(long, default_value_t = 0.1, value_parser = super::seconds)]
+    seconds: f64,
+    /// Write a table in Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Print one JSON object a cell, and one in the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// The error that a good prediction has at most.
+const GOOD: f64 = 0.05;
+
+/// A step in one grain on some threads.
+struct Cell {
+    workload: String,
+    dtype: DType,
+    pieces: usize,
+    threads: usize,
+    /// Seconds a step: the median of the repetitions.
+    measured: f64,
+    /// The standard deviation of the repetitions over the median, from the median of
+    /// their deviations.
+    spread: f64,
+    predicted: StepPrediction,
+}
+
+impl Cell {
+    fn seconds(&self) -> f64 {
+        self.predicted.step.0 as f64 / 1e9
+    }
+
+    fn error(&self) -> f64 {
+        self.seconds() / self.measured - 1.0
+    }
+
+    fn is_good(&self) -> bool {
+        self.error().abs() <= GOOD.max(2.0 * self.spread)
+    }
+
+    /// The part of the time that no shape was measured for.
+    fn guessed(&self) -> f64 {
+        let measured = |s: &&(Source, f64)| s.0 == Source::Measured;
+        1.0 - self.predicted.sources.iter().find(measured).map_or(0.0, |s| s.1)
+    }
+
+    /// What the measured and the predicted time lie in.
+    fn intervals(&self) -> [[f64; 2]; 2] {
+        let measured = [1.0 - 2.0 * self.spread, 1.0 + 2.0 * self.spread];
+        let predicted = self.predicted.interval.map(|ns| ns.0 as f64 / 1e9);
+        [measured.map(|factor| factor * self.measured), predicted]
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    args.markdown.as_deref().map_or(Ok(()), |path| check_file("markdown", path))?;
+    let workloads = match &args.workloads[..] {
+        [] => workloads::all(),
+        names => names.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,
+    };
+    if !args.json {
+        show(HEAD)?;
+    }
+    let mut cells = Vec::new();
+    for workload in &workloads {
+        for &dtype in &args.dtypes {
+            for cell in of_workload(args, workload, dtype)? {
+                show(&if args.json { object(&cell) } else { line(&cell) })?;
+                cells.push(cell);
+                // Whoever stops it keeps what there is.
+                write_table(args, &cells)?;
+            }
+        }
+    }
+    show(&summary(args, &cells))
+}
+
+/// Calibrates, runs, calibrates, predicts.
+fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cell>> {
+    let Workload { model, batch, .. } = workload;
+    let lowered = model.lower(&TrainSpec::new(*batch, dtype, Optimizer::sgd(0.01)))?;
+    let target = args.kernels.target();
+    let grain = |pieces: usize, workers: usize| Grain {
+        target: target.clone(),
+        pieces,
+        ..Grain::for_workers(workers)
+    };
+    let kind = cpu_kind(target.isa);
+    let mut known = PerfModel::default();
+    let calibrate = |known: &mut PerfModel| -> Result<()> {
+        for &pieces in args.calibrated.iter().filter(|p| **p <= *batch) {
+            let plan = grain(pieces, 1).plan(&lowered.programs)?;
+            let budget = Duration::from_secs_f64(3.0 * args.seconds);
+            calibrate::steps(&lowered.programs, &plan, ProgramId(0), budget, &kind, known)?;
+        }
+        Ok(())
+    };
+    calibrate(&mut known)?;
+    let mut measured = Vec::new();
+    for &threads in &super::threads_or_default(&args.threads) {
+        for &pieces in args.pieces.iter().filter(|p| **p <= *batch) {
+            let make = |lowered: &Lowered| grain(pieces, threads).plan(&lowered.programs);
+            let mut bench = Bench::new(model, *batch, dtype, make)?;
+            let timings = repeated(&mut bench, args, threads)?;
+            measured.push((threads, pieces, timings));
+        }
+    }
+    calibrate(&mut known)?;
+    let platform = machine::platform(&known)?;
+    let (on, habits) = (platform.expand(), Habits::measured(&known));
+    let mut cells = Vec::new();
+    for (threads, pieces, timings) in measured {
+        let plan: Plan = grain(pieces, threads).plan(&lowered.programs)?;
+        let workers = (0..threads as u32).map(|u| Worker { unit: UnitId(u), state: None });
+        let what = (&lowered.programs, &plan, ProgramId(0));
+        let predicted = predict(what, &on, workers.collect(), &habits, &mut costs(&known))?;
+        let (measured, spread) = middle(&timings);
+        let workload = workload.name.clone();
+        cells.push(Cell { workload, dtype, pieces, threads, measured, spread, predicted });
+    }
+    Ok(cells)
+}
+
+/// Repetitions in which the processors were ours; all, where they never were.
+fn repeated(bench: &mut Bench, args: &Args, threads: usize) -> Result<Timings> {
+    let first = bench.run(1)?;
+    let steps = |one: Timing| (args.seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
+    let count = steps(bench.run(steps(first).div_ceil(4))?);
+    let (mut ours, mut all) = (Timings::default(), Timings::default());
+    while ours.0.len() < args.repetitions && all.0.len() < 3 * args.repetitions {
+        let timing = bench.run(count)?;
+        all.0.push(timing);
+        if timing.is_valid(threads) {
+            ours.0.push(timing);
+        }
+    }
+    if ours.0.len() < args.repetitions.div_ceil(3) {
+        say("note: the processors were busy with something else");
+        return Ok(all);
+    }
+    Ok(ours)
+}
+
+/// The median, and the standard deviation over it.
+fn middle(timings: &Timings) -> (f64, f64) {
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        let n = values.len();
+        (values[(n - 1) / 2] + values[n / 2]) / 2.0
+    };
+    let walls: Vec<f64> = timings.0.iter().map(|t| t.wall).collect();
+    let middle = median(walls.clone());
+    // From the median deviation to the standard deviation of a normal distribution.
+    let deviation = 1.4826 * median(walls.iter().map(|w| (w - middle).abs()).collect());
+    (middle, deviation / middle)
+}
+
+const HEAD: &str = "workload            dtype threads pieces  guessed measured ms  spread predicted ms       interval    error\n";
+
+fn line(cell: &Cell) -> String {
+    let [_, [low, high]] = cell.intervals();
+    let interval = format!("{:.3}-{:.3}", 1e3 * low, 1e3 * high);
+    format!(
+        "{:<19} {:>5} {:>7} {:>6} {:>7.0}% {:>11.3} {:>6.1}% {:>12.3} {interval:>17} {:>7.1}%{}\n",
+        cell.workload,
+        cell.dtype.name(),
+        cell.threads,
+        cell.pieces,
+        100.0 * cell.guessed(),
+        1e3 * cell.measured,
+        100.0 * cell.spread,
+        1e3 * cell.seconds(),
+        100.0 * cell.error(),
+        if cell.is_good() { "" } else { " !" },
+    )
+}
+
+fn object(cell: &Cell) -> String {
+    let value = json!({
+        "workload": cell.workload,
+        "dtype": cell.dtype.name(),
+        "threads": cell.threads,
+        "pieces": cell.pieces,
+        "guessed": cell.guessed(),
+        "measured_ms": 1e3 * cell.measured,
+        "spread": cell.spread,
+        "predicted_ms": 1e3 * cell.seconds(),
+        "interval_ms": cell.predicted.interval.map(|ns| ns.0 as f64 / 1e6),
+        "error": cell.error(),
+        "good": cell.is_good(),
+    });
+    format!("{value}\n")
+}
+
+/// How many pairs of cells can be told apart, and of how many the order is wrong.
+fn orders(cells: &[Cell]) -> (usize, usize) {
+    let (mut apart, mut wrong) = (0, 0);
+    let below = |a: [f64; 2], b: [f64; 2]| a[1] < b[0];
+    for (i, a) in cells.iter().enumerate() {
+        for b in cells[i + 1..].iter().filter(|b| b.workload == a.workload && b.dtype == a.dtype) {
+            let ([ma, pa], [mb, pb]) = (a.intervals(), b.intervals());
+            let agree = (below(ma, mb) && below(pa, pb)) || (below(mb, ma) && below(pb, pa));
+            let differ = (below(ma, mb) && below(pb, pa)) || (below(mb, ma) && below(pa, pb));
+            apart += usize::from(agree || differ);
+            wrong += usize::from(differ);
+        }
+    }
+    (apart, wrong)
+}
+
+fn summary(args: &Args, cells: &[Cell]) -> String {
+    let good = cells.iter().filter(|cell| cell.is_good()).count();
+    let (apart, wrong) = orders(cells);
+    if args.json {
+        let value = json!({
+            "cells": cells.len(), "good": good, "pairs_apart": apart, "pairs_wrong": wrong,
+        });
+        return format!("{value}\n");
+    }
+    let percent = 100.0 * good as f64 / cells.len().max(1) as f64;
+    format!(
+        "{good} of {} predictions ({percent:.0} %) are good; of {apart} pairs that can be told apart the order of {wrong} is wrong\n",
+        cells.len()
+    )
+}
+
+fn write_table(args: &Args, cells: &[Cell]) -> Result<()> {
+    let Some(path) = &args.markdown else { return Ok(()) };
+    let about = machine::about();
+    let cpu = about["machine"]["cpu"].as_str().unwrap_or("unknown processor");
+    let mut text = format!(
+        "dahl {} ({}); {cpu}, {} processors; median of {} repetitions. {}\n\
+         | workload | dtype | threads | pieces | guessed | measured ms | spread | predicted ms | interval | error |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+        env!("CARGO_PKG_VERSION"),
+        env!("BUILD_COMMIT"),
+        about["machine"]["processors"],
+        args.repetitions,
+        summary(args, cells),
+    );
+    for cell in cells {
+        let [_, [low, high]] = cell.intervals();
+        text += &format!(
+            "| {} | {} | {} | {} | {:.0} % | {:.3} | {:.1} % | {:.3} | {:.3}–{:.3} | {:.1} %{} |\n",
+            cell.workload,
+            cell.dtype.name(),
+            cell.threads,
+            cell.pieces,
+            100.0 * cell.guessed(),
+            1e3 * cell.measured,
+            100.0 * cell.spread,
+            1e3 * cell.seconds(),
+            1e3 * low,
+            1e3 * high,
+            100.0 * cell.error(),
+            if cell.is_good() { "" } else { " !" },
+        );
+    }
+    dahl::file::replace(path, |out| out.write_all(text.as_bytes()))
+}

@@ -1,0 +1,294 @@
+//! `dahl simulate`: a plan on a platform, on virtual time.
+
+mod show;
+
+use crate::grain::{GrainArgs, at_least_one};
+use crate::output::{Colour, code, fail, say, show as print};
+use crate::place::check_file;
+use crate::verify::Schedule;
+use crate::{machine, models};
+use clap::{Args as ClapArgs, ValueEnum};
+use dahl::model::{Optimizer, TrainSpec};
+use dahl::perf::PerfModel;
+use dahl::plan::Plan;
+use dahl::platform::{Expanded, Platform, UnitId};
+use dahl::sched::{FirstCome, Policy, WorkStealing};
+use dahl::sim::{
+    Habits, Order, Outcome, SCRIPT, Scenario, Start, StepPrediction, Steps, Tasks, Worker, costs,
+    run as simulated, to_simgrid,
+};
+use dahl::units::ProgramId;
+use dahl::{DType, Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Run a plan on virtual time: what it takes on a platform, without running it
+///
+/// Steps of a model, or tasks of a file, on the units of a platform: how long they
+/// take, what each unit does meanwhile, and what energy that is. Times of calls come
+/// from calibrations, and where there are none from what the platform says that its
+/// units reach; the result says which. Every joule is modelled, from the platform's
+/// watts. The same input gives the same result to the byte.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl calibrate lenet --batch 64 && dahl simulate lenet --batch 64 --workers 2
+  dahl simulate vgg-small --workers 4 --platform platforms/laptop.toml
+  dahl simulate lenet --workers 2 --on 'desktop/core,laptop/core' --platform lab.toml
+  dahl simulate --tasks diamond.toml --platform lab.toml --trace diamond.trace
+  dahl simulate --tasks diamond.toml --platform lab.toml --export simgrid --output replay
+  python3 replay/replay.py replay/scenario.json
+
+docs/simulation.md has the model, what it leaves out, and the format of tasks.
+Exit codes: 0 ok, 1 a result cannot be written, 2 usage, or a call of which nobody knows
+what it takes, 3 a plan that does not fit, 4 a file that cannot be read or is wrong.")]
+pub(crate) struct Args {
+    /// A model's name or TOML file
+    #[arg(required_unless_present = "tasks", conflicts_with = "tasks")]
+    model: Option<String>,
+    /// Tasks of a file instead (docs/simulation.md)
+    #[arg(long, value_name = "FILE", requires = "platform")]
+    tasks: Option<PathBuf>,
+    /// Samples a step
+    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
+    batch: usize,
+    /// Element type of parameters and activations: f32 or f64
+    #[arg(long, default_value = "f32")]
+    dtype: DType,
+    #[command(flatten)]
+    grain: GrainArgs,
+    /// The plan, as `dahl plan --show plan` prints it or edited [default: that of the grain]
+    #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
+    plan: Option<PathBuf>,
+    /// The platform's TOML file [default: this machine, with watts that are guesses]
+    #[arg(long, value_name = "FILE")]
+    platform: Option<PathBuf>,
+    /// Times of calls, as `dahl calibrate` writes them; of several files, the first that
+    /// knows a kind of unit counts [default: calibration.json, where it is]
+    #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
+    calibration: Vec<PathBuf>,
+    /// The unit of each worker, such as desktop[2]/core[5] [default: the platform's first]
+    #[arg(long, value_name = "UNIT", value_delimiter = ',', conflicts_with = "tasks")]
+    on: Vec<String>,
+    /// The power state that the workers' units run in, by its name [default: full speed]
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+    /// Steps, one after the other
+    #[arg(long, default_value_t = 4, value_parser = at_least_one, conflicts_with = "tasks")]
+    steps: usize,
+    /// How ready tasks are given to workers
+    #[arg(long, value_enum, default_value_t = Schedule::Static)]
+    scheduling: Schedule,
+    /// How much durations vary: the standard deviation over the mean
+    #[arg(long, default_value_t = 0.0, value_parser = deviation)]
+    noise: f64,
+    /// What the noise is made from
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Nodes sleep at first, where they can, and are woken
+    #[arg(long)]
+    asleep: bool,
+    /// Write a trace, as a run has it (docs/trace-format.md)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Write it for another simulator, with a script that replays it there
+    #[arg(long, value_enum, requires = "output")]
+    export: Option<Export>,
+    /// The directory that an export goes to
+    #[arg(long, value_name = "DIR", requires = "export")]
+    output: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Export {
+    /// SimGrid 3.32
+    Simgrid,
+}
+
+/// Reads a standard deviation over the mean.
+fn deviation(text: &str) -> std::result::Result<f64, String> {
+    let value = text.parse().ok().filter(|x: &f64| (0.0..=10.0).contains(x));
+    value.ok_or_else(|| "expected a number from 0 to 10, such as 0.05".to_owned())
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match simulate(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, code(&error)),
+    }
+}
+
+/// What was simulated, and what it gave.
+struct Simulated<'a> {
+    on: &'a Expanded<'a>,
+    scenario: &'a Scenario,
+    outcome: Outcome,
+    /// Of steps alone.
+    step: Option<StepPrediction>,
+}
+
+fn simulate(args: &Args) -> Result<()> {
+    args.trace.as_deref().map_or(Ok(()), |path| check_file("trace", path))?;
+    match &args.tasks {
+        Some(path) => of_tasks(args, path),
+        None => of_model(args, args.model.as_deref().unwrap_or_default()),
+    }
+}
+
+fn of_tasks(args: &Args, path: &Path) -> Result<()> {
+    let platform = Platform::read(args.platform.as_deref().unwrap_or(Path::new("")))?;
+    let on = platform.expand();
+    let text = read(path)?;
+    let mut tasks = Tasks::parse(&text, path, &on)?;
+    let habits = args.habits(Habits::default());
+    for worker in &mut tasks.scenario.workers {
+        worker.state = args.state(&on, worker.unit)?;
+    }
+    let outcome = args.simulated(&tasks.scenario, &on, &habits)?;
+    args.write_trace(|| Ok(tasks.trace(&on, &outcome, &habits).to_text()))?;
+    args.export(&tasks.scenario, &on, &habits)?;
+    args.print(&Simulated { on: &on, scenario: &tasks.scenario, outcome, step: None })
+}
+
+fn of_model(args: &Args, name: &str) -> Result<()> {
+    let model = models::find(name)?;
+    let spec = TrainSpec {
+        fusion: args.grain.fusion(),
+        ..TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.1))
+    };
+    let lowered = model.lower(&spec)?;
+    let plan = match &args.plan {
+        Some(path) => Plan::parse(&read(path)?, &lowered.programs)?,
+        None => args.grain.grain().plan(&lowered.programs)?,
+    };
+    let mut known = calibrations(&args.calibration)?;
+    let platform = match &args.platform {
+        Some(path) => Platform::read(path)?,
+        None => {
+            say("note: no --platform: this machine, with watts that are guesses");
+            machine::platform(&known)?
+        }
+    };
+    known.profile(&platform);
+    let on = platform.expand();
+    let workers = args.workers(&on, plan.placement.workers)?;
+    let habits = args.habits(Habits::measured(&known));
+    let what = (&lowered.programs, &plan, ProgramId(0));
+    let steps = Steps::new(what, (&on, workers), args.steps, &mut costs(&known))?;
+    let outcome = args.simulated(&steps.scenario, &on, &habits)?;
+    args.write_trace(|| Ok(steps.trace(what, &on, &outcome, &habits)?.to_text()))?;
+    args.export(&steps.scenario, &on, &habits)?;
+    for (kind, machine) in &known.borrowed {
+        say(format_args!("note: times of {kind} are those of another machine: {machine}"));
+    }
+    let step = Some(steps.predicted(&outcome));
+    args.print(&Simulated { on: &on, scenario: &steps.scenario, outcome, step })
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_owned(), source })
+}
+
+/// What is known of calls, by the first of some files that knows a kind of unit.
+fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
+    let usual = Path::new("calibration.json");
+    let Some((first, others)) = paths.split_first() else {
+        return if usual.exists() { PerfModel::load(usual) } else { Ok(PerfModel::default()) };
+    };
+    let mut known = PerfModel::load(first)?;
+    for path in others {
+        known.borrow(&PerfModel::load(path)?);
+    }
+    Ok(known)
+}
+
+impl Args {
+    fn habits(&self, of_engine: Habits) -> Habits {
+        let start = if self.asleep { Start::Asleep } else { Start::Awake };
+        Habits { noise: self.noise, seed: self.seed, start, ..of_engine }
+    }
+
+    /// The power state that was asked for, of a unit.
+    fn state(&self, on: &Expanded<'_>, unit: UnitId) -> Result<Option<usize>> {
+        let Some(name) = &self.state else { return Ok(None) };
+        let states = &on.unit(unit).states;
+        let found = states.iter().position(|state| state.name == *name);
+        found.map(Some).ok_or_else(|| {
+            let names: Vec<&str> = states.iter().map(|state| &*state.name).collect();
+            let expected = match names.is_empty() {
+                true => format!("no state: {} has none", on.name_of(unit)),
+                false => format!("one of {}, of {}", names.join(", "), on.name_of(unit)),
+            };
+            Error::config("state", expected, format!("{name:?}"))
+        })
+    }
+
+    fn workers(&self, on: &Expanded<'_>, count: usize) -> Result<Vec<Worker>> {
+        let units: Vec<UnitId> = if self.on.is_empty() {
+            let all = on.units.len();
+            if count > all {
+                let expected = format!("at most {all}, the units of the platform");
+                return Err(Error::config("workers", expected, count));
+            }
+            (0..count as u32).map(UnitId).collect()
+        } else {
+            let find = |text: &String| {
+                on.find(text).map_err(|expected| Error::config("on", expected, format!("{text:?}")))
+            };
+            self.on.iter().map(find).collect::<Result<_>>()?
+        };
+        if units.len() != count {
+            let expected = format!("{count} units, as the plan has workers");
+            return Err(Error::config("on", expected, units.len()));
+        }
+        let worker = |unit| Ok(Worker { unit, state: self.state(on, unit)? });
+        units.into_iter().map(worker).collect()
+    }
+
+    fn simulated(
+        &self,
+        scenario: &Scenario,
+        on: &Expanded<'_>,
+        habits: &Habits,
+    ) -> Result<Outcome> {
+        let mut policy: Box<dyn Policy> = match self.scheduling {
+            Schedule::Static => return simulated(scenario, on, habits, Order::Static),
+            Schedule::FirstCome => Box::new(FirstCome::default()),
+            Schedule::Stealing => Box::new(WorkStealing::new(scenario.workers.len())),
+        };
+        simulated(scenario, on, habits, Order::Policy(&mut *policy))
+    }
+
+    fn write_trace(&self, text: impl FnOnce() -> Result<String>) -> Result<()> {
+        let Some(path) = &self.trace else { return Ok(()) };
+        let text = text()?;
+        dahl::file::replace(path, |out| out.write_all(text.as_bytes()))
+            .map_err(Error::while_writing)
+    }
+
+    fn export(&self, scenario: &Scenario, on: &Expanded<'_>, habits: &Habits) -> Result<()> {
+        let (Some(Export::Simgrid), Some(directory)) = (self.export, &self.output) else {
+            return Ok(());
+        };
+        let (text, left_out) = to_simgrid(scenario, on, habits)?;
+        let failed = |source| Error::Write { path: directory.clone(), source };
+        std::fs::create_dir_all(directory).map_err(failed)?;
+        for (name, text) in [("scenario.json", text.as_str()), ("replay.py", SCRIPT)] {
+            dahl::file::replace(&directory.join(name), |out| out.write_all(text.as_bytes()))
+                .map_err(Error::while_writing)?;
+        }
+        for what in left_out {
+            say(format_args!("note: SimGrid will not know of {what}"));
+        }
+        Ok(())
+    }
+
+    fn print(&self, simulated: &Simulated<'_>) -> Result<()> {
+        print(&match self.json {
+            true => show::object(simulated),
+            false => show::text(simulated, Colour::of_stdout()),
+        })
+    }
+}

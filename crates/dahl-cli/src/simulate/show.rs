@@ -1,0 +1,124 @@
+//! What a simulated run took, for people and for programs.
+
+use super::Simulated;
+use crate::output::Colour;
+use dahl::sim::WorkerUse;
+use dahl::units::{Joules, Nanos};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// How many units are listed one by one.
+const UNITS: usize = 16;
+
+/// The joules of a run, by cause.
+fn causes(of: &Simulated<'_>) -> [(&'static str, Joules); 6] {
+    let outcome = &of.outcome;
+    let units = |i: usize| outcome.workers.iter().map(|w| w.joules[i]).sum();
+    [
+        ("busy", units(0)),
+        ("spinning", units(1)),
+        ("idle", units(2)),
+        ("base", outcome.nodes.iter().map(|n| n.base).sum()),
+        ("wake", outcome.nodes.iter().map(|n| n.wake).sum()),
+        ("transfer", outcome.moved.joules),
+    ]
+}
+
+fn part(a: f64, b: f64) -> f64 {
+    if b > 0.0 { 100.0 * a / b } else { 0.0 }
+}
+
+pub(super) fn text(of: &Simulated<'_>, colour: Colour) -> String {
+    let (outcome, joules) = (&of.outcome, of.outcome.joules());
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:10}")));
+    };
+    if let Some(step) = &of.step {
+        let [low, high] = step.interval;
+        line("step", format!("{}, with 95 % in {low} to {high}", step.step));
+        line("", format!("{} modelled", step.joules));
+        let from = step.sources.iter().map(|(s, p)| format!("{:.0} % {}", 100.0 * p, s.name()));
+        line("times from", from.collect::<Vec<_>>().join(", "));
+    }
+    line("run", format!("{} for {} jobs", outcome.makespan, of.scenario.jobs.len()));
+    line("energy", format!("{joules} modelled"));
+    for (cause, of_cause) in causes(of).iter().filter(|(_, j)| j.0 > 0.0) {
+        let part = part(of_cause.0, joules.0);
+        line("", format!("{cause:10} {:>11}  {part:5.1} %", of_cause.to_string()));
+    }
+    if outcome.moved.bytes.0 > 0 {
+        line("moved", format!("{} in {} in all", outcome.moved.bytes, outcome.moved.time));
+    }
+    let head = format!(
+        "\n{:32} {:>10} {:>7} {:>9} {:>7} {:>11}",
+        "unit", "busy", "busy %", "spinning %", "idle %", "energy"
+    );
+    let _ = writeln!(text, "{}", colour.paint("1", &head));
+    let whole = outcome.makespan.0 as f64;
+    for (worker, used) in of.scenario.workers.iter().zip(&outcome.workers).take(UNITS) {
+        let name = of.on.name_of(worker.unit);
+        let percent = |time: Nanos| part(time.0 as f64, whole);
+        let _ = writeln!(
+            text,
+            "{name:32} {:>10} {:>7.1} {:>10.1} {:>7.1} {:>11}",
+            used.busy.to_string(),
+            percent(used.busy),
+            percent(used.spinning),
+            percent(used.idle),
+            of_worker(used).to_string(),
+        );
+    }
+    if outcome.workers.len() > UNITS {
+        let _ = writeln!(text, "and {} others: --json has all", outcome.workers.len() - UNITS);
+    }
+    text
+}
+
+fn of_worker(used: &WorkerUse) -> Joules {
+    used.joules.iter().copied().sum()
+}
+
+pub(super) fn object(of: &Simulated<'_>) -> String {
+    let outcome = &of.outcome;
+    let units = of.scenario.workers.iter().zip(&outcome.workers).map(|(worker, used)| {
+        json!({
+            "unit": of.on.name_of(worker.unit),
+            "busy_ns": used.busy.0,
+            "spinning_ns": used.spinning.0,
+            "idle_ns": used.idle.0,
+            "busy_j": used.joules[0].0,
+            "spinning_j": used.joules[1].0,
+            "idle_j": used.joules[2].0,
+        })
+    });
+    let nodes = outcome.nodes.iter().map(|node| {
+        json!({ "node": of.on.name_of_node(node.node), "base_j": node.base.0, "wake_j": node.wake.0 })
+    });
+    let causes = causes(of).map(|(cause, joules)| (cause.to_owned(), json!(joules.0)));
+    let step = of.step.as_ref().map(|step| {
+        let sources = step.sources.iter().map(|(s, part)| (s.name().to_owned(), json!(part)));
+        json!({
+            "ns": step.step.0,
+            "interval_ns": step.interval.map(|ns| ns.0),
+            "joules": step.joules.0,
+            "times_from": sources.collect::<serde_json::Map<String, Value>>(),
+        })
+    });
+    let value = json!({
+        "makespan_ns": outcome.makespan.0,
+        "joules": outcome.joules().0,
+        "joules_are": "modelled",
+        "causes_j": causes.into_iter().collect::<serde_json::Map<String, Value>>(),
+        "step": step,
+        "jobs": of.scenario.jobs.len(),
+        "moved": {
+            "bytes": outcome.moved.bytes.0,
+            "ns": outcome.moved.time.0,
+            "joules": outcome.moved.joules.0,
+        },
+        "units": units.collect::<Vec<Value>>(),
+        "nodes": nodes.collect::<Vec<Value>>(),
+    });
+    format!("{value}\n")
+}
