@@ -65,7 +65,7 @@ impl State {
             Some(_) => self.total.miss(time, "the command was silent for long"),
             None => self.total.miss(time, "the command has said nothing yet"),
         }
-        self.last = Some((now, last));
+        self.last = Some((now, last.filter(|_| time <= LONGEST)));
     }
 
     fn take(&mut self, now: Instant, line: &str) {

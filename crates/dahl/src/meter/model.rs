@@ -172,8 +172,7 @@ mod tests {
             units: vec![unit("fast", 1, 12.0), unit("slow", 3, 7.0)],
             links: Vec::new(),
         };
-        let platform =
-            Platform { name: "p".to_owned(), nodes: vec![node], ..Platform::default() };
+        let platform = Platform { name: "p".to_owned(), nodes: vec![node], ..Platform::default() };
         let time = |busy, spinning| WorkerTime { busy, spinning, parked: 0 };
         let second = 1_000_000_000;
         let workers = vec![time(8 * second, second), time(4 * second, 0)];

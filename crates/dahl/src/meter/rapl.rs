@@ -174,7 +174,8 @@ mod tests {
 
     impl Tree {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("dahl-rapl-{name}-{}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("dahl-rapl-{name}-{}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
             Self(path)
         }

@@ -32,8 +32,8 @@ use crate::sched::{FirstCome, Policy, WorkStealing};
 use crate::trace::Header;
 use crate::units::{Bytes, TaskId};
 use check::Checker;
-use dahl_kernels::Isa;
 use counters::Counters;
+use dahl_kernels::Isa;
 use memory::{Buffers, Lease};
 use recording::Recorder;
 use runner::{PreparedProgram, Runner, WorkerState};
@@ -196,12 +196,7 @@ impl Native {
             .collect();
         let shared = Arc::new(Shared {
             mode,
-            runner: Runner {
-                programs,
-                isa: plan.numerics.isa,
-                counters,
-                checker,
-            },
+            runner: Runner { programs, isa: plan.numerics.isa, counters, checker },
             buffers,
             workers,
             labels,

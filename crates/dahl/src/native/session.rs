@@ -1,8 +1,8 @@
 //! The session: submits steps, drives worker 0, hands out slots and values.
 #![expect(unsafe_code, reason = "leases buffers that no task uses")]
 
-use super::recording::Recorder;
 use super::memory::{Buffers, Lease, Token, strides_of};
+use super::recording::Recorder;
 use super::runner::{StepRecord, WorkerState};
 use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};

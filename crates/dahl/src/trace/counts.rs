@@ -55,10 +55,7 @@ impl Activity {
                 parked: now.parked.saturating_sub(before.parked),
             }
         });
-        Self {
-            elapsed: self.elapsed.saturating_sub(earlier.elapsed),
-            workers: workers.collect(),
-        }
+        Self { elapsed: self.elapsed.saturating_sub(earlier.elapsed), workers: workers.collect() }
     }
 }
 

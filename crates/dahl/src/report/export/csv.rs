@@ -5,8 +5,23 @@ use crate::trace::{Event, Trace};
 use std::io::{self, Write};
 
 const COLUMNS: [&str; 17] = [
-    "kind", "step", "program", "task", "call", "codelet", "shape", "layer", "worker", "from_ns",
-    "to_ns", "ns", "flops", "bytes", "data", "neighbours", "lost_ns",
+    "kind",
+    "step",
+    "program",
+    "task",
+    "call",
+    "codelet",
+    "shape",
+    "layer",
+    "worker",
+    "from_ns",
+    "to_ns",
+    "ns",
+    "flops",
+    "bytes",
+    "data",
+    "neighbours",
+    "lost_ns",
 ];
 
 /// Writes calls, waits, submissions, transfers and preemptions, calls first, each by start.

@@ -9,9 +9,8 @@ use std::io::{self, Write};
 /// Writes the tasks of the program that took most of the time, with their mean times; a
 /// colour a worker, the critical path in bold.
 pub fn dot(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
-    const COLOURS: [&str; 8] = [
-        "#dae8fc", "#d5e8d4", "#fff2cc", "#f8cecc", "#e1d5e7", "#ffe6cc", "#f5f5f5", "#cce5ff",
-    ];
+    const COLOURS: [&str; 8] =
+        ["#dae8fc", "#d5e8d4", "#fff2cc", "#f8cecc", "#e1d5e7", "#ffe6cc", "#f5f5f5", "#cce5ff"];
     let calls = Calls::of(trace);
     let mut times: BTreeMap<u32, u64> = BTreeMap::new();
     for call in &calls.all {

@@ -90,8 +90,7 @@ pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<
     writeln!(out, "3 spin S \"spinning\" \"0.9 0.7 0.3\"")?;
     writeln!(out, "3 park S \"waiting\" \"0.7 0.7 0.7\"")?;
     writeln!(out, "3 idle S \"idle\" \"0.95 0.95 0.95\"")?;
-    let curves: Vec<_> =
-        watt_curves(&calls, watts).into_iter().chain(byte_curve(&calls)).collect();
+    let curves: Vec<_> = watt_curves(&calls, watts).into_iter().chain(byte_curve(&calls)).collect();
     for (i, curve) in curves.iter().enumerate() {
         writeln!(out, "2 v{i} R {} {}", quoted(&curve.name), colour(i, curves.len()))?;
     }

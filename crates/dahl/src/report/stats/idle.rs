@@ -240,9 +240,7 @@ pub(super) fn of_counters(activity: &Activity) -> Vec<WorkerUse> {
         busy: worker.busy,
         waiting: worker.parked,
         spinning: worker.spinning,
-        no_work: activity
-            .elapsed
-            .saturating_sub(worker.busy + worker.parked + worker.spinning),
+        no_work: activity.elapsed.saturating_sub(worker.busy + worker.parked + worker.spinning),
         ..WorkerUse::default()
     };
     activity.workers.iter().map(of).collect()

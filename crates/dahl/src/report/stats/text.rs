@@ -134,8 +134,7 @@ impl Stats {
             "worker", "busy", "no work", "waiting", "transfer", "spinning", "overhead"
         );
         for (w, of) in self.workers.iter().enumerate() {
-            let parts =
-                [of.busy, of.no_work, of.waiting, of.transfer, of.spinning, of.overhead];
+            let parts = [of.busy, of.no_work, of.waiting, of.transfer, of.spinning, of.overhead];
             let cells = percents(&parts.map(|part| part as f64));
             let cells: Vec<String> = cells.iter().map(|p| format!(" {p:>7.1}%")).collect();
             let _ = writeln!(text, "{w:<9}{}", cells.concat());
