@@ -23,8 +23,9 @@ pub(crate) struct Browser {
 fn executable() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let there = |name: &&str| {
-        let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-        found.status().is_ok_and(|status| status.success())
+        let mut command = Command::new(name);
+        let command = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
     };
     names.into_iter().find(there)
 }

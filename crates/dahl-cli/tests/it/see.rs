@@ -2,6 +2,8 @@
 
 use crate::browser::{Browser, get};
 use crate::runs::Place;
+use dahl::report::{Mode, RunRecord, page, runs_json};
+use dahl::trace::{Cell, Event, Header, ProgramHeader, TaskWork, Trace, VERSION};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -290,4 +292,66 @@ fn the_dashboard_shows_the_running_job() {
     }
     job.kill().unwrap();
     job.wait().unwrap();
+}
+
+/// A million calls on four workers.
+fn million() -> Trace {
+    let codelets = ["conv2d.gemm", "conv2d_backward.gemm", "linear.gemm", "sgd.plain"];
+    let cell = |codelet| Cell { codelet, shape: "f32[8]".to_owned(), flops: 100, bytes: 10 };
+    let work = TaskWork { calls: vec![(0, 0), (1, 1), (2, 0), (3, 1)], after: Vec::new() };
+    let header = Header {
+        dahl_trace: VERSION,
+        engine: "native".to_owned(),
+        workers: 4,
+        codelets: codelets.map(str::to_owned).to_vec(),
+        cells: (0..4).map(cell).collect(),
+        layers: vec!["features.0".to_owned(), "classifier".to_owned()],
+        programs: vec![ProgramHeader {
+            name: "train 8".to_owned(),
+            tasks: (0..4).map(|t| format!("t{t}")).collect(),
+            work: vec![work; 4],
+        }],
+        ..Header::default()
+    };
+    let mut events = Vec::new();
+    for i in 0..250_000u64 {
+        for worker in 0..4u32 {
+            let from = 10_000 * i + u64::from(worker) * 7;
+            let to = from + 2_000 + (i * 7919 + u64::from(worker) * 104_729) % 7_000;
+            let codelet = (i % 4) as u32;
+            events.push(Event::Call {
+                step: i / 4,
+                program: 0,
+                task: worker,
+                codelet,
+                worker,
+                from,
+                to,
+            });
+        }
+    }
+    Trace { header, events }
+}
+
+#[test]
+fn a_million_events_are_drawn() {
+    let place = Place::new("million");
+    let run =
+        RunRecord { name: "million".to_owned(), trace: Some(million()), ..RunRecord::default() };
+    let file = place.0.join("million.html");
+    fs::write(&file, page(&runs_json(&[run], None), Mode::File)).unwrap();
+    let Some(mut browser) = Browser::start("million", [1200, 900]) else { return };
+    browser.open(&format!("file://{}", file.display()));
+    let all = "document.querySelector('.tools').innerText.includes('1,000,000 events')";
+    assert_eq!(browser.value(all), json!(true));
+    let ready = browser.value("document.documentElement.dataset.ready");
+    let frame = browser.value(
+        "(async () => { const c = document.querySelector('canvas'); const begin = performance.now(); \
+         const before = Number(c.dataset.drawn || 0); document.querySelector('[data-zoom=in]').click(); \
+         while (Number(c.dataset.drawn || 0) === before) await new Promise(requestAnimationFrame); \
+         return performance.now() - begin; })()",
+    );
+    eprintln!("a million events: drawn after {ready} ms, zoomed in {frame} ms");
+    browser.picture(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("million.png"), false);
+    assert!(browser.errors.is_empty(), "{:?}", browser.errors);
 }

@@ -30,6 +30,7 @@ function start() {
   theme(dark);
   document.getElementById("theme").addEventListener("click", () => { dark = !dark; theme(dark); });
   document.addEventListener("keydown", (e) => {
+    if (e.key === "Escape" && document.activeElement) document.activeElement.blur();
     if (e.key === "t" && !e.ctrlKey && !e.metaKey && !e.altKey) { dark = !dark; theme(dark); }
   });
   render(data.runs);
@@ -45,9 +46,10 @@ function start() {
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       const text = await answer.text();
       // Whoever reads a part of the page is not to lose it for nothing.
-      const busy = document.getElementById("main").contains(document.activeElement) && document.activeElement.tagName === "CANVAS";
+      const main = document.getElementById("main");
+      const busy = main !== document.activeElement && main.contains(document.activeElement);
       if (text !== shown && !busy) { shown = text; render(JSON.parse(text)); }
-      footer.textContent = `live, ${new Date().toLocaleTimeString()}`;
+      footer.textContent = busy ? "live; Escape goes on" : `live, ${new Date().toLocaleTimeString()}`;
     } catch (error) {
       footer.textContent = "the run has ended, or cannot be reached";
       wait = 10000;
