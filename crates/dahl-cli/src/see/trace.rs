@@ -20,7 +20,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   dahl train --run first --trace && dahl trace first --format perfetto -o first.json
   dahl trace first --format dot | dot -Tsvg > first.svg
-  dahl trace first --format paje -o first.paje && pj_validate first.paje
+  dahl trace first --format paje -o first.paje && pj_dump first.paje > first.csv
 
 Exit codes: 0 ok, 1 the file cannot be written, 2 usage, 4 a file that is wrong.")]
 pub(crate) struct Args {

@@ -61,9 +61,10 @@ fn seconds(nanos: u64) -> String {
     format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
 }
 
-/// A name in quotes, which the format has no way to write inside of them.
+/// A name in quotes, which the format has no way to write inside of them; tools that make
+/// tables of it do not expect commas.
 fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace(['"', '\n'], "'"))
+    format!("\"{}\"", text.replace(['"', '\n'], "'").replace(',', ""))
 }
 
 /// A colour of its own for each of many values: red, green, blue from 0 to 1.

@@ -36,13 +36,14 @@ const seconds = (x) => nanos(x * 1e9);
 const percent = (x) => `${(100 * x).toFixed(2)} %`;
 const exact = (x) => `${Math.round(x).toLocaleString("en").replaceAll(",", " ")} ns`;
 
-/** A colour that belongs to a name: the same in every chart and every run. */
+const known = new Map();
+
+/** A colour that belongs to a name: the same in every chart and every run of the page. */
 function colourOf(name) {
-  let hash = 2166136261;
-  for (let i = 0; i < name.length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 16777619);
-  const hue = (hash >>> 0) % 360;
-  const light = 52 + ((hash >>> 9) % 3) * 8;
-  return `hsl(${hue} 55% ${light}%)`;
+  if (!known.has(name)) known.set(name, known.size);
+  const i = known.get(name);
+  // The golden angle keeps hues apart, however many there are.
+  return `hsl(${(205 + i * 137.508) % 360} ${i % 3 === 2 ? 38 : 58}% ${[58, 68, 50][i % 3]}%)`;
 }
 
 /** Parts of a whole in percent with one digit that sum up to 100.0. */

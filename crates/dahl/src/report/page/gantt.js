@@ -56,11 +56,11 @@ function ganttChart(run, name) {
   const tracks = unpack(gantt);
   const colours = gantt.cells.map(([codelet]) => colourOf(gantt.codelets[codelet]));
   const curves = run.curves.filter((c) => c.points.length > 1);
-  const ROW = 26, GAP = 6, LEFT = 74, CURVE = 64;
+  const ROW = 26, GAP = 6, LEFT = 74, CURVE = 60, LABEL = 18;
   const wattCurves = curves.filter((c) => c.name.startsWith("watts"));
   const byteCurves = curves.filter((c) => c.name.startsWith("bytes"));
   const below = [wattCurves, byteCurves].filter((list) => list.length);
-  const height = 22 + tracks.length * (ROW + GAP) + below.length * (CURVE + 14) + 8;
+  const height = 22 + tracks.length * (ROW + GAP) + below.length * (CURVE + LABEL) + 10;
   const canvas = h("canvas", { tabindex: 0, role: "application", style: `height:${height}px`,
     "aria-label": `timeline of ${run.name}: arrows pan, plus and minus zoom, 0 shows all, comma and point go from event to event` });
   const details = h("div", { class: "details", "aria-live": "polite" }, "Point at a part, or press . and , to go from call to call.");
@@ -156,7 +156,7 @@ function ganttChart(run, name) {
       }
     });
     below.forEach((list, k) => {
-      const top = 22 + tracks.length * (ROW + GAP) + k * (CURVE + 14) + 8;
+      const top = 22 + tracks.length * (ROW + GAP) + k * (CURVE + LABEL) + LABEL;
       let most = 0;
       for (const curve of list) for (const p of curve.points) if (p[1] > most) most = p[1];
       c.fillStyle = faint;
@@ -180,7 +180,7 @@ function ganttChart(run, name) {
         });
         c.stroke();
         c.fillStyle = c.strokeStyle;
-        c.fillText(curve.name, LEFT + 8 + i * 170, top + 12);
+        c.fillText(curve.name, LEFT + 8 + i * 190, top - 4);
       });
     });
     canvas.dataset.from = view.from;

@@ -1,6 +1,6 @@
 // Puts the page together, and keeps it up to date where the run goes on.
 
-const SECTIONS = [summary, learning, epochs, timeline, workers, codelets, spreads, path, energy, memory, prediction, provenance];
+const SECTIONS = [summary, timeline, learning, epochs, workers, codelets, spreads, path, energy, memory, prediction, provenance];
 
 function render(runs) {
   const all = runs.all;

@@ -28,9 +28,9 @@ pub enum Mode {
 
 /// The page of runs, which [`runs_json`] makes.
 pub fn page(runs: &Value, mode: Mode) -> String {
-    // A text in the data must not end the element that it stands in.
+    // A text in the data must not end the element that it stands in; only texts have it.
     let data = json!({ "live": mode == Mode::Live, "runs": runs }).to_string();
-    let data = data.replace("</", "<\\/").replace("<!--", "<\\u0021--");
+    let data = data.replace('<', "\\u003c");
     let script = SCRIPTS.join("\n");
     let mut page = String::with_capacity(HTML.len() + STYLE.len() + script.len() + data.len());
     let mut rest = HTML;
