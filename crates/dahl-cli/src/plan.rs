@@ -1,15 +1,18 @@
 //! `dahl plan`: what a training run will do, before it does it.
 
 use crate::grain::{GrainArgs, at_least_one};
-use crate::models;
 use crate::output::{Colour, code, fail, print};
 use crate::progress;
 use crate::tuning::TuneArgs;
+use crate::{machine, models};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::DType;
+use dahl::graph::Programs;
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::plan::Plan;
-use dahl::units::{Bytes, Flops};
+use dahl::platform::UnitId;
+use dahl::sim::{Habits, Known, Worker, predict};
+use dahl::units::{Bytes, Flops, ProgramId};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +48,9 @@ pub(crate) struct Args {
     /// Refuse a plan that needs more memory, such as 500MiB or 2GiB
     #[arg(long, value_parser = bytes)]
     memory_limit: Option<Bytes>,
+    /// Times of calls, as `dahl calibrate` writes them [default: calibration.json, where it is]
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
     /// Read the plan from a file instead, as `--show plan` printed it or edited,
     /// and check it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tune", "conv", "isa"])]
@@ -147,10 +153,38 @@ fn text(args: &Args) -> dahl::Result<String> {
                 "  of it reused",
                 format!("{} for values of {reused}", Bytes(plan.memory.work() as u64)),
             );
-            line("time, energy", "not measured yet: no prediction".to_owned());
+            line("time, energy", predicted(args, &lowered.programs, &plan)?);
             line("bits", plan.numerics_hash(&lowered.programs));
             text
         }
+    })
+}
+
+/// What a step takes on this machine, as far as a calibration tells.
+fn predicted(args: &Args, programs: &Programs, plan: &Plan) -> dahl::Result<String> {
+    let known = crate::simulate::calibrations(args.calibration.as_slice())?;
+    let platform = machine::platform(&known)?;
+    let on = platform.expand();
+    let workers = plan.placement.workers;
+    if known.kinds().is_empty() {
+        return Ok("no calibration here: dahl calibrate makes one".to_owned());
+    }
+    if workers > on.units.len() {
+        return Ok(format!("no prediction: this machine has {} cores", on.units.len()));
+    }
+    let units = (0..workers as u32).map(|unit| Worker { unit: UnitId(unit), state: None });
+    let (habits, mut costs) = (Habits::measured(&known), Known::new(&known));
+    let step = predict((programs, plan, ProgramId(0)), &on, units.collect(), &habits, &mut costs);
+    Ok(match step {
+        Ok(step) => {
+            let [low, high] = step.interval;
+            format!(
+                "{} a step, with 95 % in {low} to {high}; {} modelled, from guessed watts",
+                step.step, step.joules
+            )
+        }
+        // What the calibration does not know is no fault of the plan.
+        Err(error) => format!("no prediction: {error}"),
     })
 }
 

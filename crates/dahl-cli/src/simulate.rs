@@ -14,8 +14,8 @@ use dahl::plan::Plan;
 use dahl::platform::{Expanded, Platform, UnitId};
 use dahl::sched::{FirstCome, Policy, WorkStealing};
 use dahl::sim::{
-    Habits, Order, Outcome, SCRIPT, Scenario, Start, StepPrediction, Steps, Tasks, Worker, costs,
-    run as simulated, to_simgrid,
+    Habits, Known, Noise, Order, Outcome, SCRIPT, Scenario, Start, StepPrediction, Steps, Tasks,
+    Worker, run as simulated, to_simgrid,
 };
 use dahl::units::ProgramId;
 use dahl::{DType, Error, Result};
@@ -176,7 +176,7 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let workers = args.workers(&on, plan.placement.workers)?;
     let habits = args.habits(Habits::measured(&known));
     let what = (&lowered.programs, &plan, ProgramId(0));
-    let steps = Steps::new(what, (&on, workers), args.steps, &mut costs(&known))?;
+    let steps = Steps::new(what, (&on, workers), args.steps, &mut Known::new(&known))?;
     let outcome = args.simulated(&steps.scenario, &on, &habits)?;
     args.write_trace(|| Ok(steps.trace(what, &on, &outcome, &habits)?.to_text()))?;
     args.export(&steps.scenario, &on, &habits)?;
@@ -192,7 +192,7 @@ fn read(path: &Path) -> Result<String> {
 }
 
 /// What is known of calls, by the first of some files that knows a kind of unit.
-fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
+pub(crate) fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
     let usual = Path::new("calibration.json");
     let Some((first, others)) = paths.split_first() else {
         return if usual.exists() { PerfModel::load(usual) } else { Ok(PerfModel::default()) };
@@ -207,7 +207,8 @@ fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
 impl Args {
     fn habits(&self, of_engine: Habits) -> Habits {
         let start = if self.asleep { Start::Asleep } else { Start::Awake };
-        Habits { noise: self.noise, seed: self.seed, start, ..of_engine }
+        let noise = if self.noise > 0.0 { Noise::All(self.noise) } else { Noise::Off };
+        Habits { noise, seed: self.seed, start, ..of_engine }
     }
 
     /// The power state that was asked for, of a unit.
@@ -276,7 +277,7 @@ impl Args {
         let failed = |source| Error::Write { path: directory.clone(), source };
         std::fs::create_dir_all(directory).map_err(failed)?;
         for (name, text) in [("scenario.json", text.as_str()), ("replay.py", SCRIPT)] {
-            dahl::file::replace(&directory.join(name), |out| out.write_all(text.as_bytes()))
+            dahl::file::replace(directory.join(name), |out| out.write_all(text.as_bytes()))
                 .map_err(Error::while_writing)?;
         }
         for what in left_out {

@@ -1,10 +1,10 @@
 //! `dahl bench predictions`: steps as they were predicted, beside steps that ran.
 
-use super::measure::{Bench, Timing, Timings};
+use super::measure::{Bench, Timing};
 use super::workloads::{self, Workload};
 use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::machine;
-use crate::output::{say, show};
+use crate::output::show;
 use crate::place::check_file;
 use clap::Args as ClapArgs;
 use dahl::model::{Lowered, Optimizer, TrainSpec};
@@ -12,7 +12,7 @@ use dahl::perf::{PerfModel, Source, cpu_kind};
 use dahl::plan::Plan;
 use dahl::planner::Grain;
 use dahl::platform::UnitId;
-use dahl::sim::{Habits, StepPrediction, Worker, costs, predict};
+use dahl::sim::{Habits, Known, StepPrediction, Worker, predict};
 use dahl::units::ProgramId;
 use dahl::{DType, Result, calibrate};
 use serde_json::json;
@@ -22,8 +22,8 @@ use std::time::Duration;
 /// Compare predicted steps with steps that ran
 ///
 /// Of every workload some cuts of the batch are calibrated, then every cut is run, then
-/// the same cuts are calibrated again, so that the machine's drift is part of neither.
-/// A cut that is not calibrated is predicted from the shapes of the others. A step is
+/// the same cuts are calibrated again; this in rounds, each with a calibration of its own
+/// that predicts its runs, so that the machine's drift is part of neither. A cut that is not calibrated is predicted from the shapes of the others. A step is
 /// simulated from the times of its calls, the engine's overheads and the memory's
 /// bandwidth: no step time goes into its own prediction.
 #[derive(ClapArgs)]
@@ -32,8 +32,8 @@ use std::time::Duration;
   dahl bench predictions lenet-b64 vgg-small-b32 --threads 2
   dahl bench predictions --markdown predictions.md
 
-A prediction is good whose error is at most 5 %, or twice the spread of the run's own
-repetitions. The order of two cells is wrong where neither the measured nor the predicted
+The error is the median of the rounds'. A prediction is good whose error is at most 5 %,
+or twice the spread of the run's own time over the rounds. The order of two cells is wrong where neither the measured nor the predicted
 intervals overlap and they do not agree which is faster.")]
 pub(crate) struct Args {
     /// Workloads [default: all]
@@ -53,10 +53,10 @@ pub(crate) struct Args {
     calibrated: Vec<usize>,
     #[command(flatten)]
     kernels: KernelArgs,
-    /// Repetitions of each run
+    /// Rounds of calibrating, running and calibrating
     #[arg(long, default_value_t = 9, value_parser = at_least_one)]
-    repetitions: usize,
-    /// Seconds that a repetition takes about
+    rounds: usize,
+    /// Seconds that a run takes about, and each calibration of a cut
     #[arg(long, default_value_t = 0.1, value_parser = super::seconds)]
     seconds: f64,
     /// Write a table in Markdown
@@ -70,44 +70,70 @@ pub(crate) struct Args {
 /// The error that a good prediction has at most.
 const GOOD: f64 = 0.05;
 
+/// The part of the time that threads have their processors, if nobody else has.
+const OWN: f64 = 0.97;
+/// How often that is tried.
+const ATTEMPTS: usize = 4;
+
 /// A step in one grain on some threads.
 struct Cell {
     workload: String,
     dtype: DType,
     pieces: usize,
     threads: usize,
-    /// Seconds a step: the median of the repetitions.
+    /// Seconds a step: the median of the rounds.
     measured: f64,
-    /// The standard deviation of the repetitions over the median, from the median of
+    /// The standard deviation of the rounds over their median, from the median of
     /// their deviations.
     spread: f64,
-    predicted: StepPrediction,
+    /// The median of the rounds' errors.
+    error: f64,
+    /// The part of the time that no shape was measured for.
+    guessed: f64,
+    /// How much the predicted time may be off, relative to it.
+    doubt: f64,
 }
 
 impl Cell {
-    fn seconds(&self) -> f64 {
-        self.predicted.step.0 as f64 / 1e9
+    fn new(workload: String, dtype: DType, of: Ready) -> Self {
+        let Ready { pieces, threads, .. } = of;
+        let measured = median(of.measured.clone());
+        let deviations = of.measured.iter().map(|m| (m - measured).abs()).collect();
+        let rounds = || of.measured.iter().zip(&of.predicted);
+        let time = |p: &StepPrediction| p.step.0 as f64 / 1e9;
+        let doubt = |p: &StepPrediction| (p.interval[1].0 as f64 / 1e9 / time(p)) - 1.0;
+        let known = |p: &StepPrediction| {
+            let measured = |s: &&(Source, f64)| s.0 == Source::Measured;
+            p.sources.iter().find(measured).map_or(0.0, |s| s.1)
+        };
+        Self {
+            workload,
+            dtype,
+            pieces,
+            threads,
+            measured,
+            // From the median deviation to the standard deviation of a normal
+            // distribution.
+            spread: 1.4826 * median(deviations) / measured,
+            error: median(rounds().map(|(m, p)| time(p) / m - 1.0).collect()),
+            guessed: 1.0 - median(of.predicted.iter().map(known).collect()),
+            doubt: median(of.predicted.iter().map(doubt).collect()),
+        }
     }
 
-    fn error(&self) -> f64 {
-        self.seconds() / self.measured - 1.0
+    fn seconds(&self) -> f64 {
+        (1.0 + self.error) * self.measured
     }
 
     fn is_good(&self) -> bool {
-        self.error().abs() <= GOOD.max(2.0 * self.spread)
-    }
-
-    /// The part of the time that no shape was measured for.
-    fn guessed(&self) -> f64 {
-        let measured = |s: &&(Source, f64)| s.0 == Source::Measured;
-        1.0 - self.predicted.sources.iter().find(measured).map_or(0.0, |s| s.1)
+        self.error.abs() <= GOOD.max(2.0 * self.spread)
     }
 
     /// What the measured and the predicted time lie in.
     fn intervals(&self) -> [[f64; 2]; 2] {
         let measured = [1.0 - 2.0 * self.spread, 1.0 + 2.0 * self.spread];
-        let predicted = self.predicted.interval.map(|ns| ns.0 as f64 / 1e9);
-        [measured.map(|factor| factor * self.measured), predicted]
+        let predicted = [1.0 - self.doubt, 1.0 + self.doubt];
+        [measured.map(|factor| factor * self.measured), predicted.map(|f| f * self.seconds())]
     }
 }
 
@@ -134,84 +160,91 @@ pub(super) fn run(args: &Args) -> Result<()> {
     show(&summary(args, &cells))
 }
 
-/// Calibrates, runs, calibrates, predicts.
+/// A grain on some threads, ready to be run.
+struct Ready {
+    pieces: usize,
+    threads: usize,
+    bench: Bench,
+    /// Steps of a repetition.
+    steps: u64,
+    /// Seconds a step, round by round, and what was predicted for it.
+    measured: Vec<f64>,
+    predicted: Vec<StepPrediction>,
+}
+
+/// Rounds of calibrating, running, calibrating, predicting.
 fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cell>> {
     let Workload { model, batch, .. } = workload;
     let lowered = model.lower(&TrainSpec::new(*batch, dtype, Optimizer::sgd(0.01)))?;
     let target = args.kernels.target();
-    let grain = |pieces: usize, workers: usize| Grain {
-        target: target.clone(),
-        pieces,
-        ..Grain::for_workers(workers)
-    };
+    let grain =
+        |pieces: usize, workers: usize| Grain { target, pieces, ..Grain::for_workers(workers) };
     let kind = cpu_kind(target.isa);
-    let mut known = PerfModel::default();
     let calibrate = |known: &mut PerfModel| -> Result<()> {
         for &pieces in args.calibrated.iter().filter(|p| **p <= *batch) {
             let plan = grain(pieces, 1).plan(&lowered.programs)?;
-            let budget = Duration::from_secs_f64(3.0 * args.seconds);
+            let budget = Duration::from_secs_f64(args.seconds);
             calibrate::steps(&lowered.programs, &plan, ProgramId(0), budget, &kind, known)?;
         }
         Ok(())
     };
-    calibrate(&mut known)?;
-    let mut measured = Vec::new();
+    let mut all = Vec::new();
     for &threads in &super::threads_or_default(&args.threads) {
         for &pieces in args.pieces.iter().filter(|p| **p <= *batch) {
             let make = |lowered: &Lowered| grain(pieces, threads).plan(&lowered.programs);
             let mut bench = Bench::new(model, *batch, dtype, make)?;
-            let timings = repeated(&mut bench, args, threads)?;
-            measured.push((threads, pieces, timings));
+            let first = bench.run(1)?;
+            let steps = |one: Timing| (args.seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
+            let steps = steps(bench.run(steps(first).div_ceil(4))?);
+            let (measured, predicted) = (Vec::new(), Vec::new());
+            all.push(Ready { pieces, threads, bench, steps, measured, predicted });
         }
     }
-    calibrate(&mut known)?;
-    let platform = machine::platform(&known)?;
-    let (on, habits) = (platform.expand(), Habits::measured(&known));
-    let mut cells = Vec::new();
-    for (threads, pieces, timings) in measured {
-        let plan: Plan = grain(pieces, threads).plan(&lowered.programs)?;
-        let workers = (0..threads as u32).map(|u| Worker { unit: UnitId(u), state: None });
-        let what = (&lowered.programs, &plan, ProgramId(0));
-        let predicted = predict(what, &on, workers.collect(), &habits, &mut costs(&known))?;
-        let (measured, spread) = middle(&timings);
-        let workload = workload.name.clone();
-        cells.push(Cell { workload, dtype, pieces, threads, measured, spread, predicted });
-    }
-    Ok(cells)
-}
-
-/// Repetitions in which the processors were ours; all, where they never were.
-fn repeated(bench: &mut Bench, args: &Args, threads: usize) -> Result<Timings> {
-    let first = bench.run(1)?;
-    let steps = |one: Timing| (args.seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
-    let count = steps(bench.run(steps(first).div_ceil(4))?);
-    let (mut ours, mut all) = (Timings::default(), Timings::default());
-    while ours.0.len() < args.repetitions && all.0.len() < 3 * args.repetitions {
-        let timing = bench.run(count)?;
-        all.0.push(timing);
-        if timing.is_valid(threads) {
-            ours.0.push(timing);
+    for _ in 0..args.rounds {
+        let mut known = PerfModel::default();
+        calibrate(&mut known)?;
+        for ready in &mut all {
+            ready.run()?;
+        }
+        calibrate(&mut known)?;
+        let platform = machine::platform(&known)?;
+        let (on, habits) = (platform.expand(), Habits::measured(&known));
+        for ready in &mut all {
+            let plan: Plan = grain(ready.pieces, ready.threads).plan(&lowered.programs)?;
+            let units = (0..ready.threads as u32).map(UnitId);
+            let workers = units.map(|unit| Worker { unit, state: None }).collect();
+            let what = (&lowered.programs, &plan, ProgramId(0));
+            ready.predicted.push(predict(what, &on, workers, &habits, &mut Known::new(&known))?);
         }
     }
-    if ours.0.len() < args.repetitions.div_ceil(3) {
-        say("note: the processors were busy with something else");
-        return Ok(all);
-    }
-    Ok(ours)
+    let name = &workload.name;
+    Ok(all.into_iter().map(|ready| Cell::new(name.clone(), dtype, ready)).collect())
 }
 
-/// The median, and the standard deviation over it.
-fn middle(timings: &Timings) -> (f64, f64) {
-    let median = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        let n = values.len();
-        (values[(n - 1) / 2] + values[n / 2]) / 2.0
-    };
-    let walls: Vec<f64> = timings.0.iter().map(|t| t.wall).collect();
-    let middle = median(walls.clone());
-    // From the median deviation to the standard deviation of a normal distribution.
-    let deviation = 1.4826 * median(walls.iter().map(|w| (w - middle).abs()).collect());
-    (middle, deviation / middle)
+impl Ready {
+    /// Runs until the processors were ours, as they are when calls are measured; of
+    /// some attempts the least disturbed.
+    fn run(&mut self) -> Result<()> {
+        let mut best: Option<(f64, f64)> = None;
+        for _ in 0..ATTEMPTS {
+            let timing = self.bench.run(self.steps)?;
+            let own = timing.cpu / (timing.wall * self.threads as f64);
+            if best.is_none_or(|(before, _)| own > before) {
+                best = Some((own, timing.wall));
+            }
+            if own >= OWN {
+                break;
+            }
+        }
+        self.measured.extend(best.map(|(_, wall)| wall));
+        Ok(())
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    (values[(n - 1) / 2] + values[n / 2]) / 2.0
 }
 
 const HEAD: &str = "workload            dtype threads pieces  guessed measured ms  spread predicted ms       interval    error\n";
@@ -225,11 +258,11 @@ fn line(cell: &Cell) -> String {
         cell.dtype.name(),
         cell.threads,
         cell.pieces,
-        100.0 * cell.guessed(),
+        100.0 * cell.guessed,
         1e3 * cell.measured,
         100.0 * cell.spread,
         1e3 * cell.seconds(),
-        100.0 * cell.error(),
+        100.0 * cell.error,
         if cell.is_good() { "" } else { " !" },
     )
 }
@@ -240,12 +273,12 @@ fn object(cell: &Cell) -> String {
         "dtype": cell.dtype.name(),
         "threads": cell.threads,
         "pieces": cell.pieces,
-        "guessed": cell.guessed(),
+        "guessed": cell.guessed,
         "measured_ms": 1e3 * cell.measured,
         "spread": cell.spread,
         "predicted_ms": 1e3 * cell.seconds(),
-        "interval_ms": cell.predicted.interval.map(|ns| ns.0 as f64 / 1e6),
-        "error": cell.error(),
+        "interval_ms": cell.intervals()[1].map(|s| 1e3 * s),
+        "error": cell.error,
         "good": cell.is_good(),
     });
     format!("{value}\n")
@@ -288,13 +321,13 @@ fn write_table(args: &Args, cells: &[Cell]) -> Result<()> {
     let about = machine::about();
     let cpu = about["machine"]["cpu"].as_str().unwrap_or("unknown processor");
     let mut text = format!(
-        "dahl {} ({}); {cpu}, {} processors; median of {} repetitions. {}\n\
+        "dahl {} ({}); {cpu}, {} processors; median of {} rounds. {}\n\
          | workload | dtype | threads | pieces | guessed | measured ms | spread | predicted ms | interval | error |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
         env!("CARGO_PKG_VERSION"),
         env!("BUILD_COMMIT"),
         about["machine"]["processors"],
-        args.repetitions,
+        args.rounds,
         summary(args, cells),
     );
     for cell in cells {
@@ -305,13 +338,13 @@ fn write_table(args: &Args, cells: &[Cell]) -> Result<()> {
             cell.dtype.name(),
             cell.threads,
             cell.pieces,
-            100.0 * cell.guessed(),
+            100.0 * cell.guessed,
             1e3 * cell.measured,
             100.0 * cell.spread,
             1e3 * cell.seconds(),
             1e3 * low,
             1e3 * high,
-            100.0 * cell.error(),
+            100.0 * cell.error,
             if cell.is_good() { "" } else { " !" },
         );
     }

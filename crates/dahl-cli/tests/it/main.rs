@@ -15,5 +15,6 @@ mod robust;
 mod runs;
 mod see;
 mod sets;
+mod simulate;
 mod support;
 mod survival;

@@ -33,8 +33,11 @@ pub struct Stats {
     pub p50: f64,
     /// What one of a hundred exceeds.
     pub p99: f64,
-    /// The standard deviation over the median, from the median absolute deviation.
+    /// The standard deviation over the median, from the median absolute deviation: that
+    /// of calls that nothing disturbs.
     pub spread: f64,
+    /// The standard deviation over the mean, of all.
+    pub deviation: f64,
 }
 
 impl History {
@@ -76,12 +79,15 @@ impl Stats {
     pub fn of(samples: &[u64]) -> Option<Self> {
         let sorted = sorted(samples);
         let (count, p50) = (sorted.len(), median(&sorted)?);
+        let mean = sorted.iter().sum::<f64>() / count as f64;
+        let variance = sorted.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / count as f64;
         Some(Self {
             count,
-            mean: sorted.iter().sum::<f64>() / count as f64,
+            mean,
             p50,
             p99: sorted[((0.99 * count as f64).ceil() as usize).clamp(1, count) - 1],
             spread: NORMAL * deviation(&sorted, p50) / p50.max(1.0),
+            deviation: variance.sqrt() / mean.max(1.0),
         })
     }
 }
@@ -90,8 +96,9 @@ impl Stats {
 fn limit(series: &[u64]) -> f64 {
     let sorted = sorted(series);
     match median(&sorted) {
-        // A clock of few digits has no deviation at all.
-        Some(p50) => p50 + DEVIATIONS * deviation(&sorted, p50).max(p50 / 50.0).max(1.0),
+        // What is not even twice the median is part of what a call takes: a cache that
+        // was cold, a page that was not there.
+        Some(p50) => p50 + (DEVIATIONS * deviation(&sorted, p50)).max(p50).max(1.0),
         None => f64::INFINITY,
     }
 }

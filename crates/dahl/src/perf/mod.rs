@@ -264,7 +264,7 @@ impl PerfModel {
     }
 
     fn measured(&self, entry: &Entry) -> Option<Estimate> {
-        let Stats { count, mean, spread, .. } = entry.alone.stats()?;
+        let Stats { count, mean, deviation: spread, .. } = entry.alone.stats()?;
         let traffic = self.demand(entry).map(|demand| Bytes((demand * mean / 1e9) as u64));
         let error = spread / (count as f64).sqrt();
         Some(Estimate { nanos: mean, spread, error, source: Source::Measured, traffic })
@@ -281,7 +281,7 @@ impl PerfModel {
         let traffic = guess.demand.map(|demand| Bytes((demand * guess.nanos / 1e9) as u64));
         Some(Estimate {
             nanos: guess.nanos,
-            spread: usual_spread(shapes),
+            spread: usual(shapes, |stats| stats.deviation),
             error: guess.error.unwrap_or(VAGUE),
             source: Source::Regression,
             traffic,
@@ -316,7 +316,7 @@ impl PerfModel {
             Some(Summary {
                 codelet: codelet.clone(),
                 shapes: points.len(),
-                stats: Stats { spread: usual_spread(shapes), ..Stats::of(&times)? },
+                stats: Stats { spread: usual(shapes, |stats| stats.spread), ..Stats::of(&times)? },
                 rejected: shapes.values().map(|e| e.alone.rejected()).sum(),
                 error: history::median(&errors),
             })
@@ -325,9 +325,9 @@ impl PerfModel {
     }
 }
 
-/// The median of the shapes' spreads.
-fn usual_spread(shapes: &BTreeMap<String, Entry>) -> f64 {
-    let spreads = shapes.values().filter_map(|entry| Some(entry.alone.stats()?.spread));
+/// The median of what the shapes' statistics say.
+fn usual(shapes: &BTreeMap<String, Entry>, what: impl Fn(Stats) -> f64) -> f64 {
+    let spreads = shapes.values().filter_map(|entry| Some(what(entry.alone.stats()?)));
     let mut spreads: Vec<f64> = spreads.collect();
     spreads.sort_by(f64::total_cmp);
     history::median(&spreads).unwrap_or(0.0)

@@ -1,23 +1,33 @@
 //! What a performance model knows, as costs and habits of a simulation.
 
 use super::scenario::Habits;
-use super::steps::Cost;
+use super::steps::{Cost, Costs};
 use crate::graph::Graph;
 use crate::perf::{Estimate, Key, PerfModel, Work};
 use crate::plan::CallSpec;
 use crate::units::{Bytes, Nanos};
 use std::collections::BTreeMap;
 
-/// What calls take, as a model says; `None` for what it knows nothing of.
-pub fn costs(model: &PerfModel) -> impl FnMut(&Graph, &CallSpec, &str) -> Option<Cost> {
-    // Pieces of the same shape are asked for again and again.
-    let mut known: BTreeMap<Key, Option<Cost>> = BTreeMap::new();
-    move |graph, call, kind| {
+/// What calls take, as a model says.
+#[derive(Debug)]
+pub struct Known<'a> {
+    model: &'a PerfModel,
+    /// Pieces of the same shape are asked for again and again.
+    calls: BTreeMap<Key, Option<Cost>>,
+}
+
+impl<'a> Known<'a> {
+    /// What a model knows.
+    pub fn new(model: &'a PerfModel) -> Self {
+        Self { model, calls: BTreeMap::new() }
+    }
+}
+
+impl Costs for Known<'_> {
+    fn call(&mut self, graph: &Graph, call: &CallSpec, kind: &str) -> Option<Cost> {
         let work = Work::of_node(graph, call.node, &call.piece);
-        let key = work.key(kind);
-        *known
-            .entry(key)
-            .or_insert_with_key(|key| model.estimate(key, work.features).as_ref().map(cost))
+        let estimate = |key: &Key| self.model.estimate(key, work.features).as_ref().map(cost);
+        *self.calls.entry(work.key(kind)).or_insert_with_key(estimate)
     }
 }
 

@@ -31,11 +31,11 @@ mod tasks;
 mod trace;
 
 pub use collective::all_reduce;
-pub use known::costs;
+pub use known::Known;
 pub use outcome::{Moved, NodeUse, Outcome, WorkerUse};
 pub use predict::{StepPrediction, predict};
 pub use run::{Order, run};
-pub use scenario::{Habits, Job, JobId, Scenario, Start, Worker};
+pub use scenario::{Habits, Job, JobId, Noise, Scenario, Start, Worker};
 pub use simgrid::{SCRIPT, to_simgrid};
 pub use steps::{Cost, Costs, Steps};
 pub use tasks::Tasks;

@@ -137,7 +137,7 @@ impl Step<'_> {
     /// Adds a turn, if what it waits for is there.
     fn add(&mut self, stage: usize, worker: u32, turn: Turn) -> bool {
         let times = self.stages[stage].times;
-        let compute = |work| Job::Compute { worker, work, traffic: Bytes(0) };
+        let compute = |work| Job::Compute { worker, work, spread: 0.0, traffic: Bytes(0) };
         match turn {
             Turn::Forward(m) => {
                 let mut after = Vec::new();
@@ -182,7 +182,8 @@ impl Step<'_> {
             let sum = self.scenario.add(all_reduce(self.on, &memories, stage.parameters)?, &done);
             for replica in 0..stage.units.len() {
                 let worker = (self.first[s] + replica) as u32;
-                let update = Job::Compute { worker, work: stage.update, traffic: Bytes(0) };
+                let work = stage.update;
+                let update = Job::Compute { worker, work, spread: 0.0, traffic: Bytes(0) };
                 self.scenario.add(update, &[sum]);
             }
         }

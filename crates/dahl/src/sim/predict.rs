@@ -2,7 +2,7 @@
 
 use super::outcome::Outcome;
 use super::run::{Order, run};
-use super::scenario::{Habits, JobId, Worker};
+use super::scenario::{Habits, JobId, Noise, Worker};
 use super::steps::{Cost, Costs, Steps};
 use crate::error::Result;
 use crate::graph::Programs;
@@ -11,8 +11,11 @@ use crate::plan::Plan;
 use crate::platform::Expanded;
 use crate::units::{Joules, Nanos, ProgramId};
 
-/// How many steps are simulated: the first fills what the others find.
-const STEPS: usize = 4;
+/// How many steps are simulated: the first fills what the others find. More of small
+/// ones, so that what workers wait for each other is that of many.
+const STEPS: std::ops::RangeInclusive<usize> = 4..=64;
+/// About how many tasks are simulated.
+const TASKS: usize = 2000;
 
 /// A step, with what it lies in.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +30,8 @@ pub struct StepPrediction {
     pub sources: Vec<(Source, f64)>,
 }
 
-/// Predicts the time and energy of a program's steps that follow each other.
+/// Predicts the time and energy of a program's steps that follow each other. Calls vary
+/// as they did when they were measured: who waits for several waits for the slowest.
 ///
 /// # Errors
 /// As [`Steps::new`].
@@ -36,10 +40,14 @@ pub fn predict(
     on: &Expanded<'_>,
     workers: Vec<Worker>,
     habits: &Habits,
-    costs: &mut Costs<'_>,
+    costs: &mut dyn Costs,
 ) -> Result<StepPrediction> {
-    let steps = Steps::new(what, (on, workers), STEPS, costs)?;
-    let outcome = run(&steps.scenario, on, habits, Order::Static)?;
+    let groups = what.1.placement.programs[what.2.index()].groups.iter();
+    let tasks: usize = groups.map(|group| group.workers.len()).sum();
+    let count = (TASKS / tasks.max(1)).clamp(*STEPS.start(), *STEPS.end());
+    let steps = Steps::new(what, (on, workers), count, costs)?;
+    let habits = Habits { noise: Noise::Own, ..*habits };
+    let outcome = run(&steps.scenario, on, &habits, Order::Static)?;
     Ok(steps.predicted(&outcome))
 }
 

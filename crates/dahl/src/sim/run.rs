@@ -7,7 +7,7 @@
 //! the clock: the same scenario gives the same outcome.
 
 use super::outcome::{NodeUse, Outcome, WorkerUse};
-use super::scenario::{Habits, Job, JobId, Scenario, Start};
+use super::scenario::{Habits, Job, JobId, Noise, Scenario, Start};
 use super::sharing::{Activity, Demand, System, Use};
 use crate::error::{Error, Result};
 use crate::platform::{Expanded, Fairness, MemoryId, Route, UnitId};
@@ -340,10 +340,10 @@ impl<'a, 'o> Run<'a, 'o> {
     }
 
     fn compute(&mut self, id: JobId, w: usize) {
-        let Job::Compute { work, traffic, .. } = self.scenario.jobs[id.0 as usize] else {
+        let Job::Compute { work, spread, traffic, .. } = self.scenario.jobs[id.0 as usize] else {
             return;
         };
-        let alone = work.0 as f64 / self.workers[w].speed * self.noise(id);
+        let alone = work.0 as f64 / self.workers[w].speed * self.noise(id, spread);
         let overhead = self.habits.overhead.0;
         let unit = self.on.units[self.scenario.workers[w].unit.0 as usize];
         let capacity = self.on.memory_capacity(unit.memory).0 as usize;
@@ -360,15 +360,20 @@ impl<'a, 'o> Run<'a, 'o> {
     }
 
     /// How much longer than its mean a job takes.
-    fn noise(&self, id: JobId) -> f64 {
-        if self.habits.noise == 0.0 {
+    fn noise(&self, id: JobId, own: f64) -> f64 {
+        let deviation = match self.habits.noise {
+            Noise::Off => 0.0,
+            Noise::All(deviation) => deviation,
+            Noise::Own => own,
+        };
+        if deviation == 0.0 {
             return 1.0;
         }
         let [u, v] =
             [0, 1].map(|i| dahl_kernels::math::uniform(self.habits.seed, id.0, i, 0).max(1e-300));
         let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
         // Its logarithm is normal, its mean is 1.
-        let variance = (1.0 + self.habits.noise * self.habits.noise).ln();
+        let variance = (1.0 + deviation * deviation).ln();
         (variance.sqrt() * normal - variance / 2.0).exp()
     }
 

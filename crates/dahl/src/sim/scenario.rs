@@ -18,6 +18,8 @@ pub enum Job {
         worker: u32,
         /// How long it takes at a speed of 1, with the memory to itself.
         work: Nanos,
+        /// How much that varies: the standard deviation over the mean.
+        spread: f64,
         /// Bytes that are moved between memory and unit meanwhile.
         traffic: Bytes,
     },
@@ -59,8 +61,8 @@ pub struct Habits {
     pub hop: Nanos,
     /// How long a worker looks for work before it sleeps.
     pub spin: Nanos,
-    /// How much durations vary: the standard deviation over the mean.
-    pub noise: f64,
+    /// How much durations vary.
+    pub noise: Noise,
     /// What the noise is made from.
     pub seed: u64,
     /// Whether nodes have to be woken.
@@ -73,11 +75,23 @@ impl Default for Habits {
             overhead: Nanos(0),
             hop: Nanos(0),
             spin: Nanos(0),
-            noise: 0.0,
+            noise: Noise::Off,
             seed: 0,
             start: Start::Awake,
         }
     }
+}
+
+/// How much durations vary around their means: their logarithms are normal.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Noise {
+    /// Not at all.
+    #[default]
+    Off,
+    /// All by as much: the standard deviation over the mean.
+    All(f64),
+    /// Each as it did when it was measured.
+    Own,
 }
 
 /// What nodes do before the first job.

@@ -7,7 +7,7 @@
 //! is left out and named: the bandwidth of memories, spinning, the hop between
 //! workers, noise, waking. Collectives are waited for, as long as they take.
 
-use super::scenario::{Habits, Job, JobId, Scenario, Start};
+use super::scenario::{Habits, Job, JobId, Noise, Scenario, Start};
 use crate::error::Result;
 use crate::platform::{Expanded, Fairness, MemoryId, Route};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn left_out(scenario: &Scenario, on: &Expanded<'_>, habits: &Habits) -> Vec<&'st
         (scenario.jobs.iter().any(moves), "the bandwidth of memories"),
         (habits.spin.0 > 0, "the watts of workers that look for work"),
         (habits.hop.0 > 0, "the time until a worker knows what another has done"),
-        (habits.noise > 0.0, "noise"),
+        (habits.noise != Noise::Off, "noise"),
         (habits.start == Start::Asleep, "waking"),
         (base, "the base watts of nodes and the joules of bytes"),
         (

@@ -10,7 +10,7 @@ use crate::graph::{Graph, Kind, Programs};
 use crate::perf::Source;
 use crate::plan::{CallSpec, Edges, Plan, Task, TaskGraph, Use};
 use crate::platform::{Expanded, MemoryId};
-use crate::units::{Bytes, Nanos, PersistentId, ProgramId, TaskId, ValueId};
+use crate::units::{Bytes, Nanos, PersistentId, ProgramId, TaskId, ValueId, WorkerId};
 use dahl_kernels::Region;
 use std::collections::BTreeMap;
 
@@ -37,8 +37,11 @@ impl Cost {
     }
 }
 
-/// Says what a call of a program takes on a kind of unit; `None` where nobody knows.
-pub type Costs<'a> = dyn FnMut(&Graph, &CallSpec, &str) -> Option<Cost> + 'a;
+/// Says what calls take.
+pub trait Costs {
+    /// What a call of a program takes on a kind of unit; `None` where nobody knows.
+    fn call(&mut self, graph: &Graph, call: &CallSpec, kind: &str) -> Option<Cost>;
+}
 
 /// Steps of one program, one after the other.
 #[derive(Clone, Debug)]
@@ -61,7 +64,7 @@ impl Steps {
         (programs, plan, program): (&Programs, &Plan, ProgramId),
         (on, workers): (&Expanded<'_>, Vec<Worker>),
         count: usize,
-        costs: &mut Costs<'_>,
+        costs: &mut dyn Costs,
     ) -> Result<Self> {
         if workers.len() != plan.placement.workers {
             let expected = format!("{} workers, as the plan has", plan.placement.workers);
@@ -78,7 +81,7 @@ impl Steps {
             let of = on.units[worker.unit.0 as usize];
             let kind = &on.platform.nodes[of.kind].units[of.unit].kind;
             let cost = |call: &CallSpec| {
-                costs(graph, call, kind).unwrap_or_else(|| {
+                costs.call(graph, call, kind).unwrap_or_else(|| {
                     let node = graph.node(call.node);
                     unknown.push(format!("{} {:?} on {kind}", node.op.name(), node.path));
                     Cost::unknown()
@@ -90,14 +93,16 @@ impl Steps {
             let found = format!("none for {first} and {} others", unknown.len() - 1);
             return Err(Error::config("calibration", "the time of every call", found));
         }
+        let memories: Vec<MemoryId> =
+            workers.iter().map(|w| on.units[w.unit.0 as usize].memory).collect();
         let mut build = Build {
             graph,
             tasks,
             across: &across,
-            memories: workers.iter().map(|w| on.units[w.unit.0 as usize].memory).collect(),
+            apart: memories.iter().any(|m| *m != memories[0]),
+            memories,
             scenario: Scenario::new(workers),
             written: BTreeMap::new(),
-            moved: BTreeMap::new(),
         };
         build.scenario.needed = needed(plan, on, &build.scenario.workers);
         let mut jobs: Vec<Vec<JobId>> = Vec::with_capacity(count);
@@ -135,23 +140,30 @@ enum Whose {
     Persistent(PersistentId),
 }
 
+/// A box of a value, as it was last written.
+struct Written {
+    region: Region,
+    /// By whom; an input that nobody has read yet is where the first worker computes.
+    by: Option<(JobId, WorkerId)>,
+    /// The memories that it was moved to since, by which job.
+    moved: Vec<(MemoryId, JobId)>,
+}
+
 struct Build<'a> {
     graph: &'a Graph,
     tasks: &'a TaskGraph,
     across: &'a Edges,
     /// The memory of each worker.
     memories: Vec<MemoryId>,
+    /// Whether there are several.
+    apart: bool,
     scenario: Scenario,
-    /// Who wrote which boxes of a value, where.
-    written: BTreeMap<Whose, Vec<(Region, JobId, MemoryId)>>,
-    /// What was moved: whose, which of its boxes, to where.
-    moved: BTreeMap<(Whose, usize, MemoryId), JobId>,
+    written: BTreeMap<Whose, Vec<Written>>,
 }
 
 impl Build<'_> {
     fn step(&mut self, step: usize, before: &[JobId], costs: &[Vec<Cost>]) -> Vec<JobId> {
         let mut jobs: Vec<JobId> = Vec::with_capacity(self.tasks.tasks.len());
-        let apart = self.memories.iter().any(|m| *m != self.memories[0]);
         for (t, task) in self.tasks.tasks.iter().enumerate() {
             let id = TaskId::new(t);
             let within = self.tasks.edges.preds[id.index()].iter().map(|p| jobs[p.index()]);
@@ -159,23 +171,21 @@ impl Build<'_> {
             if !before.is_empty() {
                 after.extend(self.across.preds[id.index()].iter().map(|p| before[p.index()]));
             }
-            let memory = self.memories[task.worker.index()];
-            if apart {
-                self.fetch(step, task, memory, &mut after);
-            }
+            self.fetch(step, task, &mut after);
             let work: f64 = costs[t].iter().map(|cost| cost.nanos).sum();
+            // Calls vary one by one.
+            let variance: f64 = costs[t].iter().map(|c| (c.nanos * c.spread).powi(2)).sum();
             let traffic: u64 = costs[t].iter().map(|cost| cost.traffic.0).sum();
             let job = self.scenario.add(
                 Job::Compute {
                     worker: task.worker.0,
                     work: Nanos(work.round() as u64),
+                    spread: if work > 0.0 { variance.sqrt() / work } else { 0.0 },
                     traffic: Bytes(traffic),
                 },
                 &after,
             );
-            if apart {
-                self.store(step, task, job, memory);
-            }
+            self.store(step, task, job);
             jobs.push(job);
         }
         jobs
@@ -188,56 +198,59 @@ impl Build<'_> {
         }
     }
 
-    /// Moves what a task reads and others wrote elsewhere.
-    fn fetch(&mut self, step: usize, task: &Task, to: MemoryId, after: &mut Vec<JobId>) {
+    /// Moves what a task reads and others wrote in other memories.
+    fn fetch(&mut self, step: usize, task: &Task, after: &mut Vec<JobId>) {
+        if !self.apart {
+            return;
+        }
+        let to = self.memories[task.worker.index()];
         for operand in task.calls.iter().flat_map(|call| &call.operands) {
             if operand.usage == Use::Write {
                 continue;
             }
             let whose = self.whose(step, operand.root);
-            let size = self.graph.value(operand.root).meta.dtype.size();
-            if self.graph.value(operand.root).kind == Kind::Input && to != self.memories[0] {
-                // Inputs are filled where the first worker computes.
-                let entry = self.written.entry(whose).or_default();
-                if entry.is_empty() {
-                    let full = Region::full(&self.graph.value(operand.root).meta.shape);
-                    entry.push((full, JobId(u32::MAX), self.memories[0]));
-                }
+            let value = self.graph.value(operand.root);
+            let size = value.meta.dtype.size();
+            let boxes = self.written.entry(whose).or_default();
+            if value.kind == Kind::Input && boxes.is_empty() {
+                let region = Region::full(&value.meta.shape);
+                boxes.push(Written { region, by: None, moved: Vec::new() });
             }
-            let Some(boxes) = self.written.get(&whose) else { continue };
-            for (i, (region, writer, from)) in boxes.iter().enumerate() {
-                let Some(shared) = overlap(region, &operand.root_region) else { continue };
-                if *from == to {
+            for written in boxes {
+                let Some(shared) = overlap(&written.region, &operand.root_region) else { continue };
+                let from = self.memories[written.by.map_or(0, |(_, worker)| worker.index())];
+                if from == to {
                     continue;
                 }
-                let job = *self.moved.entry((whose, i, to)).or_insert_with(|| {
+                let found = written.moved.iter().find(|(memory, _)| *memory == to);
+                let job = found.map(|(_, job)| *job).unwrap_or_else(|| {
+                    let behind: Vec<JobId> = written.by.iter().map(|(job, _)| *job).collect();
                     let bytes = Bytes((shared * size) as u64);
-                    let behind = [*writer];
-                    let behind = if writer.0 == u32::MAX { &[][..] } else { &behind };
-                    self.scenario.add(Job::Transfer { from: *from, to, bytes }, behind)
+                    let job = self.scenario.add(Job::Transfer { from, to, bytes }, &behind);
+                    written.moved.push((to, job));
+                    job
                 });
                 after.push(job);
             }
         }
     }
 
-    fn store(&mut self, step: usize, task: &Task, job: JobId, memory: MemoryId) {
+    fn store(&mut self, step: usize, task: &Task, job: JobId) {
+        if !self.apart {
+            return;
+        }
         for operand in task.calls.iter().flat_map(|call| &call.operands) {
             if operand.usage == Use::Read {
                 continue;
             }
-            let whose = self.whose(step, operand.root);
-            let boxes = self.written.entry(whose).or_default();
+            let boxes = self.written.entry(self.whose(step, operand.root)).or_default();
+            let (region, by) = (operand.root_region, Some((job, task.worker)));
+            let new = Written { region, by, moved: Vec::new() };
             // What was written here before is no longer what readers want.
-            let same = boxes.iter().position(|(region, ..)| *region == operand.root_region);
-            let i = same.unwrap_or(boxes.len());
-            let entry = (operand.root_region, job, memory);
-            if i < boxes.len() {
-                boxes[i] = entry;
-            } else {
-                boxes.push(entry);
+            match boxes.iter_mut().find(|written| written.region == region) {
+                Some(old) => *old = new,
+                None => boxes.push(new),
             }
-            self.moved.retain(|(of, number, _), _| (*of, *number) != (whose, i));
         }
     }
 }

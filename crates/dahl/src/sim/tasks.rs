@@ -127,7 +127,7 @@ impl Tasks {
                 Some(t) => reader.figure(&t.span(), "traffic", *t.get_ref(), MOST)?,
             };
             let traffic = Bytes(traffic.round() as u64);
-            let job = Job::Compute { worker: workers[&unit], work, traffic };
+            let job = Job::Compute { worker: workers[&unit], work, spread: 0.0, traffic };
             let id = tasks.scenario.add(job, &after);
             let name = entry.name.get_ref().clone();
             if jobs.insert(name.clone(), (id, unit)).is_some() {

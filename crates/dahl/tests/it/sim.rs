@@ -67,7 +67,7 @@ fn workers(count: u32) -> Vec<Worker> {
 }
 
 fn compute(worker: u32, nanos: u64) -> Job {
-    Job::Compute { worker, work: Nanos(nanos), traffic: Bytes(0) }
+    Job::Compute { worker, work: Nanos(nanos), spread: 0.0, traffic: Bytes(0) }
 }
 
 fn seconds(nanos: Nanos) -> f64 {
@@ -133,7 +133,7 @@ fn jobs_share_the_bandwidth_of_their_memory() {
     let mut scenario = Scenario::new(workers(2));
     for worker in 0..2 {
         let (work, traffic) = (Nanos(1_000_000_000), Bytes(1_000_000_000));
-        scenario.add(Job::Compute { worker, work, traffic }, &[]);
+        scenario.add(Job::Compute { worker, work, spread: 0.0, traffic }, &[]);
     }
     assert_eq!(simulated(&platform, &scenario).makespan, Nanos(1_333_333_333));
     // Alone there is enough.
