@@ -18,8 +18,7 @@ const STEPS: usize = 4;
 /// A training step by a calibration, on the platform that energy is modelled from.
 pub(crate) fn predict(
     calibration: &Path,
-    programs: &Programs,
-    plan: &Plan,
+    (programs, plan): (&Programs, &Plan),
     meters: &Meters,
 ) -> Result<Predicted> {
     let mut known = PerfModel::load(calibration)?;

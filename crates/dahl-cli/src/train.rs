@@ -133,7 +133,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let plan = args.plan(&lowered.programs, workers, report.shown())?;
     let meters = args.energy.open()?;
     let predicted = match &args.calibration {
-        Some(path) => Some(forecast::predict(path, &lowered.programs, &plan, &meters)?),
+        Some(path) => Some(forecast::predict(path, (&lowered.programs, &plan), &meters)?),
         None => None,
     };
     for note in meters.notes.iter().filter(|note| note.contains("sudo chmod")) {
@@ -185,7 +185,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     ];
     let planned = forecast::planned(&trainer.plan().memory);
     let gauge = trainer.session().gauge();
-    let mut watched = Watched::begin(gauge, meters, planned, args.energy.idle_time);
+    let mut watched = Watched::begin((gauge, planned), meters, args.energy.idle_time);
     let live = args.watch.live.start(&mut watched, &model.name, &settings.to_toml(&flags))?;
     live.iter().for_each(|live| live.tell(&mut report));
     let started = Started { begin, place, texts, predicted };

@@ -66,9 +66,8 @@ pub(crate) struct Watched {
 impl Watched {
     /// Begins to watch a session that was just prepared.
     pub(crate) fn begin(
-        gauge: Arc<dyn Gauge>,
+        (gauge, planned): (Arc<dyn Gauge>, Vec<(String, u64)>),
         meters: Meters,
-        planned: Vec<(String, u64)>,
         idle: Option<Duration>,
     ) -> Self {
         let before = meters.sampler.read();

@@ -76,8 +76,7 @@ fn parse(head: &[u8]) -> Result<Request, Refused> {
 pub(super) fn answer(
     stream: &mut dyn Write,
     (status, reason): (u16, &str),
-    kind: &str,
-    body: &[u8],
+    (kind, body): (&str, &[u8]),
 ) -> io::Result<()> {
     write!(
         stream,

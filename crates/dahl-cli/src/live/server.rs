@@ -49,7 +49,7 @@ impl Server {
                 if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
                     open.fetch_sub(1, Ordering::Relaxed);
                     let busy = (503, "Service Unavailable");
-                    let _ = answer(&mut stream, busy, "text/plain", b"too many connections\n");
+                    let _ = answer(&mut stream, busy, ("text/plain", b"too many connections\n"));
                     continue;
                 }
                 let (shared, secret, mine) = (shared.clone(), secret.clone(), open.clone());
@@ -99,9 +99,9 @@ fn serve(stream: &mut TcpStream, shared: &Shared, token: &str) {
     let Some(request) = read(stream) else { return };
     let page = request.and_then(|request| route(&request, shared, token));
     let _ = match page {
-        Ok((kind, body)) => answer(stream, (200, "OK"), kind, body.as_bytes()),
+        Ok((kind, body)) => answer(stream, (200, "OK"), (kind, body.as_bytes())),
         Err((status, reason)) => {
-            answer(stream, (status, reason), "text/plain", format!("{reason}\n").as_bytes())
+            answer(stream, (status, reason), ("text/plain", format!("{reason}\n").as_bytes()))
         }
     };
 }

@@ -3,7 +3,7 @@
 use super::read;
 use crate::output::{code, fail, show};
 use clap::Args as ClapArgs;
-use dahl::report::{Detail, Energy, RunRecord, Stats, files};
+use dahl::report::{Detail, Energy, From, RunRecord, Stats, files};
 use dahl::{Error, Result};
 use serde_json::json;
 use std::path::PathBuf;
@@ -48,7 +48,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn text(args: &Args) -> Result<String> {
     let run = read(&args.run)?;
-    let stats = stats(&run, args.counters)?;
+    let wanted = if args.counters { From::Counters } else { From::Trace };
+    let stats = stats(&run, wanted)?;
     let energies = [Energy::measured(&run), Energy::modelled(&run)];
     if args.json {
         let mut value = serde_json::to_value(&stats).expect("plain data");
@@ -67,10 +68,10 @@ fn text(args: &Args) -> Result<String> {
     Ok(text)
 }
 
-/// What the trace says, or else the counters.
-fn stats(run: &RunRecord, counters: bool) -> Result<Stats> {
+/// What the trace says, where it is wanted and there, or else the counters.
+fn stats(run: &RunRecord, wanted: From) -> Result<Stats> {
     match (&run.trace, &run.counted) {
-        (Some(trace), _) if !counters => Ok(Stats::of_trace(trace)),
+        (Some(trace), _) if wanted == From::Trace => Ok(Stats::of_trace(trace)),
         (_, Some(counted)) => {
             let steps = counted.steps;
             Ok(Stats::of_counters(&counted.shapes, &counted.activity, steps))

@@ -129,7 +129,7 @@ impl Domain {
                 self.last = Some((now, uj));
             }
             Ok(uj) => {
-                match spent(before, uj, self.range, time) {
+                match spent([before, uj], self.range, time) {
                     Some(spent) => self.total.add(spent as f64 * 1e-6, time),
                     None => self.total.miss(
                         time,
@@ -147,7 +147,7 @@ impl Domain {
 
 /// Microjoules between two readings; `None` where the counter may have gone around
 /// more often than once.
-fn spent(before: u64, now: u64, range: Option<u64>, time: Duration) -> Option<u64> {
+fn spent([before, now]: [u64; 2], range: Option<u64>, time: Duration) -> Option<u64> {
     let Some(range) = range else { return now.checked_sub(before) };
     if time.as_secs_f64() * MOST_WATTS * 1e6 >= range as f64 && now < before {
         return None;

@@ -221,7 +221,7 @@ impl Native {
             store: expanded.store,
             memory: plan.memory.clone(),
             header,
-            recorder: Recorder::new(self.record, self.limit),
+            recorder: Recorder::new(self.record.then_some(self.limit)),
             events: Vec::new(),
             undriven: VecDeque::new(),
             submitted: 0,

@@ -34,8 +34,10 @@ enum State {
 }
 
 impl Recorder {
-    pub(super) fn new(on: bool, limit: TraceLimit) -> Self {
-        Self { limit, state: if on { State::Waiting } else { State::Ended } }
+    /// One that records up to a limit, or nothing.
+    pub(super) fn new(limit: Option<TraceLimit>) -> Self {
+        let state = if limit.is_some() { State::Waiting } else { State::Ended };
+        Self { limit: limit.unwrap_or_default(), state }
     }
 
     /// Whether a step is recorded that has at most so many events.
@@ -91,12 +93,12 @@ mod tests {
 
     #[test]
     fn whole_steps_are_recorded_up_to_the_limit() {
-        let mut recorder = Recorder::new(true, TraceLimit { from_step: 2, events: 25 });
+        let mut recorder = Recorder::new(Some(TraceLimit { from_step: 2, events: 25 }));
         let wants: Vec<bool> = (0..7).map(|step| recorder.wants(step, || 10)).collect();
         assert_eq!(wants, [false, false, true, true, false, false, false]);
         // One step is more than nothing.
-        let mut small = Recorder::new(true, TraceLimit { from_step: 0, events: 1 });
+        let mut small = Recorder::new(Some(TraceLimit { from_step: 0, events: 1 }));
         assert_eq!([small.wants(0, || 10), small.wants(1, || 10)], [true, false]);
-        assert!(!Recorder::new(false, TraceLimit::default()).wants(0, || 1));
+        assert!(!Recorder::new(None).wants(0, || 1));
     }
 }

@@ -63,7 +63,7 @@ fn speed(run: &RunRecord) -> Option<f64> {
     (samples > 0.0).then(|| 1e9 * run.seconds() / samples)
 }
 
-fn verdict(what: &str, unit: &str, names: [&str; 2], of: [f64; 2], word: &str) -> Verdict {
+fn verdict([what, unit, word]: [&str; 3], names: [&str; 2], of: [f64; 2]) -> Verdict {
     let [a, b] = of;
     let less = if (a - b).abs() <= 0.01 * a.max(b) { None } else { Some(usize::from(b < a)) };
     let text = match less {
@@ -87,7 +87,7 @@ pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
     let both = |of: &dyn Fn(&RunRecord) -> Option<f64>| Some([of(a)?, of(b)?]);
     let faster = both(&speed).map(|of| {
         let of = of.map(|nanos| nanos / 1e3);
-        verdict("training time a sample", "µs a sample", names, of, "faster")
+        verdict(["training time a sample", "µs a sample", "faster"], names, of)
     });
     let per_sample = |of: fn(&RunRecord) -> Option<Energy>| {
         move |run: &RunRecord| of(run).map(|energy| 1e3 * energy.per_sample)
@@ -99,7 +99,7 @@ pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
         (None, Some(of)) => Some((of, "mJ a sample, modelled")),
         (None, None) => None,
     };
-    let cheaper = cheaper.map(|(of, unit)| verdict("energy", unit, names, of, "cheaper"));
+    let cheaper = cheaper.map(|(of, unit)| verdict(["energy", unit, "cheaper"], names, of));
     let mut rows: BTreeMap<&str, Reason> = BTreeMap::new();
     for (i, run) in [a, b].into_iter().enumerate() {
         let Some(counted) = &run.counted else { continue };

@@ -220,3 +220,94 @@ impl Energy {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::{Covers, Part, Source};
+    use serde_json::json;
+
+    fn total(joules: f64, missed: f64) -> Total {
+        Total {
+            name: "package-0".to_owned(),
+            source: Source::Rapl,
+            covers: Covers::Package,
+            joules,
+            seconds: 1.0,
+            missed,
+            why: (missed > 0.0).then(|| "it was gone".to_owned()),
+        }
+    }
+
+    fn line(epoch: Option<u64>, measured: Vec<Total>) -> EnergyLine {
+        let part = |value: f64| Part { value, low: value / 2.0, high: value * 2.0 };
+        let modelled = Modelled {
+            platform: "p".to_owned(),
+            watts: "guess".to_owned(),
+            seconds: 1.0,
+            base: part(4.0),
+            idle: part(1.0),
+            spinning: part(0.0),
+            busy: vec![part(2.0), part(1.0)],
+        };
+        EnergyLine {
+            epoch,
+            seconds: 1.0,
+            samples: 10,
+            measured,
+            interval: 0.1,
+            idle_watts: None,
+            modelled: Some(modelled),
+        }
+    }
+
+    fn run(energy: Vec<EnergyLine>) -> RunRecord {
+        let epoch = |epoch: u64, accuracy: f64| json!({"epoch": epoch, "test_accuracy": accuracy});
+        RunRecord { energy, epochs: vec![epoch(1, 0.6), epoch(2, 0.92)], ..RunRecord::default() }
+    }
+
+    #[test]
+    fn figures_are_by_sample_epoch_and_accuracy() {
+        let lines = [Some(1), Some(2), None].map(|e| line(e, vec![total(5.0, 0.0)]));
+        let run = run(lines.to_vec());
+        let measured = Energy::measured(&run).unwrap();
+        assert_eq!(measured.total.joules, 15.0);
+        assert_eq!(measured.total.source, "measured by RAPL (package-0), every 0.1 s");
+        assert_eq!(measured.total.partial, None);
+        assert_eq!((measured.per_sample, measured.edp), (0.5, 45.0));
+        assert_eq!(measured.epochs, [(1, 5.0), (2, 5.0)]);
+        assert_eq!(measured.to_accuracy, [(0.5, 5.0), (0.7, 10.0), (0.8, 10.0), (0.9, 10.0)]);
+        assert!((measured.co2(360.0) - 0.0015).abs() < 1e-12);
+        let modelled = Energy::modelled(&run).unwrap();
+        assert_eq!(modelled.total.joules, 24.0);
+        assert!(modelled.total.source.ends_with("(watts: guess), 12.0000 to 48.0000 J"));
+        let causes: f64 = modelled.causes.iter().map(|cause| cause.1).sum();
+        assert_eq!((modelled.causes.len(), causes), (5, 24.0));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let run = run(vec![line(Some(1), vec![total(5.0, 0.25)]), line(Some(2), Vec::new())]);
+        let partial = Energy::measured(&run).unwrap().total.partial.unwrap();
+        assert!(partial.contains("1 of 2 parts have no figure"), "{partial}");
+        assert!(partial.contains("package-0: 0.2 s missed, it was gone"), "{partial}");
+        let nothing = RunRecord { energy: vec![line(None, Vec::new())], ..RunRecord::default() };
+        assert!(Energy::measured(&nothing).is_none(), "nothing modelled takes its place");
+    }
+
+    #[test]
+    fn an_epoch_that_was_run_twice_is_paid_twice() {
+        let run =
+            run(vec![line(Some(1), vec![total(5.0, 0.0)]), line(Some(1), vec![total(7.0, 0.0)])]);
+        let energy = Energy::measured(&run).unwrap();
+        assert_eq!((energy.total.joules, &energy.epochs[..]), (12.0, &[(1, 7.0)][..]));
+    }
+
+    #[test]
+    fn base_and_busy_are_apart_where_rest_was_measured() {
+        let idle = EnergyLine { idle_watts: Some(2.0), ..line(Some(1), vec![total(5.0, 0.0)]) };
+        let energy = Energy::measured(&run(vec![idle])).unwrap();
+        let causes: Vec<f64> = energy.causes.iter().map(|cause| cause.1).collect();
+        assert_eq!(causes, [2.0, 3.0]);
+    }
+}

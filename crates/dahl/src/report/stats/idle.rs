@@ -195,7 +195,7 @@ pub(super) fn idle(calls: &Calls<'_>) -> (Vec<WorkerUse>, Vec<Gap>) {
             to,
             cause: cause.to_owned(),
             step: call.step,
-            ended_by: ended_by(calls, call, &ends, submitted.get(&call.step).copied()),
+            ended_by: ended_by((calls, &ends), call, submitted.get(&call.step).copied()),
             then: calls.task(call).to_owned(),
         }
     });
@@ -215,7 +215,7 @@ fn task_ends(calls: &Calls<'_>, gaps: &[(u64, u64, &'static str, usize)]) -> End
     ends
 }
 
-fn ended_by(calls: &Calls<'_>, call: &CallAt, ends: &Ends, submitted: Option<u64>) -> String {
+fn ended_by((calls, ends): (&Calls<'_>, &Ends), call: &CallAt, submitted: Option<u64>) -> String {
     let header = &calls.trace.header.programs[call.program as usize];
     let work = header.work.get(call.task as usize);
     let preds = work.into_iter().flat_map(|work| &work.after);
