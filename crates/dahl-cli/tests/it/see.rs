@@ -23,17 +23,17 @@ fn powercap(place: &Place, name: &str) -> String {
         [("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "package-1")]
     {
         let path = path.join(entry);
-        fs::create_dir_all(&path).unwrap();
-        fs::write(path.join("name"), domain).unwrap();
-        fs::write(path.join("energy_uj"), "1000000").unwrap();
-        fs::write(path.join("max_energy_range_uj"), "262143328850").unwrap();
+        fs::create_dir_all(&path).expect("as written");
+        fs::write(path.join("name"), domain).expect("as written");
+        fs::write(path.join("energy_uj"), "1000000").expect("as written");
+        fs::write(path.join("max_energy_range_uj"), "262143328850").expect("as written");
     }
-    path.to_str().unwrap().to_owned()
+    path.to_str().expect("as written").to_owned()
 }
 
 fn lines(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let text = fs::read_to_string(path).expect("as written");
+    text.lines().map(|line| serde_json::from_str(line).expect("as written")).collect()
 }
 
 #[test]
@@ -153,7 +153,7 @@ const VIEW: &str = "(() => { const c = document.querySelector('canvas'); return 
 
 fn view(browser: &mut Browser) -> [f64; 2] {
     let value = browser.value(VIEW);
-    [value[0].as_f64().unwrap(), value[1].as_f64().unwrap()]
+    [value[0].as_f64().expect("as written"), value[1].as_f64().expect("as written")]
 }
 
 #[test]
