@@ -6,14 +6,11 @@ use dahl::perf::PerfModel;
 use dahl::plan::{Memory, Plan, trace_header};
 use dahl::platform::UnitId;
 use dahl::report::Predicted;
-use dahl::sim::{Habits, Order, Steps, Worker, costs, run};
+use dahl::sim::{Costs, Habits, Known, Worker, predict as simulated};
 use dahl::units::ProgramId;
 use dahl::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// How many steps are simulated.
-const STEPS: usize = 4;
 
 /// A training step by a calibration, on the platform that energy is modelled from.
 pub(crate) fn predict(
@@ -34,16 +31,18 @@ pub(crate) fn predict(
     }
     let worker = |unit| Worker { unit: UnitId(unit), state: None };
     let workers = (0..count as u32).map(worker).collect();
+    let (habits, mut costs) = (Habits::measured(&known), Known::new(&known));
     let what = (programs, plan, ProgramId(0));
-    let steps = Steps::new(what, (&on, workers), STEPS, &mut costs(&known))?;
-    let outcome = run(&steps.scenario, &on, &Habits::measured(&known), Order::Static)?;
-    let step = steps.predicted(&outcome);
+    let step = simulated(what, &on, workers, &habits, &mut costs)?;
     let (expanded, graphs) = plan.task_graphs(programs)?;
     let header = trace_header(&expanded, &graphs);
+    let graph = &expanded.programs[0].graph;
     let mut by_codelet: BTreeMap<u32, f64> = BTreeMap::new();
-    for (task, costs) in header.programs[0].work.iter().zip(&steps.costs) {
-        for (&(cell, _), cost) in task.calls.iter().zip(costs) {
-            *by_codelet.entry(header.cells[cell as usize].codelet).or_default() += cost.nanos;
+    for (task, work) in graphs[0].tasks.iter().zip(&header.programs[0].work) {
+        let kind = &on.unit(UnitId(task.worker.0)).kind;
+        for (call, &(cell, _)) in task.calls.iter().zip(&work.calls) {
+            let nanos = costs.call(graph, call, kind).map_or(0.0, |cost| cost.nanos);
+            *by_codelet.entry(header.cells[cell as usize].codelet).or_default() += nanos;
         }
     }
     let name = |(codelet, nanos): (u32, f64)| (header.codelets[codelet as usize].clone(), nanos);

@@ -229,7 +229,7 @@ impl Watched {
             let figures = figures.filter(|all| !all.is_empty())?;
             let partial = figures.iter().any(|figure| figure.partial.is_some());
             let joules = figures.iter().map(|figure| figure.joules).sum();
-            let source = figures[0].source.split("), ").next()?.to_owned();
+            let (source, _) = figures[0].source.rsplit_once("), ")?;
             let partial = if partial { ", partial" } else { "" };
             Some(format!("{}, {source}){partial}", Joules(joules)))
         };
