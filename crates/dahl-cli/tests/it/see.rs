@@ -188,8 +188,15 @@ fn the_report_is_used_in_a_browser() {
     browser.until("document.querySelector('canvas').dataset.drawn >= 1");
     let all = view(&mut browser);
     let half = |[a, b]: [f64; 2]| (b - a) / 2.0;
+    let shown = |v: [f64; 2]| {
+        format!(
+            "Number(document.querySelector('canvas').dataset.to) - \
+                 Number(document.querySelector('canvas').dataset.from) < {}",
+            v[1] - v[0] - 1.0
+        )
+    };
     browser.value("document.querySelector('[data-zoom=in]').click()");
-    browser.until("document.querySelector('canvas').dataset.drawn >= 2");
+    browser.until(&shown(all));
     let closer = view(&mut browser);
     assert!((closer[1] - closer[0] - half(all)).abs() < 2.0, "{all:?} {closer:?}");
     browser.value("document.querySelector('canvas').scrollIntoView({block: 'center'})");
@@ -198,13 +205,6 @@ fn the_report_is_used_in_a_browser() {
     let at = browser.value(place_of);
     browser
         .mouse(json!({"type": "mouseWheel", "x": at[0], "y": at[1], "deltaX": 0, "deltaY": -240}));
-    let shown = |v: [f64; 2]| {
-        format!(
-            "Number(document.querySelector('canvas').dataset.to) - \
-                 Number(document.querySelector('canvas').dataset.from) < {}",
-            v[1] - v[0] - 1.0
-        )
-    };
     browser.until(&shown(closer));
     let wheeled = view(&mut browser);
     browser.value("document.querySelector('canvas').focus()");
