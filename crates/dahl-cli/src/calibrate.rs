@@ -175,7 +175,7 @@ fn start(args: &Args) -> Result<PerfModel> {
 }
 
 /// This machine and version, now.
-fn here() -> About {
+pub(crate) fn here() -> About {
     let about = machine::about();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     About {

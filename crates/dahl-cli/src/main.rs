@@ -6,6 +6,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod auto;
 mod bench;
 mod calibrate;
 mod completions;

@@ -40,8 +40,17 @@ const OF_ONE_START: [&str; 24] = [
 
 /// Flags of a run that may change when it goes on: they change no bit of what
 /// was trained. A dataset may have been moved; its samples are compared.
-const FREE: [&str; 8] =
-    ["epochs", "workers", "checkpoint-every", "keep", "save", "tensorboard", "data", "platform"];
+const FREE: [&str; 9] = [
+    "epochs",
+    "workers",
+    "grain",
+    "checkpoint-every",
+    "keep",
+    "save",
+    "tensorboard",
+    "data",
+    "platform",
+];
 
 /// Flags that may name a file or directory.
 const PATHS: [&str; 5] = ["model", "data", "init", "save", "platform"];

@@ -5,7 +5,6 @@ mod show;
 use crate::grain::{GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, say, show as print};
 use crate::place::check_file;
-use crate::verify::Schedule;
 use crate::{machine, models};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::model::{Optimizer, TrainSpec};
@@ -76,8 +75,11 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4, value_parser = at_least_one, conflicts_with = "tasks")]
     steps: usize,
     /// How ready tasks are given to workers
-    #[arg(long, value_enum, default_value_t = Schedule::Static)]
-    scheduling: Schedule,
+    #[arg(long, value_enum, default_value_t = Scheduling::Static)]
+    scheduling: Scheduling,
+    /// The seconds that a joule is worth, with --scheduling least-energy
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.1, value_parser = crate::bench::seconds)]
+    joule_seconds: f64,
     /// How much durations vary: the standard deviation over the mean
     #[arg(long, default_value_t = 0.0, value_parser = deviation)]
     noise: f64,
@@ -99,6 +101,23 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// How ready tasks find their workers
+#[derive(Clone, Copy, ValueEnum)]
+enum Scheduling {
+    /// As the plan says
+    Static,
+    /// The first ready task for the first free worker
+    FirstCome,
+    /// A queue a worker, with stealing
+    Stealing,
+    /// The task on the longest way to the end first
+    CriticalPath,
+    /// Each task to the worker that is expected to end it first
+    EarliestFinish,
+    /// The same, where the energy of a task counts too
+    LeastEnergy,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -161,7 +180,7 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let lowered = model.lower(&spec)?;
     let plan = match &args.plan {
         Some(path) => Plan::parse(&read(path)?, &lowered.programs)?,
-        None => args.grain.grain().plan(&lowered.programs)?,
+        None => args.grain.grain()?.plan(&lowered.programs)?,
     };
     let mut known = calibrations(&args.calibration)?;
     let platform = match &args.platform {
@@ -255,9 +274,14 @@ impl Args {
         habits: &Habits,
     ) -> Result<Outcome> {
         let mut policy: Box<dyn Policy> = match self.scheduling {
-            Schedule::Static => return simulated(scenario, on, habits, Order::Static),
-            Schedule::FirstCome => Box::new(FirstCome::default()),
-            Schedule::Stealing => Box::new(WorkStealing::new(scenario.workers.len())),
+            Scheduling::Static => return simulated(scenario, on, habits, Order::Static),
+            Scheduling::FirstCome => Box::new(FirstCome::default()),
+            Scheduling::Stealing => Box::new(WorkStealing::new(scenario.workers.len())),
+            Scheduling::CriticalPath => Box::new(scenario.critical_path()),
+            Scheduling::EarliestFinish => Box::new(scenario.earliest_finish(on, 0.0)),
+            Scheduling::LeastEnergy => {
+                Box::new(scenario.earliest_finish(on, 1e9 * self.joule_seconds))
+            }
         };
         simulated(scenario, on, habits, Order::Policy(&mut *policy))
     }

@@ -1,8 +1,9 @@
 //! `dahl train`: trains a model on a dataset.
 
+use crate::auto;
 use crate::energy::EnergyArgs;
 use crate::forecast;
-use crate::grain::{KernelArgs, at_least_one, available, threads};
+use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
 use crate::place::{Place, RunArgs, check_file};
@@ -22,7 +23,7 @@ use dahl::file::TensorFile;
 use dahl::graph::Programs;
 use dahl::model::TrainSpec;
 use dahl::native::Native;
-use dahl::plan::Plan;
+use dahl::plan::{Numerics, Plan};
 use dahl::planner::Grain;
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
 use dahl::{Error, Result};
@@ -61,6 +62,10 @@ pub(crate) struct Args {
     /// Worker threads [default: one a processor]
     #[arg(long, value_parser = threads)]
     workers: Option<usize>,
+    /// How ops are cut: auto, or pieces such as sample=4,channel=2 (docs/grain.md); it
+    /// changes no bit [default: one piece of the batch a worker]
+    #[arg(long, value_parser = cuts)]
+    grain: Option<Cuts>,
     #[command(flatten)]
     kernels: KernelArgs,
     #[command(flatten)]
@@ -227,7 +232,7 @@ impl Args {
     /// The plan. A run that goes on keeps its kernels, be they measured or chosen
     /// by another version or on another machine.
     fn plan(&self, programs: &Programs, workers: usize, show: Show) -> Result<Plan> {
-        let grain = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
+        let base = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
         let run = self.run.resume.as_deref().map(rundir::find);
         match run.map(|run| rundir::numerics(&run, programs)) {
             Some(Ok(numerics)) => {
@@ -235,12 +240,35 @@ impl Args {
                     let expected = format!("{}, which the run began with", numerics.isa);
                     Error::config("isa", expected, found)
                 })?;
-                grain.plan_with(programs, numerics)
+                self.placed(base, programs, numerics, show)
             }
             Some(Err(error)) if self.tune.tune => Err(error),
             // Without measurements the kernels follow from the flags; those of
             // checkpoints are compared.
-            _ => self.tune.plan(&grain, programs, show),
+            _ => {
+                let numerics = self.tune.numerics(&base, programs, show)?;
+                self.placed(base, programs, numerics, show)
+            }
+        }
+    }
+
+    /// The plan of the grain that was asked for.
+    fn placed(
+        &self,
+        base: Grain,
+        programs: &Programs,
+        numerics: Numerics,
+        show: Show,
+    ) -> Result<Plan> {
+        match &self.grain {
+            None => base.plan_with(programs, numerics),
+            Some(Cuts::Given(text)) => base.with(text)?.plan_with(programs, numerics),
+            Some(Cuts::Auto) => {
+                let (samples, limit, calibration) = (self.samples.batch, None, None);
+                let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
+                let choice = auto::choice(&wanted, show)?;
+                Ok(choice.candidates.into_iter().next().expect("the best").plan)
+            }
         }
     }
 }

@@ -34,8 +34,10 @@ fn verify_passes_and_no_grain_changes_a_bit() {
     assert!(expected.ends_with("1 passed, 0 failed\n"), "{expected}");
     for options in [
         &["--workers", "2"][..],
-        &["--workers", "3", "--pieces", "4", "--channels", "2"],
-        &["--workers", "8", "--no-gather", "--scheduling", "first-come"],
+        &["--workers", "3", "--grain", "sample=4,channel=2"],
+        &["--workers", "3", "--grain", "sample=2,row=3,column=2"],
+        &["--workers", "4", "--grain", "sample=4,layer=2"],
+        &["--workers", "8", "--grain", "gather=off", "--scheduling", "first-come"],
         &["--workers", "2", "--scheduling", "stealing", "--checked"],
     ] {
         let args = [&["verify", &case][..], options].concat();

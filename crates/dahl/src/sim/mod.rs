@@ -21,6 +21,7 @@ mod collective;
 mod known;
 mod outcome;
 pub mod pipeline;
+mod policies;
 mod predict;
 mod run;
 mod scenario;

@@ -12,7 +12,7 @@ use super::sharing::{Activity, Demand, System, Use};
 use crate::error::{Error, Result};
 use crate::platform::{Expanded, Fairness, MemoryId, Route, UnitId};
 use crate::sched::{Policy, Ready};
-use crate::units::{Joules, Nanos, TaskId, WorkerId};
+use crate::units::{Joules, Nanos, ProgramId, TaskId, WorkerId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -243,7 +243,9 @@ impl<'a, 'o> Run<'a, 'o> {
                     return self.look(worker as usize);
                 };
                 let (near, planned) = (self.near[id.0 as usize], WorkerId(worker));
-                policy.ready(Ready { step: 0, task: TaskId(id.0), near, planned }, Nanos(self.now));
+                let program = ProgramId(0);
+                let ready = Ready { step: 0, program, task: TaskId(id.0), near, planned };
+                policy.ready(ready, Nanos(self.now));
                 // Any that is free may take it, the planned one first.
                 let others = (0..self.workers.len()).filter(|w| *w != worker as usize);
                 for w in std::iter::once(worker as usize).chain(others).collect::<Vec<_>>() {
@@ -425,7 +427,8 @@ impl<'a, 'o> Run<'a, 'o> {
                     (&mut self.order, self.scenario.jobs[i])
                 {
                     let (near, planned) = (self.near[i], WorkerId(worker));
-                    let ready = Ready { step: 0, task: TaskId(id.0), near, planned };
+                    let program = ProgramId(0);
+                    let ready = Ready { step: 0, program, task: TaskId(id.0), near, planned };
                     policy.ended(ready, WorkerId(w), Nanos(self.now));
                 }
             }

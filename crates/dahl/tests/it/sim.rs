@@ -314,8 +314,13 @@ proptest! {
             prop_assert_eq!((used.busy + used.spinning + used.idle).0, outcome.makespan.0);
         }
         // Policies are bound by the same laws, and run everything.
-        let policies: [&mut dyn dahl::sched::Policy; 2] =
-            [&mut FirstCome::default(), &mut WorkStealing::new(hosts)];
+        let policies: [&mut dyn dahl::sched::Policy; 5] = [
+            &mut FirstCome::default(),
+            &mut WorkStealing::new(hosts),
+            &mut scenario.critical_path(),
+            &mut scenario.earliest_finish(&on, 0.0),
+            &mut scenario.earliest_finish(&on, 1e9),
+        ];
         for policy in policies {
             let other = run(&scenario, &on, &Habits::default(), Order::Policy(policy)).unwrap();
             prop_assert!(seconds(other.makespan) + rounding >= work / (hosts as f64 * 12.0));
