@@ -292,7 +292,7 @@ mod tests {
         let tree = Tree::new("denied");
         tree.domain("intel-rapl:0", "package-0", 1, 1_000);
         let file = tree.0.join("intel-rapl:0/energy_uj");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o0)).unwrap();
         if fs::read(&file).is_ok() {
             eprintln!("skipped: this user reads every file");
             return;

@@ -119,7 +119,7 @@ pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<
             Event::Submit { .. } | Event::Move { .. } | Event::Preempt { .. } => {}
         }
     }
-    changes.sort_by(|a, b| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)));
+    changes.sort_by_key(|change| (change.0, change.1, change.2));
     let mut lines: Vec<(u64, String)> = Vec::with_capacity(changes.len());
     for (i, (at, worker, _, value)) in changes.iter().enumerate() {
         let next = changes.get(i + 1);
