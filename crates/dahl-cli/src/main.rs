@@ -13,9 +13,12 @@ mod completions;
 mod config;
 mod data;
 mod diff;
+mod energy;
 mod eval;
 mod export;
+mod forecast;
 mod grain;
+mod live;
 mod machine;
 mod models;
 mod outcome;
@@ -31,6 +34,7 @@ mod report;
 mod rundir;
 mod samples;
 mod schedule;
+mod see;
 mod settings;
 mod simulate;
 mod stop;
@@ -39,6 +43,7 @@ mod tensorboard;
 mod train;
 mod tuning;
 mod verify;
+mod watch;
 mod weights;
 
 /// Trains neural networks on unequal machines, for the least energy.
@@ -72,6 +77,9 @@ enum Command {
     Platform(platform::Args),
     Predict(predict::Args),
     Simulate(simulate::Args),
+    Report(see::ReportArgs),
+    Stats(see::StatsArgs),
+    Trace(see::TraceArgs),
     // Larger than the others.
     Train(Box<train::Args>),
     Verify(verify::Args),
@@ -109,6 +117,9 @@ fn main() -> ExitCode {
         Command::Platform(args) => platform::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Report(args) => see::report(&args),
+        Command::Stats(args) => see::stats(&args),
+        Command::Trace(args) => see::trace(&args),
         Command::Train(args) => {
             let (_, given) = matches.subcommand().expect("the command that was parsed");
             train::run(*args, given)
