@@ -24,7 +24,7 @@ fn main() {
     let mut sessions = [&silent, &recording].map(|engine| prepare(engine).expect("a session"));
     let mut extra = Vec::new();
     for repetition in 0..=REPETITIONS {
-        let times = sessions.each_mut().map(|session| measure(session));
+        let times = sessions.each_mut().map(measure);
         let events = sessions[1].take_trace().events.len();
         assert!(events >= STEPS * (TASKS + 1), "every call and every submission");
         // The first one warmed up.
