@@ -1,7 +1,7 @@
 //! How long the planner takes on made-up chains, and what it proves:
 //!
 //! ```text
-//! cargo run --release -p dahl --example planner_speed [exact|full|large] [stale|sync] [seconds]
+//! cargo run --release -p dahl --example planner_speed [exact|full|large] [stale|sync] [seconds] [energy|time|edp]
 //! ```
 //!
 //! `exact` is 100 layers on 3 types of 8 units, `full` the same with four powers a type and
@@ -107,7 +107,11 @@ fn main() -> dahl::Result<()> {
         units: (watts.iter().zip(names)).map(|(w, n)| unit(n, *w, count, powers, memory)).collect(),
         nodes: vec![NodeType { name: "nodes".to_owned(), base_watts: 0.0 }],
         semantics,
-        objective: Objective::Energy,
+        objective: match arg(3, "energy").as_str() {
+            "time" => Objective::Time,
+            "edp" => Objective::Edp,
+            _ => Objective::Energy,
+        },
         period_cap: None,
         power_cap: None,
     };

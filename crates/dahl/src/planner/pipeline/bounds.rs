@@ -40,6 +40,8 @@ pub(super) struct Bounds<'a> {
     /// The same by set, combination and level.
     sums: Vec<f64>,
     pub(super) idle: Vec<f64>,
+    /// More than any plan of a cell takes.
+    most_joules: Vec<f64>,
 }
 
 impl<'a> Bounds<'a> {
@@ -66,7 +68,9 @@ impl<'a> Bounds<'a> {
                 }
             }
         }
-        Self { table, cells, together, levels, sums, idle }
+        let most = |cell: &Cell| table.problem.most_joules(cell.range.high);
+        let most_joules = cells.iter().map(most).collect();
+        Self { table, cells, together, levels, sums, idle, most_joules }
     }
 
     /// Idle watts of the units in use, or less.
@@ -134,7 +138,7 @@ impl<'a> Bounds<'a> {
                 + self.lower(cell, half, watts)
                 + it.beyond(half.sum, slowest, half.most)
                 + watts * (at - it.low);
-            if !joules.is_finite() {
+            if !joules.is_finite() || joules > self.most_joules[cell] {
                 continue;
             }
             // No more than the cap's watts, so that joules take their time.

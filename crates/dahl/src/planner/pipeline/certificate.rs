@@ -3,9 +3,9 @@
 
 use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Level, Potential};
-use super::certify::{CellProof, Certificate, LabelProof, LevelProof};
 use super::cover::{Prepared, prepare};
 use super::labels::{Effort, Ended, Search};
+use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
 use super::solve::Limits;
 use super::table::Table;
 use super::types::{Pipeline, Problem, Semantics};
@@ -29,14 +29,15 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     let numbers = table.lattice.size.saturating_mul(table.sets());
     let most = (1_200_000 / numbers.max(1)).clamp(6, 24);
     let most = if problem.semantics == Semantics::Stale { most } else { most.min(12) };
+    // Prices are few numbers.
+    let most = if numbers > limits.states { 64 } else { most };
     let Prepared { bounds, .. } = prepare(&table, limits, most);
     let bounds = lowered(bounds);
     let mut value = known * (1.0 - LOOKED_FOR);
     let aim = |value| Aim::Claim { objective: problem.objective, value, period_cap: cap };
-    let full = matches!(bounds.cells[0].potential, Potential::Full(_));
     let effort = Effort { labels: limits.labels.min(400_000), width: None, stop: limits.stop };
     let mut search = Search::new(&bounds);
-    let proved = full && search.prove(aim(value), &effort) == Some(Ended::All);
+    let proved = search.prove(aim(value), &effort) == Some(Ended::All);
     if !proved {
         // What the potentials show by themselves.
         value =

@@ -20,7 +20,8 @@ pub(super) struct Prepared<'a> {
 pub(super) fn prepare<'a>(table: &'a Table<'a>, limits: &Limits<'_>, most: usize) -> Prepared<'a> {
     let groups: usize = table.space.stages() * table.lattice.counts.len();
     let numbers = table.lattice.size.saturating_mul(table.sets());
-    let full = numbers <= 3_000_000 && table.lattice.size.saturating_mul(groups) <= 1_500_000_000;
+    let full =
+        numbers <= limits.states && table.lattice.size.saturating_mul(groups) <= 1_500_000_000;
     let adds_up = table.ending.iter().flatten().any(|column| column.sum > 0.0);
     let mut maker = Maker {
         table,

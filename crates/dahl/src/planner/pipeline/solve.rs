@@ -15,6 +15,9 @@ use crate::units::Bytes;
 pub struct Limits<'a> {
     /// Sets of layers of a graph; with more, only cuts of the layers' order are taken.
     pub ideals: usize,
+    /// Sets of layers times combinations of units that potentials are computed for; with more,
+    /// units get prices, and the best half-made plans alone are followed.
+    pub states: usize,
     /// Half-made plans at a time, about 100 bytes each.
     pub labels: usize,
     /// Whether to stop: with the best plans so far.
@@ -23,7 +26,7 @@ pub struct Limits<'a> {
 
 impl Default for Limits<'_> {
     fn default() -> Self {
-        Self { ideals: 1500, labels: 20_000_000, stop: &|| false }
+        Self { ideals: 1500, states: 3_000_000, labels: 20_000_000, stop: &|| false }
     }
 }
 

@@ -210,6 +210,28 @@ impl Problem {
         watts
     }
 
+    /// More joules than any plan takes that ends within so many seconds.
+    pub fn most_joules(&self, seconds: f64) -> f64 {
+        let dearest = |layer: &Layer| {
+            let each = self.units.iter().zip(&layer.seconds).flat_map(|(unit, seconds)| {
+                unit.powers
+                    .iter()
+                    .map(move |p| seconds / p.speed * (p.busy_watts - unit.idle_watts))
+            });
+            each.fold(0.0, f64::max)
+        };
+        let ways = self.units.iter().flat_map(|unit| [unit.input, unit.reduce]);
+        let joules = ways.map(|way| way.joules_per_byte).fold(0.0, f64::max);
+        // Each stage takes each output at most once, and there are no more stages than layers.
+        let outputs: f64 = self.layers.iter().map(|layer| layer.output_bytes).sum();
+        let parameters: f64 = self.layers.iter().map(|layer| layer.parameter_bytes).sum();
+        let moved = 2.0 * outputs * self.layers.len() as f64 + 4.0 * parameters;
+        let all: Vec<usize> = self.units.iter().map(|unit| unit.count).collect();
+        let computing: f64 = self.layers.iter().map(dearest).sum();
+        let total = computing + joules * moved + self.idle_watts(&all) * seconds;
+        if total.is_nan() { f64::INFINITY } else { total * 1.001 }
+    }
+
     /// Everything that cannot be, or nothing.
     pub fn check(&self) -> Result<()> {
         let wrong =

@@ -160,6 +160,33 @@ fn the_planner_agrees_with_all_plans_of_500_problems() {
     assert!(feasible > 250 && infeasible > 10, "{feasible} {infeasible}");
 }
 
+/// Where units have prices instead of potentials, bounds hold, and certificates check.
+#[test]
+fn prices_bound_what_all_plans_take() {
+    let mut proved = 0;
+    for seed in 0..150 {
+        let p = problem(seed);
+        let whole = solve(&p, &Limits::default()).unwrap();
+        let limits = Limits { states: 0, ..Limits::default() };
+        let found = solve(&p, &limits).unwrap();
+        let value = |of: &Solution| {
+            of.best.as_ref().map(|plan| p.objective.value(plan.period_s, plan.energy_j))
+        };
+        let Some(best) = value(&whole) else { continue };
+        assert!(found.lower_bound <= best * (1.0 + 1e-9), "problem {seed}");
+        let Some(plan) = &found.best else { continue };
+        assert!(value(&found).is_some_and(|value| value >= best * (1.0 - 1e-9)), "problem {seed}");
+        proved += usize::from(found.gap(&p) == Some(0.0));
+        if let Some(made) = certificate(&p, plan, &limits) {
+            assert!(made.value <= best, "problem {seed}");
+            if let Err(flaw) = certify(&made) {
+                panic!("problem {seed}: {flaw}");
+            }
+        }
+    }
+    assert!(proved > 50, "{proved}");
+}
+
 fn found_points(found: &Solution) -> Vec<(f64, f64)> {
     found.front.plans().iter().map(|plan| (plan.period_s, plan.energy_j)).collect()
 }
