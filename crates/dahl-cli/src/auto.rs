@@ -1,9 +1,9 @@
 //! `--grain auto`: the grain whose step is predicted to be the shortest.
 
+use crate::machine;
 use crate::output::say;
 use crate::progress::Show;
 use crate::simulate::calibrations;
-use crate::{calibrate, machine};
 use dahl::Result;
 use dahl::graph::Programs;
 use dahl::native::available_bytes;
@@ -38,9 +38,6 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Choice> {
     let Wanted { programs, base, samples, .. } = wanted;
     let paths: Vec<_> = wanted.calibration.iter().map(|path| path.to_path_buf()).collect();
     let mut known = calibrations(&paths)?;
-    if known.is_stale(&calibrate::here()).is_some() {
-        known = PerfModel::new(calibrate::here());
-    }
     let kind = cpu_kind(wanted.numerics.isa);
     let mut learn = |plan: &Plan, known: &mut PerfModel| -> Result<()> {
         calibrate_steps(programs, plan, &kind, known)

@@ -6,7 +6,7 @@ use dahl::perf::PerfModel;
 use dahl::plan::{Memory, Plan, trace_header};
 use dahl::platform::UnitId;
 use dahl::report::Predicted;
-use dahl::sim::{Costs, Habits, Known, Worker, predict as simulated};
+use dahl::sim::{Costs, Habits, Known, Where, Worker, predict as simulated};
 use dahl::units::ProgramId;
 use dahl::{Error, Result};
 use std::collections::BTreeMap;
@@ -18,11 +18,10 @@ pub(crate) fn predict(
     (programs, plan): (&Programs, &Plan),
     meters: &Meters,
 ) -> Result<Predicted> {
-    let mut known = PerfModel::load(calibration)?;
+    let known = PerfModel::load(calibration)?;
     let platform = meters.platform.as_ref().ok_or_else(|| Error::Unsupported {
         what: "predicting on a machine that says nothing of itself".to_owned(),
     })?;
-    known.profile(platform);
     let on = platform.expand();
     let count = plan.placement.workers;
     if count > on.units.len() {
@@ -39,9 +38,12 @@ pub(crate) fn predict(
     let graph = &expanded.programs[0].graph;
     let mut by_codelet: BTreeMap<u32, f64> = BTreeMap::new();
     for (task, work) in graphs[0].tasks.iter().zip(&header.programs[0].work) {
-        let kind = &on.unit(UnitId(task.worker.0)).kind;
+        let of = on.units[task.worker.index()];
+        let node = &on.platform.nodes[of.kind];
+        let unit = &node.units[of.unit];
+        let place = Where { isa: plan.numerics.isa, unit, memory: &node.memories[unit.memory] };
         for (call, &(cell, _)) in task.calls.iter().zip(&work.calls) {
-            let nanos = costs.call(graph, call, kind).map_or(0.0, |cost| cost.nanos);
+            let nanos = costs.call(graph, call, &place).map_or(0.0, |cost| cost.nanos);
             *by_codelet.entry(header.cells[cell as usize].codelet).or_default() += nanos;
         }
     }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 mod auto;
 mod bench;
 mod calibrate;
+mod certify;
 mod completions;
 mod config;
 mod data;
@@ -67,13 +68,15 @@ struct Cli {
 enum Command {
     Bench(bench::Args),
     Calibrate(calibrate::Args),
+    Certify(certify::Args),
     Completions(completions::Args),
     Data(data::Args),
     Diff(diff::Args),
     Eval(eval::Args),
     Export(export::Args),
     Models(models::Args),
-    Plan(plan::Args),
+    // Larger than most others, as is the next.
+    Plan(Box<plan::Args>),
     Platform(platform::Args),
     Predict(predict::Args),
     Simulate(simulate::Args),
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Certify(args) => certify::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Data(args) => data::run(&args),
         Command::Diff(args) => diff::run(args),

@@ -1,13 +1,18 @@
 //! `dahl plan`: what a training run will do, before it does it.
 
+mod advise;
+mod compare;
 mod explain;
+mod pipeline;
+mod svg;
+mod text;
 
 use crate::grain::{Cuts, GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, print};
 use crate::progress;
 use crate::tuning::TuneArgs;
 use crate::{auto, machine, models};
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::DType;
 use dahl::graph::Programs;
 use dahl::model::{Optimizer, TrainSpec};
@@ -19,13 +24,19 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Show the plan of a training run: its pieces, tasks and memory
+/// Show the plan of a training run, or the cheapest pipeline over unequal units
+///
+/// With a model: its pieces, tasks and memory. With --profile and --platform: which
+/// layers of a network that others measured run on which units at what power, for the
+/// least energy, time or their product, with what no plan can be better than.
 ///
 /// Lowers the model to programs, plans them and checks the plan; nothing is
 /// run. The summary says how many tasks a step has and what memory it needs;
 /// `--show` prints the whole plan, the graph, the task graph or the memory.
 #[derive(ClapArgs)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   dahl plan lenet --batch 64 --workers 2
   dahl plan seed-cnn --batch 10 --show tasks
   dahl plan seed-cnn --batch 10 --show graph --dot | dot -Tsvg > graph.svg
@@ -34,11 +45,21 @@ use std::process::ExitCode;
   dahl plan lenet --workers 2 --grain auto --explain
   dahl plan lenet --workers 2 --show plan > my.plan
   dahl plan lenet --check my.plan
+  dahl plan --profile vgg16.graph.txt --platform platforms/lab.toml --objective energy
+  dahl plan --profile resnet50.graph.txt --platform platforms/zeus.toml --allow-stale
+    --period 0.3 --svg front.svg --certificate proof.json
+  dahl plan --profile bert24_training.json --cost-model max-load
 
-Exit codes: 0 ok, 2 usage, 3 no feasible plan, 4 bad model.")]
+Exit codes: 0 ok, 2 usage, 3 no feasible plan, 4 bad model."
+)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    of: Option<Of>,
     /// A model's name or TOML file
-    model: String,
+    #[arg(required_unless_present = "profile")]
+    model: Option<String>,
+    #[command(flatten)]
+    pipeline: pipeline::PipelineArgs,
     /// Samples a step
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     batch: usize,
@@ -70,6 +91,11 @@ pub(crate) struct Args {
     dot: bool,
 }
 
+#[derive(Subcommand)]
+enum Of {
+    Diff(compare::DiffArgs),
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Show {
     /// Tasks, memory and work of a step
@@ -85,6 +111,23 @@ enum Show {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
+    if let Some(Of::Diff(of)) = &args.of {
+        let shown = compare::diff(of).and_then(|(text, different)| {
+            crate::output::show(&text)?;
+            Ok(different)
+        });
+        return match shown {
+            Ok(false) => ExitCode::SUCCESS,
+            Ok(true) => ExitCode::from(crate::output::DIFFERENT),
+            Err(error) => fail(&error, code(&error)),
+        };
+    }
+    if let Some(profile) = &args.pipeline.profile {
+        return match pipeline::run(&args.pipeline, profile, args.memory_limit) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, code(&error)),
+        };
+    }
     match text(args) {
         Ok(text) => match print(&text) {
             Ok(()) => ExitCode::SUCCESS,
@@ -95,7 +138,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn text(args: &Args) -> dahl::Result<String> {
-    let model = models::find(&args.model)?;
+    let model = models::find(args.model.as_deref().unwrap_or_default())?;
     let spec = TrainSpec {
         fusion: args.grain.fusion(),
         ..TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.1))

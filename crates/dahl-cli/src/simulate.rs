@@ -5,7 +5,7 @@ mod show;
 use crate::grain::{GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, say, show as print};
 use crate::place::check_file;
-use crate::{machine, models};
+use crate::{calibrate, machine, models};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::perf::PerfModel;
@@ -72,17 +72,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
     /// Steps, one after the other
-    #[arg(long, default_value_t = 4, value_parser = at_least_one, conflicts_with = "tasks")]
-    steps: usize,
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "tasks")]
+    steps: u16,
     /// How ready tasks are given to workers
     #[arg(long, value_enum, default_value_t = Scheduling::Static)]
     scheduling: Scheduling,
     /// The seconds that a joule is worth, with --scheduling least-energy
     #[arg(long, value_name = "SECONDS", default_value_t = 0.1, value_parser = crate::bench::seconds)]
     joule_seconds: f64,
-    /// How much durations vary: the standard deviation over the mean
-    #[arg(long, default_value_t = 0.0, value_parser = deviation)]
-    noise: f64,
+    /// How much durations vary: the standard deviation over the mean [default: as they did
+    /// when they were measured]
+    #[arg(long, value_parser = deviation)]
+    noise: Option<f64>,
     /// What the noise is made from
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -182,7 +183,7 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
         Some(path) => Plan::parse(&read(path)?, &lowered.programs)?,
         None => args.grain.grain()?.plan(&lowered.programs)?,
     };
-    let mut known = calibrations(&args.calibration)?;
+    let known = calibrations(&args.calibration)?;
     let platform = match &args.platform {
         Some(path) => Platform::read(path)?,
         None => {
@@ -190,12 +191,11 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
             machine::platform(&known)?
         }
     };
-    known.profile(&platform);
     let on = platform.expand();
     let workers = args.workers(&on, plan.placement.workers)?;
     let habits = args.habits(Habits::measured(&known));
     let what = (&lowered.programs, &plan, ProgramId(0));
-    let steps = Steps::new(what, (&on, workers), args.steps, &mut Known::new(&known))?;
+    let steps = Steps::new(what, (&on, workers), args.steps.into(), &mut Known::new(&known))?;
     let outcome = args.simulated(&steps.scenario, &on, &habits)?;
     args.write_trace(|| Ok(steps.trace(what, &on, &outcome, &habits)?.to_text()))?;
     args.export(&steps.scenario, &on, &habits)?;
@@ -214,9 +214,23 @@ fn read(path: &Path) -> Result<String> {
 pub(crate) fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
     let usual = Path::new("calibration.json");
     let Some((first, others)) = paths.split_first() else {
-        return if usual.exists() { PerfModel::load(usual) } else { Ok(PerfModel::default()) };
+        if !usual.exists() {
+            return Ok(PerfModel::default());
+        }
+        let known = PerfModel::load(usual)?;
+        // What was not asked for is taken where it is of use alone.
+        return Ok(match known.is_stale(&calibrate::here()) {
+            None => known,
+            Some(why) => {
+                say(format_args!("note: {} is left aside: {why}", usual.display()));
+                PerfModel::new(calibrate::here())
+            }
+        });
     };
     let mut known = PerfModel::load(first)?;
+    if let Some(why) = known.is_stale(&calibrate::here()) {
+        say(format_args!("note: {}: {why}", first.display()));
+    }
     for path in others {
         known.borrow(&PerfModel::load(path)?);
     }
@@ -226,7 +240,11 @@ pub(crate) fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
 impl Args {
     fn habits(&self, of_engine: Habits) -> Habits {
         let start = if self.asleep { Start::Asleep } else { Start::Awake };
-        let noise = if self.noise > 0.0 { Noise::All(self.noise) } else { Noise::Off };
+        let noise = match self.noise {
+            None => Noise::Own,
+            Some(0.0) => Noise::Off,
+            Some(deviation) => Noise::All(deviation),
+        };
         Habits { noise, seed: self.seed, start, ..of_engine }
     }
 

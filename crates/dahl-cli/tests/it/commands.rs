@@ -105,7 +105,8 @@ fn plans_are_shown_checked_and_limited() {
     check(&args, 3, "", "100 KiB are allowed; the largest tensors are");
 }
 
-/// Standard output without what varies from run to run: speeds, times, memory.
+/// Standard output without what varies from run to run: speeds, times, memory,
+/// energy.
 fn steady(stdout: &str) -> String {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -116,7 +117,7 @@ fn steady(stdout: &str) -> String {
     };
     stdout
         .lines()
-        .filter(|line| !line.starts_with("memory"))
+        .filter(|line| !line.starts_with("memory") && !line.starts_with("energy"))
         .map(line)
         .collect::<Vec<_>>()
         .join("\n")

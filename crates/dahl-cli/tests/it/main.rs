@@ -9,6 +9,7 @@ mod config;
 mod diff;
 mod ends;
 mod kernels;
+mod pipelines;
 mod platform;
 mod predict;
 mod robust;

@@ -7,6 +7,7 @@
 mod choice;
 mod gather;
 mod grain;
+pub mod pipeline;
 mod stages;
 
 pub use choice::{Candidate, Choice, Learn, candidates, choose};

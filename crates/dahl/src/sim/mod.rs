@@ -38,5 +38,5 @@ pub use predict::{StepPrediction, predict};
 pub use run::{Order, run};
 pub use scenario::{Habits, Job, JobId, Noise, Scenario, Start, Worker};
 pub use simgrid::{SCRIPT, to_simgrid};
-pub use steps::{Cost, Costs, Steps};
+pub use steps::{Cost, Costs, Steps, Where};
 pub use tasks::Tasks;

@@ -55,7 +55,7 @@ impl Steps {
         events.sort_by_key(Event::start);
         let header = Header {
             engine: "simulated".to_owned(),
-            scheduling: "static".to_owned(),
+            scheduling: outcome.scheduling.to_owned(),
             workers: self.scenario.workers.len(),
             memories: memories(on),
             ..header
@@ -89,7 +89,7 @@ impl Tasks {
         let header = Header {
             dahl_trace: VERSION,
             engine: "simulated".to_owned(),
-            scheduling: "static".to_owned(),
+            scheduling: outcome.scheduling.to_owned(),
             workers: self.scenario.workers.len(),
             codelets: names,
             programs: vec![program],

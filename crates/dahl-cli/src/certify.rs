@@ -1,0 +1,70 @@
+//! `dahl certify`: checks the proof of a plan.
+
+use crate::output::{DIFFERENT, code, fail, print};
+use dahl::Error;
+use dahl::planner::pipeline::{Certificate, certify};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Check the proof that no plan is better than one
+///
+/// The checker shares no code with the planner: it takes the problem, the plan and the
+/// potentials of the file, and checks one inequality a stage column, with every rounding
+/// against the claim (docs/planner.md).
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  dahl plan --profile vgg16.graph.txt --platform lab.toml --certificate proof.json
+  dahl certify proof.json
+
+Exit codes: 0 the claim holds, 1 it does not, 4 a file that cannot be read.")]
+pub(crate) struct Args {
+    /// A file that `dahl plan --certificate` wrote
+    file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let read = std::fs::read_to_string(&args.file)
+        .map_err(|source| Error::Io { path: args.file.clone(), source })
+        .and_then(|text| {
+            serde_json::from_str::<Certificate>(&text).map_err(|error| {
+                Error::data(&args.file, "file", "a certificate of dahl plan", error)
+            })
+        });
+    let proof = match read {
+        Ok(proof) => proof,
+        Err(error) => return fail(&error, code(&error)),
+    };
+    let objective = proof.problem.objective;
+    let value = objective.value(proof.plan.period_s, proof.plan.energy_j);
+    let gap = (value - proof.value) / value.max(f64::MIN_POSITIVE);
+    let result = certify(&proof);
+    let text = match (&result, args.json) {
+        (Ok(checked), true) => json!({
+            "holds": true, "objective": objective.name(), "value": value,
+            "no_plan_below": proof.value, "gap": gap, "inequalities": checked,
+        })
+        .to_string(),
+        (Err(flaw), true) => json!({ "holds": false, "flaw": flaw.to_string() }).to_string(),
+        (Ok(checked), false) => format!(
+            "holds: no plan has {} below {} ({} weights); the plan has {value}, {:.6} % more; {checked} inequalities",
+            objective.name(),
+            proof.value,
+            proof.problem.semantics.name(),
+            100.0 * gap,
+        ),
+        (Err(_), false) => String::new(),
+    };
+    if !text.is_empty()
+        && let Err(error) = print(&format!("{text}\n"))
+    {
+        return fail(error, DIFFERENT);
+    }
+    match result {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(flaw) => fail(format_args!("{}: {flaw}", args.file.display()), DIFFERENT),
+    }
+}

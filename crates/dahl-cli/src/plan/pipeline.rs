@@ -1,0 +1,351 @@
+//! `dahl plan --profile`: a pipeline over the units of a platform.
+
+use super::compare::JsonPlan;
+use super::{advise, svg, text};
+use crate::output::{Colour, show};
+use crate::place::check_file;
+use crate::stop::duration;
+use clap::{Args, ValueEnum};
+use dahl::planner::pipeline::{
+    Certificate, Change, Imported, Layer, Limits, Machinery, Machines, MaxLoad, Objective,
+    Operators, Pipeline, Problem, Profile, Semantics, Solution, Stage, Watts, certificate, cost_of,
+    machinery, max_load, pipedream, solve,
+};
+use dahl::platform::Platform;
+use dahl::units::Bytes;
+use dahl::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Pipelines over platforms
+#[derive(Args)]
+pub(crate) struct PipelineArgs {
+    /// Plan a pipeline of a network that others measured: PipeDream's graph.txt, or
+    /// the JSON of dnn-partitioning
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    pub(crate) profile: Option<PathBuf>,
+    /// The units to plan for, a TOML file; graphs of dnn-partitioning bring their own
+    #[arg(long, value_name = "FILE", requires = "profile")]
+    platform: Option<PathBuf>,
+    /// What is to be least: joules, seconds, or their product, a batch
+    #[arg(long, value_enum, default_value_t = Goal::Energy, requires = "profile")]
+    objective: Goal,
+    /// What stages cost [default: dahl; max-load for graphs of dnn-partitioning]
+    #[arg(long, value_enum, requires = "profile")]
+    cost_model: Option<CostModel>,
+    /// Seconds that a batch may take
+    #[arg(long, value_name = "SECONDS", requires = "profile")]
+    period: Option<f64>,
+    /// Watts that may be drawn, on the average of a batch
+    #[arg(long, value_name = "WATTS", requires = "profile")]
+    power_cap: Option<f64>,
+    /// Let weights be some batches old, so that the pipeline never empties
+    #[arg(long, requires = "profile")]
+    allow_stale: bool,
+    /// Parts that a batch is cut into where weights are not old
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = crate::grain::at_least_one, requires = "profile")]
+    micro_batches: usize,
+    /// Take each machine of the platform so many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::grain::at_least_one, requires = "profile")]
+    machines: usize,
+    /// Run all units at full power
+    #[arg(long, requires = "profile")]
+    full_power: bool,
+    /// Print one JSON object
+    #[arg(long, requires = "profile")]
+    json: bool,
+    /// Draw time and energy of all plans that are worth it
+    #[arg(long, value_name = "FILE", requires = "profile")]
+    svg: Option<PathBuf>,
+    /// Write a proof that no plan is better, for `dahl certify`
+    #[arg(long, value_name = "FILE", requires = "profile")]
+    certificate: Option<PathBuf>,
+    /// Stop looking after this time, with the best so far: 90s, 10m
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "profile")]
+    max_time: Duration,
+    /// Say what other units would change: add=1xA40, remove=2xP100
+    #[arg(long, value_name = "CHANGE", requires = "profile")]
+    what_if: Vec<Change>,
+    /// Say which units are not worth switching on, and what unknown watts can change
+    #[arg(long, requires = "profile")]
+    advice: bool,
+    #[command(flatten)]
+    prices: PriceArgs,
+}
+
+/// What a run costs, for --what-if
+#[derive(Args)]
+struct PriceArgs {
+    /// Batches of a run
+    #[arg(long, value_name = "N", default_value_t = 100_000.0, requires = "profile")]
+    batches: f64,
+    /// Money a kilowatt-hour
+    #[arg(long, value_name = "MONEY", default_value_t = 0.25, requires = "profile")]
+    price: f64,
+    /// Grams of CO2 a kilowatt-hour
+    #[arg(long, value_name = "GRAMS", default_value_t = 350.0, requires = "profile")]
+    grid: f64,
+    /// Money that the change of --what-if costs once
+    #[arg(long, value_name = "MONEY", default_value_t = 0.0, requires = "profile")]
+    unit_price: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Goal {
+    Energy,
+    Time,
+    Edp,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CostModel {
+    /// PipeDream's: equal machines, time alone
+    Pipedream,
+    /// That of dnn-partitioning: the largest load of accelerators and cores
+    MaxLoad,
+    /// Time and energy of unequal units
+    Dahl,
+}
+
+/// Plans and prints.
+pub(crate) fn run(args: &PipelineArgs, profile: &Path, memory: Option<Bytes>) -> Result<()> {
+    for path in [&args.svg, &args.certificate].into_iter().flatten() {
+        check_file("output", path)?;
+    }
+    let network = Imported::read(profile)?;
+    let mut platform = args.platform.as_deref().map(Platform::read).transpose()?;
+    for node in platform.iter_mut().flat_map(|platform| &mut platform.nodes) {
+        node.count = node.count.saturating_mul(args.machines).min(100_000);
+        if args.full_power {
+            node.units.iter_mut().for_each(|unit| unit.states.clear());
+        }
+    }
+    let model = args.cost_model.unwrap_or(match network {
+        Imported::Operators(_) if platform.is_none() => CostModel::MaxLoad,
+        _ => CostModel::Dahl,
+    });
+    let from = Instant::now();
+    let stop = || from.elapsed() > args.max_time;
+    match model {
+        CostModel::MaxLoad => max_loads(args, network, platform.as_ref(), memory, &stop),
+        CostModel::Pipedream => dream(args, network, platform.as_ref(), memory),
+        CostModel::Dahl => {
+            let platform = platform.ok_or_else(|| missing_platform("dahl"))?;
+            let mut machines = machinery(&platform, Watts::Likely)?;
+            if let Some(memory) = memory {
+                machines.limit_memory(memory.0 as f64);
+            }
+            let layers = layers(&network, &machines.slowdowns);
+            let problem = problem(args, layers, &machines);
+            dahl(args, &problem, &platform, &stop)
+        }
+    }
+}
+
+fn missing_platform(model: &str) -> Error {
+    Error::config("platform", format!("a file of units for the cost model {model}"), "none")
+}
+
+/// The seam: whatever gives layers with costs by unit type is planned the same way.
+fn problem(args: &PipelineArgs, layers: Vec<Layer>, machines: &Machinery) -> Problem {
+    Problem {
+        layers,
+        units: machines.units.clone(),
+        nodes: machines.nodes.clone(),
+        semantics: match args.allow_stale {
+            true => Semantics::Stale,
+            false => Semantics::Synchronous { micro_batches: args.micro_batches },
+        },
+        objective: match args.objective {
+            Goal::Energy => Objective::Energy,
+            Goal::Time => Objective::Time,
+            Goal::Edp => Objective::Edp,
+        },
+        period_cap: args.period,
+        power_cap: args.power_cap,
+    }
+}
+
+fn layers(network: &Imported, slowdowns: &[f64]) -> Vec<Layer> {
+    match network {
+        Imported::Profile(profile) => profile.layers(slowdowns),
+        Imported::Operators(operators) => operators.layers(slowdowns),
+    }
+}
+
+fn dahl(
+    args: &PipelineArgs,
+    problem: &Problem,
+    platform: &Platform,
+    stop: &dyn Fn() -> bool,
+) -> Result<()> {
+    let limits = Limits { stop, ..Limits::default() };
+    let found = solve(problem, &limits)?;
+    let Some(best) = &found.best else {
+        return Err(dahl::planner::pipeline::infeasible(problem, &found));
+    };
+    let proof = match &args.certificate {
+        Some(path) => write_proof(problem, best, path, args.max_time)?,
+        None => None,
+    };
+    if let Some(path) = &args.svg {
+        write(path, &svg::draw(problem, &found))?;
+    }
+    let answer = JsonPlan::of(problem, &found, best, proof.as_ref());
+    let mut said = match args.json {
+        true => String::new(),
+        false => text::text(problem, &found, &answer, Colour::of_stdout()),
+    };
+    let prices = args.prices.prices();
+    let from = Instant::now();
+    let again = || from.elapsed() > args.max_time;
+    let limits = Limits { stop: &again, ..Limits::default() };
+    let changes = advise::changes(problem, best, &args.what_if, &prices, &limits)?;
+    let advice =
+        if args.advice { Some(advise::advice(problem, best, platform, &limits)?) } else { None };
+    if args.json {
+        let mut object = serde_json::to_value(&answer).map_err(json_error)?;
+        if !changes.is_empty() {
+            object["what_if"] = changes.iter().map(advise::ChangeText::json).collect();
+        }
+        if let Some(advice) = &advice {
+            object["advice"] = advice.json(problem);
+        }
+        said = format!("{object}\n");
+    } else {
+        changes.iter().for_each(|change| said += &change.text());
+        advice.iter().for_each(|advice| said += &advice.text(problem));
+    }
+    show(&said)
+}
+
+impl PriceArgs {
+    fn prices(&self) -> dahl::planner::pipeline::Prices {
+        dahl::planner::pipeline::Prices {
+            batches: self.batches,
+            per_kwh: self.price,
+            grams_per_kwh: self.grid,
+            once: self.unit_price,
+        }
+    }
+}
+
+fn json_error(error: serde_json::Error) -> Error {
+    Error::Write { path: "standard output".into(), source: error.into() }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    dahl::file::replace(path, |out| out.write_all(text.as_bytes())).map_err(Error::while_writing)
+}
+
+/// Proves what can be proved and writes it; nothing where there is no proof.
+fn write_proof(
+    problem: &Problem,
+    best: &Pipeline,
+    path: &Path,
+    time: Duration,
+) -> Result<Option<Certificate>> {
+    let from = Instant::now();
+    let stop = || from.elapsed() > time;
+    let proof = certificate(problem, best, &Limits { stop: &stop, ..Limits::default() });
+    match &proof {
+        Some(proof) => {
+            let text = serde_json::to_string(proof)
+                .map_err(|error| Error::Write { path: path.to_owned(), source: error.into() })?;
+            write(path, &text)?;
+        }
+        None => crate::output::say(
+            "note: no proof was found in the time given; no certificate was written",
+        ),
+    }
+    Ok(proof)
+}
+
+/// PipeDream's plan, costed by the platform's watts too.
+fn dream(
+    args: &PipelineArgs,
+    network: Imported,
+    platform: Option<&Platform>,
+    memory: Option<Bytes>,
+) -> Result<()> {
+    let Imported::Profile(profile) = network else {
+        return Err(Error::config(
+            "cost-model",
+            "max-load or dahl for a graph of dnn-partitioning",
+            "pipedream",
+        ));
+    };
+    let platform = platform.ok_or_else(|| missing_platform("pipedream"))?;
+    let machines = machinery(platform, Watts::Likely)?;
+    let [unit] = &machines.units[..] else {
+        let found = format!("{} types", machines.units.len());
+        return Err(Error::platform(
+            "units",
+            "one type: PipeDream plans for equal machines",
+            found,
+        ));
+    };
+    let slow = machines.slowdowns[0];
+    let mut scaled = profile.clone();
+    scaled.nodes.iter_mut().for_each(|node| node.seconds *= slow);
+    let on = Machines {
+        count: unit.count,
+        bandwidth: 1.0 / unit.reduce.seconds_per_byte.max(unit.input.seconds_per_byte),
+        memory_bytes: memory.map(|memory| memory.0 as f64),
+    };
+    let plan = pipedream(&scaled, on)?;
+    let mut problem = problem(args, Profile::layers(&profile, &machines.slowdowns), &machines);
+    problem.semantics = Semantics::Stale;
+    problem.objective = Objective::Time;
+    let stages = plan.stages.iter().map(|(layers, replicas, _)| Stage {
+        layers: layers.clone(),
+        unit: 0,
+        replicas: *replicas,
+        power: 0,
+    });
+    let mut best = Pipeline { stages: stages.collect(), period_s: plan.period_s, energy_j: 0.0 };
+    let [seconds, joules] = cost_of(&problem, &best);
+    // The same work, with idle watts for PipeDream's own period.
+    let watts = problem.idle_watts(&[best.stages.iter().map(|stage| stage.replicas).sum()]);
+    best.energy_j = joules + watts * (plan.period_s - seconds);
+    let found = Solution::single(&best, plan.period_s);
+    let mut answer = JsonPlan::of(&problem, &found, &best, None);
+    answer.cost_model = "pipedream".to_owned();
+    answer.status = "best of PipeDream's own search".to_owned();
+    answer.plan_space = format!("PipeDream's {} antichains, all machines used", plan.states);
+    let said = match args.json {
+        true => format!("{}\n", serde_json::to_string(&answer).map_err(json_error)?),
+        false => text::text(&problem, &found, &answer, Colour::of_stdout()),
+    };
+    show(&said)
+}
+
+/// The least largest load of a graph of operators.
+fn max_loads(
+    args: &PipelineArgs,
+    network: Imported,
+    platform: Option<&Platform>,
+    memory: Option<Bytes>,
+    stop: &dyn Fn() -> bool,
+) -> Result<()> {
+    let mut operators = match network {
+        Imported::Operators(operators) => operators,
+        Imported::Profile(profile) => {
+            let platform = platform.ok_or_else(|| missing_platform("max-load"))?;
+            let machines = machinery(platform, Watts::Likely)?;
+            Operators::of(&profile, &machines)?
+        }
+    };
+    if let Some(memory) = memory {
+        operators.accelerator_bytes = operators.accelerator_bytes.min(memory.0 as f64);
+    }
+    let found: MaxLoad = max_load(&operators, 3000, stop)?;
+    if let Some(period) = args.period.filter(|period| found.load > *period) {
+        let best = format!("{} (no less than {})", found.load, found.lower_bound);
+        return Err(Error::plan("period", format!("a largest load of at most {period}"), best));
+    }
+    show(&match args.json {
+        true => text::loads_json(&operators, &found),
+        false => text::loads(&operators, &found, Colour::of_stdout()),
+    })
+}

@@ -1,0 +1,160 @@
+//! Pipelines as text for people.
+
+use super::compare::{JsonPlan, in_short};
+use crate::output::Colour;
+use dahl::planner::pipeline::{Load, MaxLoad, Operators, Problem, Solution};
+use dahl::units::Bytes;
+use serde_json::json;
+use std::fmt::Write as _;
+
+/// A time with digits that people read.
+pub(super) fn seconds(x: f64) -> String {
+    match x {
+        x if x >= 1.0 => format!("{x:.4} s"),
+        x if x >= 1e-3 => format!("{:.4} ms", x * 1e3),
+        x => format!("{:.4} µs", x * 1e6),
+    }
+}
+
+pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour: Colour) -> String {
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:14}")));
+    };
+    let m = plan.micro_batches.map_or(String::new(), |m| format!(", {m} micro-batches"));
+    line("plan", format!("{} for {}", plan.status, plan.objective));
+    line("semantics", format!("{}{m}", plan.semantics));
+    line("refers to", format!("cost model {}; {}", plan.cost_model, plan.plan_space));
+    line("period", format!("{} a batch", seconds(plan.period_s)));
+    let energy = format!("{:.6} J a batch, modelled", plan.energy_j);
+    line(
+        "energy",
+        format!(
+            "{energy}; {:.1} W on average, {:.1} W at most",
+            plan.average_watts, plan.peak_watts
+        ),
+    );
+    let gap = plan.gap.map_or("unknown".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
+    line("lower bound", format!("{:.6} ({}), gap {gap}", plan.lower_bound, plan.objective));
+    if let Some(certified) = plan.certified {
+        line("certified", format!("no plan below {certified:.6}"));
+    }
+    text += "\n";
+    let rows = plan.stages.iter().enumerate().map(|(i, stage)| {
+        [
+            i.to_string(),
+            format!("{} ({} to {})", stage.layers.len(), short(&stage.first), short(&stage.last)),
+            format!("{} x{}", stage.unit, stage.replicas),
+            stage.power.clone(),
+            seconds(stage.stage_s),
+            format!("{:.3}", stage.compute_j + stage.moved_j),
+            Bytes(stage.memory_bytes as u64).to_string(),
+        ]
+    });
+    let heads = ["stage", "layers", "units", "power", "time", "J above idle", "memory"];
+    text += &table(&heads, &rows.collect::<Vec<_>>(), colour);
+    let off = plan.units.iter().filter(|unit| unit.off > 0);
+    let off: Vec<String> = off.map(|unit| format!("{} x{}", unit.unit, unit.off)).collect();
+    if !off.is_empty() {
+        let _ = writeln!(text, "\nleft off: {}", off.join(", "));
+    }
+    let whole = if found.whole { "all of it" } else { "what was found" };
+    let _ = writeln!(text, "\nfront of time and energy, {}, {whole}:", plan.semantics);
+    let rows = found.front.plans().iter().map(|point| {
+        let chosen = point.period_s == plan.period_s && point.energy_j == plan.energy_j;
+        [
+            if chosen { "*" } else { "" }.to_owned(),
+            format!("{:.9}", point.period_s),
+            format!("{:.6}", point.energy_j),
+            in_short(problem, point),
+        ]
+    });
+    text + &table(&["", "period, s", "energy, J", "stages"], &rows.collect::<Vec<_>>(), colour)
+}
+
+/// The id of a layer without what it is.
+fn short(name: &str) -> &str {
+    name.split(' ').next().unwrap_or(name)
+}
+
+/// Columns as wide as what is in them.
+pub(super) fn table<const N: usize>(
+    heads: &[&str; N],
+    rows: &[[String; N]],
+    colour: Colour,
+) -> String {
+    let mut widths = heads.map(|head| head.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &[String; N]| {
+        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut text = format!("{}\n", colour.paint("2", &line(&heads.map(str::to_owned))));
+    rows.iter().for_each(|row| text += &format!("{}\n", line(row)));
+    text
+}
+
+fn status(found: &MaxLoad) -> &'static str {
+    if found.gap() == 0.0 { "optimal" } else { "best found" }
+}
+
+const LOAD_SPACE: &str = "devices in an order, contiguous forward parts, colour classes together";
+
+pub(super) fn loads(of: &Operators, found: &MaxLoad, colour: Colour) -> String {
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:14}")));
+    };
+    line("plan", format!("{} for the largest load", status(found)));
+    line("refers to", format!("cost model max-load; {LOAD_SPACE}; {} states", found.states));
+    line("largest load", format!("{:.4}", found.load));
+    line("lower bound", format!("{:.4}, gap {:.3} %", found.lower_bound, 100.0 * found.gap()));
+    text += "\n";
+    let rows = found.devices.iter().map(|device| {
+        let bytes: f64 = device.operators.iter().map(|&i| of.nodes[i].bytes).sum();
+        [
+            kind(device.kind).to_owned(),
+            device.operators.len().to_string(),
+            format!("{:.4}", device.load),
+            Bytes(bytes as u64).to_string(),
+        ]
+    });
+    text + &table(&["device", "operators", "load", "memory"], &rows.collect::<Vec<_>>(), colour)
+}
+
+fn kind(of: Load) -> &'static str {
+    match of {
+        Load::Accelerator => "accelerator",
+        Load::Core => "core",
+    }
+}
+
+pub(super) fn loads_json(of: &Operators, found: &MaxLoad) -> String {
+    let stages: Vec<_> = found
+        .devices
+        .iter()
+        .map(|device| {
+            let ids: Vec<i64> = device.operators.iter().map(|&i| of.nodes[i].id).collect();
+            json!({ "device": kind(device.kind), "nodes": ids, "load": device.load })
+        })
+        .collect();
+    let object = json!({
+        "objective": "time",
+        "cost_model": "max-load",
+        "semantics": "stale",
+        "status": status(found),
+        "plan_space": LOAD_SPACE,
+        "max_load": found.load,
+        "period_s": found.load / 1000.0,
+        "energy_j": null,
+        "lower_bound": found.lower_bound,
+        "gap": found.gap(),
+        "front": [{ "period_s": found.load / 1000.0, "energy_j": null, "semantics": "stale" }],
+        "stages": stages,
+    });
+    format!("{object}\n")
+}

@@ -1,0 +1,158 @@
+//! `dahl plan --profile`, `dahl plan diff` and `dahl certify`.
+
+use crate::support::{Scratch, check, dahl};
+use serde_json::Value;
+use std::path::Path;
+
+fn data(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dahl/tests/planner").join(name);
+    path.to_str().expect("a path of text").to_owned()
+}
+
+fn platform(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../platforms").join(name);
+    path.to_str().expect("a path of text").to_owned()
+}
+
+/// Types of four units each, with these speeds, busy and idle watts.
+fn types(all: &[(&str, f64, f64, f64)]) -> String {
+    let mut text = "dahl_platform = 1\nname = \"types\"\n".to_owned();
+    for (name, speed, busy, idle) in all {
+        text += &format!(
+            "[[node]]\nname = \"{name}\"\ncount = 4\nbase_watts = 0\n\
+             memory = [{{ name = \"ram\", bytes = \"1 TiB\", bandwidth = 1e12 }}]\n\
+             [[node.unit]]\nname = \"gpu\"\nkind = \"{name}\"\nspeed = {speed:?}\n\
+             busy_watts = {busy:?}\nspinning_watts = {busy:?}\nidle_watts = {idle:?}\n"
+        );
+    }
+    let names: Vec<String> = all.iter().map(|(name, ..)| format!("{name:?}")).collect();
+    text + &format!(
+        "[[link]]\nname = \"net\"\nconnects = [{}]\nbandwidth = 1.25e9\nlatency = 0\n\
+         joules_per_byte = 20e-9\nshared = \"ends\"\n",
+        names.join(", ")
+    )
+}
+
+fn three(scratch: &Scratch) -> String {
+    let all = [
+        ("fast", 1.0, 300.0, 40.0),
+        ("middle", 1.0 / 2.2, 150.0, 20.0),
+        ("slow", 1.0 / 9.0, 110.0, 45.0),
+    ];
+    scratch.write("three.toml", types(&all).as_bytes())
+}
+
+#[test]
+fn the_front_of_vgg16_is_certified() {
+    let scratch = Scratch::new("front");
+    let (profile, units) = (data("vgg16.graph.txt"), three(&scratch));
+    let (proof, svg) = (scratch.path("proof.json"), scratch.path("front.svg"));
+    let plan =
+        ["plan", "--profile", &profile, "--platform", &units, "--allow-stale", "--period", "0.14"];
+    let more = ["--json", "--certificate", &proof, "--svg", &svg];
+    let (code, out, err) = dahl(&[&plan[..], &more].concat());
+    assert_eq!(code, 0, "{err}");
+    let found: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(found["semantics"], "stale");
+    assert_eq!(found["status"], "optimal");
+    assert_eq!(found["gap"], 0.0);
+    assert_eq!(format!("{:.6}", found["energy_j"].as_f64().expect("joules")), "216.761816");
+    assert_eq!(format!("{:.9}", found["period_s"].as_f64().expect("seconds")), "0.137549483");
+    assert_eq!(found["front"].as_array().map(Vec::len), Some(6));
+    assert_eq!(found["stages"].as_array().map(Vec::len), Some(3));
+    assert!(std::fs::read_to_string(&svg).expect("a drawing").contains("<circle"));
+
+    check(&["certify", &proof], 0, "holds: no plan has energy below 216.7618", "");
+    let text = std::fs::read_to_string(&proof).expect("a proof");
+    let mut tampered: Value = serde_json::from_str(&text).expect("JSON");
+    tampered["value"] = 216.77.into();
+    let path = scratch.write("tampered.json", tampered.to_string().as_bytes());
+    check(&["certify", &path], 1, "", "tampered.json: plan: expected at least 216.77");
+    tampered["value"] = 216.0.into();
+    tampered["problem"]["units"][1]["idle_watts"] = 10.0.into();
+    let path = scratch.write("tampered.json", tampered.to_string().as_bytes());
+    check(&["certify", &path], 1, "", "tampered.json: ");
+    let path = scratch.write("half.json", &text.as_bytes()[..text.len() / 2]);
+    check(&["certify", &path], 4, "", "expected a certificate");
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let scratch = Scratch::new("missing");
+    let (profile, units) = (data("vgg16.graph.txt"), three(&scratch));
+    let plan = ["plan", "--profile", &profile, "--platform", &units, "--allow-stale"];
+    let with = |more: &[&'static str]| [&plan[..], more].concat();
+    check(&with(&["--period", "0.1"]), 3, "", "the fastest takes 0.12776");
+    check(&with(&["--memory-limit", "1MiB"]), 3, "", "plan: memory: expected units that hold");
+    check(&with(&["--power-cap", "10"]), 3, "", "power-cap");
+    check(&["plan", "--profile", &profile], 2, "", "platform: expected a file of units");
+    check(&["plan", "--profile", &units, "--platform", &units], 4, "", "three.toml: line 1");
+    check(&["plan", "--profile", "nowhere", "--platform", &units], 4, "", "nowhere");
+    check(&with(&["--what-if", "more"]), 2, "", "add=1xA40");
+    check(&with(&["--what-if", "add=1xH100"]), 2, "", "one of fast/gpu");
+}
+
+#[test]
+fn plans_are_compared() {
+    let scratch = Scratch::new("compared");
+    let (profile, units) = (data("vgg16.graph.txt"), three(&scratch));
+    let plan = |more: &[&str]| {
+        let base = ["plan", "--profile", &profile, "--platform", &units, "--allow-stale", "--json"];
+        let (code, out, err) = dahl(&[&base[..], more].concat());
+        assert_eq!(code, 0, "{err}");
+        out
+    };
+    let a = scratch.write("a.json", plan(&[]).as_bytes());
+    let b = scratch.write("b.json", plan(&["--period", "0.18"]).as_bytes());
+    check(&["plan", "diff", &a, &a], 0, "the same stages", "");
+    check(&["plan", "diff", &a, &b], 1, "fast/gpu x1 @ full | fast/gpu x3 @ full", "");
+    check(&["plan", "diff", &a, &units], 4, "", "what dahl plan --json printed");
+    let said = plan(&["--what-if", "add=1xfast", "--advice", "--period", "0.13"]);
+    let found: Value = serde_json::from_str(&said).expect("JSON");
+    assert!(found["what_if"][0]["after"]["joules"].is_number());
+    assert!(found["advice"]["watts"].is_array());
+}
+
+#[test]
+fn published_plans_are_reproduced() {
+    let scratch = Scratch::new("published");
+    let text = types(&[("gpu", 1.0, 250.0, 30.0)]).replace("1.25e9", "1e9");
+    let units = scratch.write("four.toml", text.as_bytes());
+    let profile = data("vgg16.graph.txt");
+    let plan = [
+        "plan",
+        "--profile",
+        &profile,
+        "--platform",
+        &units,
+        "--cost-model",
+        "pipedream",
+        "--json",
+    ];
+    let (code, out, err) = dahl(&plan);
+    assert_eq!(code, 0, "{err}");
+    let found: Value = serde_json::from_str(&out).expect("JSON");
+    let period = found["period_s"].as_f64().expect("seconds");
+    assert_eq!(format!("{period:.9}"), "0.205520896");
+    assert_eq!([&found["stages"][0]["replicas"], &found["stages"][1]["replicas"]], [3, 1]);
+    for (name, load) in
+        [("bert24_training.json", "41.7458"), ("resnet50_inference.json", "33.7747")]
+    {
+        let graph = data(name);
+        check(&["plan", "--profile", &graph, "--cost-model", "max-load"], 0, load, "");
+    }
+}
+
+#[test]
+fn four_kinds_of_gpus_are_planned_for() {
+    let (profile, units) = (data("resnet50.graph.txt"), platform("zeus.toml"));
+    let plan = ["plan", "--profile", &profile, "--platform", &units, "--allow-stale", "--json"];
+    let energy = |more: &[&str]| -> f64 {
+        let (code, out, err) = dahl(&[&plan[..], more].concat());
+        assert_eq!(code, 0, "{err}");
+        let found: Value = serde_json::from_str(&out).expect("JSON");
+        found["energy_j"].as_f64().expect("joules")
+    };
+    let (least, full) = (energy(&[]), energy(&["--full-power"]));
+    assert!(least < full, "{least} {full}");
+}

@@ -1,0 +1,596 @@
+//! Checks certificates. This file knows nothing of how plans are found: it takes the data
+//! types and the documented formulas (docs/planner.md), and every rounding goes against
+//! the claim.
+//!
+//! The claim: no plan whose stages are differences of the listed sets of layers, with
+//! units of one type a stage, has an objective below `value`.
+//!
+//! The proof: half-made plans (labels) that begin at the last layer. The empty one is
+//! listed; whatever stage is put before a listed one gives a half-made plan than which a
+//! listed one is as good in everything, or that cannot become better than the claim. The
+//! latter is shown by potentials of intervals of the period (cells), each of them right by
+//! one inequality a column.
+
+use super::proof::{Certificate, LabelProof};
+use super::types::{Problem, Semantics};
+
+/// What is wrong with a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: expected {expected}, found {found}")]
+pub struct Flaw {
+    /// Where.
+    pub place: String,
+    /// What would be right.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+fn flaw<T>(place: impl ToString, expected: impl ToString, found: impl ToString) -> Result<T, Flaw> {
+    let (place, expected) = (place.to_string(), expected.to_string());
+    Err(Flaw { place, expected, found: found.to_string() })
+}
+
+/// Results of sums and products of some dozens of numbers, all of one sign, lie this near
+/// to the true ones.
+const ROUNDING: f64 = 1e-13;
+
+fn down(x: f64) -> f64 {
+    if x.is_infinite() { x } else { x - x.abs() * ROUNDING }
+}
+
+fn up(x: f64) -> f64 {
+    x + x.abs() * ROUNDING
+}
+
+/// A stage on units, rounded down.
+struct Column {
+    before: usize,
+    end: usize,
+    unit: usize,
+    replicas: usize,
+    sum: f64,
+    most: f64,
+    joules: f64,
+    parameters: f64,
+    activations: f64,
+}
+
+/// Says what is wrong, or that the claim holds; the latter with the number of inequalities
+/// that were checked.
+pub fn certify(of: &Certificate) -> Result<u64, Flaw> {
+    let checker = Checker::new(of)?;
+    checker.plan()?;
+    let columns = checker.columns();
+    let mut checked = 0;
+    checked += checker.potentials(&columns)?;
+    checked += checker.labels(&columns)?;
+    Ok(checked)
+}
+
+struct Checker<'a> {
+    of: &'a Certificate,
+    p: &'a Problem,
+    /// Combinations of units, and what one more of a type adds.
+    size: usize,
+    strides: Vec<usize>,
+    idle: Vec<f64>,
+    inside: Vec<Vec<bool>>,
+}
+
+impl<'a> Checker<'a> {
+    fn new(of: &'a Certificate) -> Result<Self, Flaw> {
+        if of.dahl_certificate != 1 {
+            return flaw("dahl_certificate", 1, of.dahl_certificate);
+        }
+        let p = &of.problem;
+        if let Err(error) = p.check() {
+            return flaw("problem", "one that can be", error);
+        }
+        let mut strides = Vec::new();
+        let mut size = 1usize;
+        for unit in &p.units {
+            strides.push(size);
+            size = size.saturating_mul(unit.count + 1);
+        }
+        let full = of.cells.iter().any(|cell| !cell.joules.is_empty()) || !of.levels.is_empty();
+        let numbers = size.saturating_mul(of.sets.len());
+        if full && numbers > 1 << 28 {
+            return flaw("problem", "at most 2^28 states", numbers);
+        }
+        let layers = p.layers.len();
+        let mut inside = Vec::new();
+        for set in &of.sets {
+            let mut own = vec![false; layers];
+            for &layer in set {
+                if layer >= layers {
+                    return flaw("sets", "layers of the problem", layer);
+                }
+                own[layer] = true;
+            }
+            inside.push(own);
+        }
+        let ends = [inside.first(), inside.last()];
+        let right = [Some(&vec![false; layers]), Some(&vec![true; layers])];
+        if ends != right || of.sets.len() < 2 {
+            return flaw("sets", "from none to all layers", of.sets.len());
+        }
+        let idle = match full {
+            true => (0..size)
+                .map(|n| {
+                    let used = p.units.iter().zip(&strides);
+                    let used: Vec<usize> = used.map(|(u, s)| n / s % (u.count + 1)).collect();
+                    p.idle_watts(&used)
+                })
+                .collect(),
+            false => Vec::new(),
+        };
+        let checker = Self { of, p, size, strides, idle, inside };
+        checker.cells()?;
+        Ok(checker)
+    }
+
+    /// Cells cover all periods, and have as many numbers as they should.
+    fn cells(&self) -> Result<(), Flaw> {
+        // Each interval of the period has all seconds of slowest stages.
+        let (mut at, mut most) = (Some(0.0), Some(0.0));
+        let mut end = None;
+        for (i, cell) in self.of.cells.iter().enumerate() {
+            let place = format!("cell {i}");
+            if at != Some(cell.low) || most != Some(cell.most_low) {
+                return flaw(
+                    place,
+                    format!("from {at:?} and {most:?}"),
+                    format!("{} and {}", cell.low, cell.most_low),
+                );
+            }
+            if cell.most_low > 0.0 && end != cell.high {
+                return flaw(place, format!("up to {end:?}"), format!("{:?}", cell.high));
+            }
+            end = cell.high;
+            most = cell.most_high;
+            if most.is_none() {
+                (at, most) = (cell.high, Some(0.0));
+            }
+            let priced = cell.theta > 0.0 && cell.high.is_some();
+            if !(cell.theta == 0.0 || priced && cell.theta.is_finite()) {
+                return flaw(place, "a price of seconds that is not negative", cell.theta);
+            }
+            let numbers = [cell.joules.len(), cell.by_set.len(), cell.prices.len()];
+            let (sets, types) = (self.of.sets.len(), self.p.units.len());
+            if numbers != [self.size.saturating_mul(sets), 0, 0] && numbers != [0, sets, types] {
+                return flaw(place, "a number for each state", format!("{numbers:?}"));
+            }
+            if cell.prices.iter().any(|price| !price.is_finite() || *price < 0.0) {
+                return flaw(place, "prices that are not negative", format!("{:?}", cell.prices));
+            }
+        }
+        if at.is_some() || self.of.cells.is_empty() {
+            return flaw("cells", "all periods", format!("those below {at:?}"));
+        }
+        let edges = self.of.levels.iter().map(|level| level.most_high.unwrap_or(f64::INFINITY));
+        let all = self
+            .of
+            .levels
+            .iter()
+            .all(|level| level.sums.len() == self.size.saturating_mul(self.of.sets.len()));
+        let ends = self.of.levels.last().is_none_or(|level| level.most_high.is_none());
+        if !all || !ends || !edges.is_sorted() {
+            return flaw(
+                "levels",
+                "a number for each state, from fast stages to all",
+                self.of.levels.len(),
+            );
+        }
+        Ok(())
+    }
+
+    fn slowest(&self) -> f64 {
+        match self.p.semantics {
+            Semantics::Stale => 1.0,
+            Semantics::Synchronous { micro_batches } => micro_batches as f64 - 1.0,
+        }
+    }
+
+    /// Every stage between two sets on every number of units of a type at every power.
+    fn columns(&self) -> Vec<Column> {
+        let mut columns = Vec::new();
+        for end in 0..self.inside.len() {
+            for before in 0..end {
+                let [small, large] = [before, end].map(|set| &self.inside[set]);
+                if small == large || small.iter().zip(large).any(|(s, l)| *s && !*l) {
+                    continue;
+                }
+                let layers: Vec<usize> =
+                    (0..small.len()).filter(|&i| large[i] && !small[i]).collect();
+                self.on_units(&layers, [before, end], &mut columns);
+            }
+        }
+        columns
+    }
+
+    fn on_units(&self, layers: &[usize], [before, end]: [usize; 2], columns: &mut Vec<Column>) {
+        let p = self.p;
+        let of = |i: &usize| &p.layers[*i];
+        let parameters: f64 = layers.iter().map(|i| of(i).parameter_bytes).sum();
+        let own: f64 = layers.iter().map(|i| of(i).output_bytes).sum();
+        let mut taken: Vec<usize> = layers.iter().flat_map(|i| of(i).inputs.clone()).collect();
+        taken.sort_unstable();
+        taken.dedup();
+        let taken = taken.iter().filter(|i| layers.binary_search(i).is_err());
+        let input: f64 = taken.map(|i| of(i).output_bytes).sum();
+        for (unit, it) in p.units.iter().enumerate() {
+            let work: f64 = layers.iter().map(|i| of(i).seconds[unit]).sum();
+            for replicas in 1..=it.count {
+                for power in &it.powers {
+                    let r = replicas as f64;
+                    let compute = work / power.speed / r;
+                    let summed = 4.0 * (r - 1.0) * parameters / r;
+                    let gradients = summed * it.reduce.seconds_per_byte;
+                    let feeding = 2.0 * input * it.input.seconds_per_byte / r;
+                    let (sum, most, held) = match p.semantics {
+                        Semantics::Stale => (0.0, (compute + gradients / r).max(feeding), 1.0),
+                        Semantics::Synchronous { micro_batches } => {
+                            let m = micro_batches as f64;
+                            ((compute + feeding) / m + gradients, compute.max(feeding) / m, r)
+                        }
+                    };
+                    let joules = r * compute * (power.busy_watts - it.idle_watts)
+                        + it.input.joules_per_byte * 2.0 * input
+                        + it.reduce.joules_per_byte * summed;
+                    columns.push(Column {
+                        before,
+                        end,
+                        unit,
+                        replicas,
+                        sum: down(sum),
+                        most: down(most),
+                        joules: down(joules),
+                        parameters: down(parameters),
+                        activations: down((own + input) / held),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Bytes on each unit of a stage, rounded down.
+    fn memory(&self, column: &Column, units: usize, stages: usize) -> f64 {
+        down(match self.p.semantics {
+            Semantics::Stale => {
+                let batches = units.div_ceil(column.replicas) as f64;
+                column.parameters * (batches + 1.0) + column.activations * batches
+            }
+            Semantics::Synchronous { micro_batches } => {
+                let part = stages.min(micro_batches) as f64 / micro_batches as f64;
+                2.0 * column.parameters + column.activations * part
+            }
+        })
+    }
+
+    fn used(&self, index: usize, unit: usize) -> usize {
+        index / self.strides[unit] % (self.p.units[unit].count + 1)
+    }
+
+    /// Watts of a unit with its part of a full machine, rounded down.
+    fn unit_watts(&self, unit: usize) -> f64 {
+        let of = &self.p.units[unit];
+        let sharing = self.p.units.iter().filter(|other| other.node == of.node).count();
+        down(of.idle_watts + self.p.nodes[of.node].base_watts / (of.per_node * sharing) as f64)
+    }
+
+    /// Every potential is at most what each column leads to.
+    fn potentials(&self, columns: &[Column]) -> Result<u64, Flaw> {
+        let mut checked = 0;
+        let value = |x: &Option<f64>| x.unwrap_or(f64::INFINITY);
+        let size = self.size;
+        for (c, cell) in self.of.cells.iter().enumerate() {
+            let high = cell.high.unwrap_or(f64::INFINITY);
+            let most_high = cell.most_high.unwrap_or(f64::INFINITY);
+            let allowed = |column: &&Column| {
+                down(column.sum + self.slowest() * column.most) < high && column.most < most_high
+            };
+            let cost = |column: &Column| down(column.joules + down(cell.theta * column.sum));
+            let wrong = |set: usize, at: usize| {
+                flaw(
+                    format!("cell {c}, set {set}, units {at}"),
+                    "no more than a column leads to",
+                    "more",
+                )
+            };
+            if cell.joules.is_empty() {
+                if value(&cell.by_set[0]) > 0.0 {
+                    return wrong(0, 0);
+                }
+                for column in columns.iter().filter(allowed) {
+                    let holds = self.p.units[column.unit].memory_bytes;
+                    if self.memory(column, column.replicas, 1) > holds {
+                        continue;
+                    }
+                    let each = self.unit_watts(column.unit) * cell.low + cell.prices[column.unit];
+                    let through = value(&cell.by_set[column.before])
+                        + down(cost(column) + column.replicas as f64 * each);
+                    checked += 1;
+                    if value(&cell.by_set[column.end]) > down(through) {
+                        return wrong(column.end, 0);
+                    }
+                }
+                continue;
+            }
+            for n in 0..size {
+                if value(&cell.joules[n]) > down(self.idle[n] * cell.low) {
+                    return wrong(0, n);
+                }
+            }
+            for column in columns.iter().filter(allowed) {
+                checked += self
+                    .inequalities(&cell.joules, column, cost(column))
+                    .or_else(|n| wrong(column.end, n))?;
+            }
+        }
+        for (l, level) in self.of.levels.iter().enumerate() {
+            let wrong = |set: usize, n: usize| {
+                let place = format!("level {l}, set {set}, units {n}");
+                flaw(place, "no more than a column leads to", "more")
+            };
+            if let Some(n) = (0..size).find(|&n| value(&level.sums[n]) > 0.0) {
+                return wrong(0, n);
+            }
+            let most_high = level.most_high.unwrap_or(f64::INFINITY);
+            for column in columns.iter().filter(|column| column.most < most_high) {
+                let sums = self.inequalities(&level.sums, column, column.sum);
+                checked += sums.or_else(|n| wrong(column.end, n))?;
+            }
+        }
+        Ok(checked)
+    }
+
+    /// One column at all combinations of units; else the first that is wrong.
+    fn inequalities(
+        &self,
+        potential: &[Option<f64>],
+        column: &Column,
+        cost: f64,
+    ) -> Result<u64, usize> {
+        let size = self.size;
+        let here = &potential[column.end * size..][..size];
+        let before = &potential[column.before * size..][..size];
+        let step = column.replicas * self.strides[column.unit];
+        let most = self.p.units[column.unit].count - column.replicas;
+        let holds = self.p.units[column.unit].memory_bytes;
+        if self.memory(column, column.replicas, 1) > holds {
+            return Ok(0);
+        }
+        let mut checked = 0;
+        for n in 0..size {
+            if self.used(n, column.unit) > most {
+                continue;
+            }
+            let units: usize = (0..self.p.units.len()).map(|unit| self.used(n, unit)).sum();
+            if self.memory(column, units + column.replicas, 1) > holds {
+                continue;
+            }
+            checked += 1;
+            let through = before[n + step].unwrap_or(f64::INFINITY);
+            if here[n].unwrap_or(f64::INFINITY) > down(through + cost) {
+                return Err(n);
+            }
+        }
+        Ok(checked)
+    }
+
+    /// Whether a whole plan is better than the claim.
+    fn better(&self, label: &LabelProof) -> bool {
+        let p = self.p;
+        let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
+        let watts = down(p.idle_watts(&used));
+        let mut seconds = down(label.sum + self.slowest() * label.most);
+        if let Some(cap) = p.power_cap {
+            if cap <= watts {
+                return false;
+            }
+            seconds = seconds.max(down(down(label.joules) / (cap - watts)));
+        }
+        let joules = down(label.joules + watts * seconds);
+        let within = seconds <= p.period_cap.unwrap_or(f64::INFINITY);
+        within && down(p.objective.value(seconds, joules)) < self.of.value
+    }
+
+    /// Whether a half-made plan may become better than the claim.
+    fn hopeful(&self, label: &LabelProof) -> bool {
+        let p = self.p;
+        if label.set == 0 {
+            return self.better(label);
+        }
+        let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
+        let watts = down(p.idle_watts(&used));
+        let state = label.set * self.size + label.used;
+        let mut least = if self.of.levels.is_empty() { 0.0 } else { f64::INFINITY };
+        let (mut left, mut edge) = (0.0, 0.0);
+        for level in &self.of.levels {
+            let high = level.most_high.unwrap_or(f64::INFINITY);
+            left = level.sums[state].unwrap_or(f64::INFINITY);
+            if label.most < high {
+                least = least.min(down(label.sum + left + self.slowest() * label.most.max(edge)));
+            }
+            edge = high;
+        }
+        let cap = p.period_cap.unwrap_or(f64::INFINITY);
+        self.of.cells.iter().any(|cell| {
+            let high = cell.high.unwrap_or(f64::INFINITY);
+            let most = label.most.max(cell.most_low);
+            let mut at = cell.low.max(least).max(down(label.sum + left + self.slowest() * most));
+            if at >= high || label.most >= cell.most_high.unwrap_or(f64::INFINITY) {
+                return false;
+            }
+            let beyond = match cell.theta > 0.0 {
+                true => cell.theta * (down(label.sum + self.slowest() * most) - high),
+                false => 0.0,
+            };
+            let rest = match cell.joules.is_empty() {
+                false => cell.joules[label.set * self.size + label.used].unwrap_or(f64::INFINITY),
+                true => {
+                    let free = |unit: usize| (p.units[unit].count - used[unit]) as f64;
+                    let paid: f64 =
+                        cell.prices.iter().enumerate().map(|(u, price)| price * free(u)).sum();
+                    let idle: f64 =
+                        used.iter().enumerate().map(|(u, n)| *n as f64 * self.unit_watts(u)).sum();
+                    let done = cell.by_set[label.set].unwrap_or(f64::INFINITY);
+                    down(done + down(idle * cell.low)) - up(paid)
+                }
+            };
+            if rest.is_infinite() || at.is_infinite() {
+                return false;
+            }
+            let watts = if cell.joules.is_empty() { 0.0 } else { watts };
+            let joules = label.joules + rest + beyond + down(watts * (at - cell.low));
+            let joules = joules - (label.joules.abs() + rest.abs() + beyond.abs()) * ROUNDING;
+            // More than any plan takes that ends in time: there is none.
+            if joules > up(p.most_joules(high)) {
+                return false;
+            }
+            if let Some(power) = p.power_cap {
+                at = at.max(down(joules / power));
+                if at >= high {
+                    return false;
+                }
+            }
+            at <= cap && down(p.objective.value(at, joules)) < self.of.value
+        })
+    }
+
+    /// Half-made plans lead to listed ones, or nowhere.
+    fn labels(&self, columns: &[Column]) -> Result<u64, Flaw> {
+        let sets = self.of.sets.len();
+        let mut by_state: std::collections::BTreeMap<(usize, usize), Vec<LabelProof>> =
+            Default::default();
+        for label in &self.of.labels {
+            if label.set >= sets || label.used >= self.size {
+                return flaw("labels", "states of the problem", format!("{label:?}"));
+            }
+            by_state.entry((label.set, label.used)).or_default().push(*label);
+        }
+        let start =
+            LabelProof { set: sets - 1, used: 0, sum: 0.0, most: 0.0, joules: 0.0, stages: 0 };
+        self.covered(&start, &by_state)?;
+        let mut ending: Vec<Vec<&Column>> = vec![Vec::new(); sets];
+        columns.iter().for_each(|column| ending[column.end].push(column));
+        let mut checked = 0;
+        for label in &self.of.labels {
+            let units: usize =
+                (0..self.p.units.len()).map(|unit| self.used(label.used, unit)).sum();
+            for column in &ending[label.set] {
+                let of = &self.p.units[column.unit];
+                let free = of.count - self.used(label.used, column.unit);
+                let stages = label.stages + 1;
+                if column.replicas > free
+                    || self.memory(column, units + column.replicas, stages) > of.memory_bytes
+                {
+                    continue;
+                }
+                checked += 1;
+                let next = LabelProof {
+                    set: column.before,
+                    used: label.used + column.replicas * self.strides[column.unit],
+                    sum: down(label.sum + column.sum),
+                    most: label.most.max(column.most),
+                    joules: down(label.joules + column.joules),
+                    stages,
+                };
+                self.covered(&next, &by_state)?;
+            }
+        }
+        Ok(checked)
+    }
+
+    fn covered(
+        &self,
+        label: &LabelProof,
+        by_state: &std::collections::BTreeMap<(usize, usize), Vec<LabelProof>>,
+    ) -> Result<(), Flaw> {
+        let as_good = |other: &LabelProof| {
+            other.sum <= label.sum
+                && other.most <= label.most
+                && other.joules <= label.joules
+                && other.stages <= label.stages
+        };
+        // What is whole is not covered by a list.
+        let listed = by_state.get(&(label.set, label.used)).filter(|_| label.set > 0);
+        if listed.is_some_and(|list| list.iter().any(as_good)) || !self.hopeful(label) {
+            return Ok(());
+        }
+        flaw("labels", "one that is as good, or too little to become better", format!("{label:?}"))
+    }
+
+    /// The plan is one, and is worth what is claimed, but for roundings.
+    fn plan(&self) -> Result<(), Flaw> {
+        let (p, plan) = (self.p, &self.of.plan);
+        let mut left: Vec<usize> = (0..p.layers.len()).collect();
+        let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
+        let mut used = vec![0; p.units.len()];
+        for (s, stage) in plan.stages.iter().enumerate() {
+            let place = format!("stage {s}");
+            let Some(unit) = p.units.get(stage.unit) else {
+                return flaw(place, "a unit type", stage.unit);
+            };
+            if stage.power >= unit.powers.len() {
+                return flaw(place, "a power", stage.power);
+            }
+            if stage.replicas == 0 || stage.layers.is_empty() || !stage.layers.is_sorted() {
+                return flaw(place, "layers in order, and units", format!("{stage:?}"));
+            }
+            let count = left.len();
+            left.retain(|layer| stage.layers.binary_search(layer).is_err());
+            let early =
+                stage.layers.iter().flat_map(|&i| p.layers.get(i).map_or(&[][..], |l| &l.inputs));
+            let early = early.filter(|from| left.contains(from)).count();
+            if count - left.len() != stage.layers.len() || early > 0 {
+                return flaw(
+                    place,
+                    "layers whose inputs are there, each once",
+                    format!("{:?}", stage.layers),
+                );
+            }
+            let mut columns = Vec::new();
+            self.on_units(&stage.layers, [0, 1], &mut columns);
+            let powers: usize =
+                p.units[..stage.unit].iter().map(|u| u.count * u.powers.len()).sum();
+            let at = powers + (stage.replicas - 1) * unit.powers.len() + stage.power;
+            let Some(column) = columns.get(at).filter(|c| c.unit == stage.unit) else {
+                return flaw(place, "no more units than there are", stage.replicas);
+            };
+            sum += column.sum;
+            most = most.max(column.most);
+            joules += column.joules;
+            used[stage.unit] += stage.replicas;
+            let behind: usize = plan.stages[s..].iter().map(|stage| stage.replicas).sum();
+            if self.memory(column, behind, plan.stages.len() - s) > unit.memory_bytes {
+                return flaw(place, "what fits into memory", "more");
+            }
+        }
+        if !left.is_empty() || used.iter().zip(&p.units).any(|(n, unit)| *n > unit.count) {
+            return flaw("plan", "all layers, and units that there are", format!("{left:?} left"));
+        }
+        let idle = p.idle_watts(&used);
+        let mut seconds = sum + self.slowest() * most;
+        if let Some(cap) = p.power_cap {
+            seconds = seconds.max(joules / (cap - idle));
+        }
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
+        let total = joules + idle * seconds;
+        if !close(seconds, plan.period_s) || !close(total, plan.energy_j) {
+            return flaw(
+                "plan",
+                format!("{seconds} s, {total} J"),
+                format!("{} s, {} J", plan.period_s, plan.energy_j),
+            );
+        }
+        let value = p.objective.value(plan.period_s, plan.energy_j);
+        if value < self.of.value
+            || plan.period_s > p.period_cap.unwrap_or(f64::INFINITY) * (1.0 + 1e-9)
+        {
+            return flaw("plan", format!("at least {}, within the period", self.of.value), value);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! What a plan's seconds, joules and bytes are made of.
+
+use super::cost::{column, slowest_counts, waited};
+use super::space::load;
+use super::types::{Pipeline, Problem, Semantics, Stage};
+
+/// A stage and what it costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageCost {
+    /// Seconds a batch that its units compute.
+    pub compute_s: f64,
+    /// Seconds a batch that it takes as a part of the pipeline: with sums of gradients, or
+    /// longer where what it is fed with takes longer.
+    pub stage_s: f64,
+    /// Joules beyond idle watts of computing.
+    pub compute_j: f64,
+    /// Joules of what is moved.
+    pub moved_j: f64,
+    /// Bytes on each of its units.
+    pub memory_bytes: f64,
+    /// Joules of computing, by layer.
+    pub layers_j: Vec<f64>,
+}
+
+/// A plan and what it costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explained {
+    /// By stage.
+    pub stages: Vec<StageCost>,
+    /// Joules of units that are on, whether they compute or not.
+    pub idle_j: f64,
+    /// Joules of machines that are on.
+    pub base_j: f64,
+    /// Watts if all units computed at once.
+    pub peak_watts: f64,
+    /// Units in use, by type.
+    pub used: Vec<usize>,
+    /// Seconds and joules of a batch, by the formulas.
+    pub total: [f64; 2],
+}
+
+/// Takes a plan apart.
+pub fn explain(problem: &Problem, plan: &Pipeline) -> Explained {
+    let mut used = vec![0; problem.units.len()];
+    let (mut sum, mut most, mut joules, mut busy) = (0.0, 0.0f64, 0.0, 0.0);
+    let mut stages = Vec::new();
+    for (s, stage) in plan.stages.iter().enumerate() {
+        let unit = &problem.units[stage.unit];
+        let power = &unit.powers[stage.power];
+        let all = load(&problem.layers, &stage.layers);
+        let column = column(problem, &all, [stage.unit, stage.replicas, stage.power]);
+        let dearer = (power.busy_watts - unit.idle_watts) / power.speed;
+        let layers_j: Vec<f64> =
+            stage.layers.iter().map(|&i| problem.layers[i].seconds[stage.unit] * dearer).collect();
+        let compute_s = all.seconds[stage.unit] / power.speed / stage.replicas as f64;
+        let compute_j = stage.replicas as f64 * compute_s * (power.busy_watts - unit.idle_watts);
+        let behind: usize = plan.stages[s..].iter().map(|stage: &Stage| stage.replicas).sum();
+        let stage_s = match problem.semantics {
+            Semantics::Stale => column.most,
+            Semantics::Synchronous { micro_batches } => {
+                column.sum + (micro_batches as f64 - 1.0) * column.most
+            }
+        };
+        stages.push(StageCost {
+            compute_s,
+            stage_s,
+            compute_j,
+            moved_j: column.joules - compute_j,
+            memory_bytes: column.memory(problem.semantics, behind, plan.stages.len() - s),
+            layers_j,
+        });
+        sum += column.sum;
+        most = most.max(column.most);
+        joules += column.joules;
+        busy += stage.replicas as f64 * (power.busy_watts - unit.idle_watts);
+        used[stage.unit] += stage.replicas;
+    }
+    let watts = problem.idle_watts(&used);
+    let seconds = sum + slowest_counts(problem.semantics) * most;
+    let (seconds, total) = waited(problem, watts, [seconds, joules]);
+    let idle: f64 = problem.units.iter().zip(&used).map(|(u, n)| u.idle_watts * *n as f64).sum();
+    Explained {
+        stages,
+        idle_j: idle * seconds,
+        base_j: (watts - idle) * seconds,
+        peak_watts: watts + busy,
+        used,
+        total: [seconds, total],
+    }
+}
+
+/// What a plan costs where figures of the problem are others.
+pub fn cost_of(problem: &Problem, plan: &Pipeline) -> [f64; 2] {
+    explain(problem, plan).total
+}

@@ -1,0 +1,53 @@
+//! How many units of each type are in use, as one number.
+
+/// The numbers of units by type, from none to all of them.
+#[derive(Clone, Debug)]
+pub(super) struct Lattice {
+    pub(super) counts: Vec<usize>,
+    pub(super) strides: Vec<usize>,
+    /// How many combinations there are; more than a machine word where it is `usize::MAX`.
+    pub(super) size: usize,
+}
+
+/// The numbers of units of combinations one after the other.
+pub(super) type Totals = Vec<u32>;
+
+impl Lattice {
+    pub(super) fn new(counts: Vec<usize>) -> Self {
+        let mut strides = Vec::new();
+        let mut size = 1usize;
+        for &count in &counts {
+            strides.push(size);
+            size = size.saturating_mul(count + 1);
+        }
+        Self { counts, strides, size }
+    }
+
+    /// How many of a type are in use.
+    pub(super) fn used(&self, index: usize, unit: usize) -> usize {
+        index / self.strides[unit] % (self.counts[unit] + 1)
+    }
+
+    /// The same for all types.
+    pub(super) fn all_used(&self, index: usize) -> Vec<usize> {
+        (0..self.counts.len()).map(|unit| self.used(index, unit)).collect()
+    }
+
+    /// How many units each combination has.
+    pub(super) fn totals(&self) -> Totals {
+        (0..self.size).map(|n| self.all_used(n).iter().sum::<usize>() as u32).collect()
+    }
+
+    /// Calls with the ranges of combinations from which so many more of a type can be
+    /// used, each with what that adds to them.
+    pub(super) fn ranges(&self, unit: usize, more: usize, mut call: impl FnMut(usize, usize)) {
+        let stride = self.strides[unit];
+        let block = stride * (self.counts[unit] + 1);
+        let length = (self.counts[unit] + 1 - more) * stride;
+        let mut first = 0;
+        while first < self.size {
+            call(first, length);
+            first += block;
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Pipelines over unequal units: which layers run where, at what power, for the least
+//! energy or time, with proof (docs/planner.md).
+//!
+//! A [`Problem`] has layers, units and watts; [`solve`] finds the whole front of period
+//! and energy. 'Optimal' refers to the cost model of `cost.rs` and to plans whose stages
+//! have units of one type each.
+
+mod advice;
+mod bounds;
+mod cells;
+mod certificate;
+pub mod certify;
+mod cost;
+mod cover;
+mod explain;
+mod front;
+mod groups;
+mod import;
+mod labels;
+mod lattice;
+mod machines;
+mod maxload;
+mod pipedream;
+mod prices;
+mod proof;
+mod solve;
+mod space;
+mod table;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use advice::{Bill, Change, LeftOff, Prices, Scenario, left_off, sensitivity};
+pub use certificate::certificate;
+pub use certify::{Flaw, certify};
+pub use explain::{Explained, StageCost, cost_of, explain};
+pub use front::Front;
+pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
+pub use machines::{Machinery, Watts, machinery};
+pub use maxload::{Device, Load, MaxLoad, max_load};
+pub use pipedream::{DreamPlan, Machines, pipedream};
+pub use proof::{CellProof, Certificate, LabelProof, LevelProof};
+pub use solve::{Limits, Solution, infeasible, solve};
+pub use space::Cuts;
+pub use table::Replicas;
+pub use types::{
+    Layer, NodeType, Objective, Pipeline, Power, Problem, Semantics, Stage, UnitType, Way,
+};

@@ -1,0 +1,74 @@
+//! Certificates as data: a claim and its proof, as a file (docs/planner.md).
+
+use super::types::{Pipeline, Problem};
+use serde::{Deserialize, Serialize};
+
+/// A claim and its proof.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// The version of the format: 1.
+    pub dahl_certificate: u32,
+    /// What the claim is about.
+    pub problem: Problem,
+    /// The plan that is claimed to be the best.
+    pub plan: Pipeline,
+    /// No plan has an objective below this.
+    pub value: f64,
+    /// Sets of layers, each behind those that it contains: the first has none, the last
+    /// all. Layers by index.
+    pub sets: Vec<Vec<usize>>,
+    /// Intervals of the period, one behind the other, from 0 to no end.
+    pub cells: Vec<CellProof>,
+    /// The least seconds that add up, from plans of fast stages to all; empty where nothing
+    /// adds up.
+    pub levels: Vec<LevelProof>,
+    /// Half-made plans.
+    pub labels: Vec<LabelProof>,
+}
+
+/// An interval of the period and what plans in it take at least.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellProof {
+    /// Where it begins.
+    pub low: f64,
+    /// Where it ends, if it does.
+    pub high: Option<f64>,
+    /// Where the interval of the slowest stage's seconds begins.
+    pub most_low: f64,
+    /// Where that ends, if it does.
+    pub most_high: Option<f64>,
+    /// The price of a second that adds up, in joules.
+    pub theta: f64,
+    /// Joules by set and units in use; nothing where no plan exists.
+    pub joules: Vec<Option<f64>>,
+    /// Or joules by set alone, where `joules` is empty.
+    pub by_set: Vec<Option<f64>>,
+    /// With a price a unit of each type.
+    pub prices: Vec<f64>,
+}
+
+/// What adds up at least in plans whose stages are all faster than this.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LevelProof {
+    /// Seconds of the slowest stage, if they are bounded.
+    pub most_high: Option<f64>,
+    /// Seconds by set and units in use; nothing where no plan exists.
+    pub sums: Vec<Option<f64>>,
+}
+
+/// A half-made plan: layers that are left, units in use, seconds, joules, stages.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LabelProof {
+    /// The set of layers that are left, by index.
+    pub set: usize,
+    /// The units in use, as one number: Σ used · Π (counts of earlier types + 1).
+    pub used: usize,
+    /// Seconds that add up.
+    pub sum: f64,
+    /// Seconds of the slowest stage.
+    pub most: f64,
+    /// Joules beyond idle watts.
+    pub joules: f64,
+    /// How many stages it has.
+    pub stages: usize,
+}

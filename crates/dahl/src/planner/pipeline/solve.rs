@@ -1,0 +1,203 @@
+//! The whole front of a problem, or as much of it as there is time for, and the plan
+//! that the objective asks for, with what no plan can be better than.
+
+use super::cells::Potential;
+use super::cover::{Prepared, prepare};
+use super::front::Front;
+use super::labels::{Effort, Ended, Search, Wanted};
+use super::space::Cuts;
+use super::table::{Replicas, Table};
+use super::types::{Pipeline, Problem};
+use crate::error::{Error, Result};
+use crate::units::Bytes;
+
+/// How much a search may look at.
+pub struct Limits<'a> {
+    /// Sets of layers of a graph; with more, only cuts of the layers' order are taken.
+    pub ideals: usize,
+    /// Sets of layers times combinations of units that potentials are computed for; with more,
+    /// units get prices, and the best half-made plans alone are followed.
+    pub states: usize,
+    /// Half-made plans at a time, about 100 bytes each.
+    pub labels: usize,
+    /// Whether to stop: with the best plans so far.
+    pub stop: &'a dyn Fn() -> bool,
+}
+
+impl Default for Limits<'_> {
+    fn default() -> Self {
+        Self { ideals: 1500, states: 3_000_000, labels: 20_000_000, stop: &|| false }
+    }
+}
+
+/// What is known of a problem.
+#[derive(Clone, Debug)]
+pub struct Solution {
+    /// The best plan for the objective within the caps.
+    pub best: Option<Pipeline>,
+    /// All plans of which none is both faster and cheaper, whatever the period's cap.
+    pub front: Front,
+    /// No plan has an objective below this.
+    pub lower_bound: f64,
+    /// Whether the front is all of it.
+    pub whole: bool,
+    /// Of which cuts plans were made.
+    pub cuts: Cuts,
+    /// Which numbers of units a stage may have.
+    pub replicas: Replicas,
+    /// Half-made plans that were kept.
+    pub labels: usize,
+}
+
+impl Solution {
+    /// How far the best plan may be from the best that there is, as a part of its value.
+    pub fn gap(&self, problem: &Problem) -> Option<f64> {
+        let best = self.best.as_ref()?;
+        let value = problem.objective.value(best.period_s, best.energy_j);
+        if value <= self.lower_bound || value == 0.0 {
+            return Some(0.0);
+        }
+        Some((value - self.lower_bound) / value)
+    }
+}
+
+impl Solution {
+    /// One plan from elsewhere, with what no plan is below.
+    pub fn single(plan: &Pipeline, lower_bound: f64) -> Self {
+        let mut front = Front::default();
+        front.add(plan.clone());
+        Self {
+            best: Some(plan.clone()),
+            front,
+            lower_bound,
+            whole: false,
+            cuts: Cuts::All,
+            replicas: Replicas::All,
+            labels: 0,
+        }
+    }
+
+    /// The plans that 'optimal' refers to.
+    pub fn space(&self) -> String {
+        let numbers = match self.replicas {
+            Replicas::All => "",
+            Replicas::Thinned => ", above 16 not every number of them",
+        };
+        format!("stages of one unit type each{numbers}, cut at {}", self.cuts.name())
+    }
+}
+
+/// Why there is no plan: what is missing.
+pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
+    let fastest = found.front.plans().first();
+    if let (Some(cap), Some(fastest)) = (problem.period_cap, fastest) {
+        let expected = format!("a plan of at most {cap} s a batch");
+        let is = if found.whole { "the fastest takes" } else { "the fastest that was found takes" };
+        return Error::plan("period", expected, format!("{is} {} s", fastest.period_s));
+    }
+    if let (true, Some(cap)) = (found.whole, problem.power_cap) {
+        let mut free = problem.clone();
+        free.power_cap = None;
+        let least =
+            problem.units.iter().enumerate().filter(|(_, unit)| unit.count > 0).map(|(k, _)| {
+                let mut used = vec![0; problem.units.len()];
+                used[k] = 1;
+                problem.idle_watts(&used)
+            });
+        let least = least.fold(f64::INFINITY, f64::min);
+        if least >= cap {
+            let found = format!("{least} W of one unit that only waits, with its machine");
+            return Error::plan("power-cap", format!("units that draw less than {cap} W"), found);
+        }
+    }
+    if !found.whole {
+        return Error::plan("time", "a plan in the time given", "none yet");
+    }
+    // The layer that needs most, on the unit that holds most.
+    let alone = |i: usize| {
+        let load = super::space::load(&problem.layers, &[i]);
+        let bytes = |unit: usize| {
+            let column = super::cost::column(problem, &load, [unit, 1, 0]);
+            column.memory(problem.semantics, 1, 1)
+        };
+        (0..problem.units.len()).map(bytes).fold(f64::INFINITY, f64::min)
+    };
+    let needs = (0..problem.layers.len()).map(|i| (alone(i), i));
+    let (bytes, layer) = needs.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, 0));
+    let holds = problem.units.iter().map(|unit| unit.memory_bytes).fold(0.0, f64::max);
+    let all: f64 = problem.units.iter().map(|unit| unit.memory_bytes * unit.count as f64).sum();
+    let weights: f64 = problem.layers.iter().map(|layer| 2.0 * layer.parameter_bytes).sum();
+    let size = |x: f64| Bytes(x as u64);
+    let found = format!(
+        "at most {} on a unit and {} on all; the largest layer alone ({}) needs {}, weights and gradients of all {}",
+        size(holds),
+        size(all),
+        problem.layers[layer].name,
+        size(bytes),
+        size(weights)
+    );
+    Error::plan(
+        "memory",
+        "units that hold weights, gradients and activations of their stages",
+        found,
+    )
+}
+
+/// Finds the front and the best plan.
+pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
+    problem.check()?;
+    let table = Table::new(problem, limits.ideals);
+    let cap = problem.period_cap.unwrap_or(f64::INFINITY);
+    let Prepared { bounds, mut front } = prepare(&table, limits, 64);
+    let exact = matches!(bounds.cells[0].potential, Potential::Full(_));
+    // The best half-made plans first: the better what is known, the less is looked at. Then
+    // the objective, then all of the front.
+    let (mut proved, mut whole, mut labels) = (false, false, 0);
+    let searches = match exact {
+        true => vec![
+            (Some(10), Wanted::Front),
+            (Some(100), Wanted::Front),
+            (None, Wanted::Objective),
+            (None, Wanted::Front),
+        ],
+        false => vec![(Some(30), Wanted::Objective), (Some(1000), Wanted::Objective)],
+    };
+    for (width, wanted) in searches {
+        let effort = Effort { labels: limits.labels, width, stop: limits.stop };
+        let mut search = Search::new(&bounds);
+        let ended = search.run(&mut front, &effort, wanted);
+        labels = search.kept.len();
+        proved |= ended == Ended::All;
+        whole |= ended == Ended::All && wanted == Wanted::Front;
+        if whole {
+            break;
+        }
+    }
+    let best = pick(problem, &front);
+    let value = best.as_ref().map(|plan| problem.objective.value(plan.period_s, plan.energy_j));
+    let lower_bound = match proved {
+        true => value.unwrap_or(f64::INFINITY),
+        false => {
+            let least = bounds.least(&bounds.start(), problem.objective, cap);
+            // Bounds are no finer than this.
+            value.map_or(least, |value| if least > value * (1.0 - 1e-9) { value } else { least })
+        }
+    };
+    Ok(Solution {
+        best,
+        lower_bound,
+        whole,
+        cuts: table.space.cuts,
+        replicas: table.numbers,
+        labels,
+        front,
+    })
+}
+
+/// The best plan of a front.
+pub(super) fn pick(problem: &Problem, front: &Front) -> Option<Pipeline> {
+    let cap = problem.period_cap.unwrap_or(f64::INFINITY);
+    let within = front.plans().iter().filter(|plan| plan.period_s <= cap);
+    let value = |plan: &Pipeline| problem.objective.value(plan.period_s, plan.energy_j);
+    within.min_by(|a, b| value(a).total_cmp(&value(b))).cloned()
+}

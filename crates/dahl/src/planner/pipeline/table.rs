@@ -1,0 +1,135 @@
+//! All stages on all units: the columns that plans are made of.
+
+use super::cost::{Column, column, fits, slowest_counts};
+use super::lattice::{Lattice, Totals};
+use super::space::Space;
+use super::types::{Problem, Semantics};
+
+/// Columns that are too many are too many to look at.
+const MOST_COLUMNS: usize = 4_000_000;
+
+/// Columns by the set of layers that they end with.
+#[derive(Debug)]
+pub(super) struct Table<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) space: Space,
+    pub(super) lattice: Lattice,
+    pub(super) ending: Vec<Vec<Column>>,
+    /// How often the slowest stage counts.
+    pub(super) slowest: f64,
+    /// Whether how many stages follow decides what fits into memory.
+    pub(super) depth_counts: bool,
+    /// Whether how many units are in use decides what fits into memory.
+    pub(super) units_count: bool,
+    /// Units of all types together, and of each combination where these can be listed.
+    pub(super) all_units: usize,
+    pub(super) totals: Totals,
+    /// Which numbers of units stages have.
+    pub(super) numbers: Replicas,
+}
+
+/// Which numbers of units a stage may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// All.
+    All,
+    /// Up to 16 all, then 24, 32, 48, 64, 96 …
+    Thinned,
+}
+
+impl Replicas {
+    fn of(self, count: usize) -> Vec<usize> {
+        let kept = |r: &usize| {
+            let steps = [24, 32].iter().any(|s| r.is_multiple_of(*s) && (r / s).is_power_of_two());
+            self == Replicas::All || *r <= 16 || steps
+        };
+        (1..=count).filter(kept).collect()
+    }
+}
+
+/// How many units of each type plans may use: all, unless combinations are beyond counting.
+fn counts(problem: &Problem) -> Vec<usize> {
+    let types = problem.units.len().max(1) as f64;
+    let most = (2f64.powf(60.0 / types) - 1.0).min(1e6) as usize;
+    problem.units.iter().map(|unit| unit.count.min(most.max(1))).collect()
+}
+
+impl<'a> Table<'a> {
+    /// The columns of a problem, of all cuts where there are not too many.
+    pub(super) fn new(problem: &'a Problem, ideals: usize) -> Self {
+        let lattice = Lattice::new(counts(problem));
+        let powers: usize = problem.units.iter().map(|unit| unit.powers.len()).max().unwrap_or(1);
+        let choices = |numbers: Replicas| -> usize {
+            lattice.counts.iter().map(|&count| numbers.of(count).len()).sum()
+        };
+        let numbers = [Replicas::All, Replicas::Thinned].into_iter();
+        let numbers = numbers.clone().find(|n| choices(*n) <= 512).unwrap_or(Replicas::Thinned);
+        let each = choices(numbers).max(1) * powers;
+        let places = (2.0 * MOST_COLUMNS as f64 / each as f64).sqrt() as usize;
+        let mut space = Space::new(problem, ideals, places);
+        if space.stages().saturating_mul(each) > MOST_COLUMNS {
+            space = Space::in_order(problem, places);
+        }
+        let mut limited = false;
+        let most_units: usize = lattice.counts.iter().sum();
+        let ending = space.ending.iter().map(|loads| {
+            let mut columns = Vec::new();
+            for load in loads {
+                for (unit, of) in problem.units.iter().enumerate() {
+                    for r in numbers.of(lattice.counts[unit]) {
+                        let mut all: Vec<Column> = (0..of.powers.len())
+                            .map(|power| column(problem, load, [unit, r, power]))
+                            .filter(|c| fits(c.memory(problem.semantics, r, 1), of.memory_bytes))
+                            .collect();
+                        limited |= all.iter().any(|c| {
+                            c.memory(problem.semantics, most_units, most_units) > of.memory_bytes
+                        });
+                        // Slower ones that save nothing are never better.
+                        all.sort_by(|a, b| {
+                            (a.sum.total_cmp(&b.sum))
+                                .then(a.most.total_cmp(&b.most))
+                                .then(a.joules.total_cmp(&b.joules))
+                        });
+                        let mut least = f64::INFINITY;
+                        all.retain(|c| {
+                            let better = c.joules < least;
+                            least = least.min(c.joules);
+                            better
+                        });
+                        columns.extend(all);
+                    }
+                }
+            }
+            columns
+        });
+        let ending = ending.collect();
+        let depth_counts = limited && matches!(problem.semantics, Semantics::Synchronous { .. });
+        let units_count = limited && problem.semantics == Semantics::Stale;
+        let totals = match units_count && lattice.size <= 6_000_000 {
+            true => lattice.totals(),
+            false => Vec::new(),
+        };
+        Self {
+            problem,
+            space,
+            ending,
+            slowest: slowest_counts(problem.semantics),
+            depth_counts,
+            units_count,
+            all_units: most_units,
+            totals,
+            numbers,
+            lattice,
+        }
+    }
+
+    /// Seconds that a column takes at the least, whatever else there is.
+    pub(super) fn alone(&self, column: &Column) -> f64 {
+        column.sum + self.slowest * column.most
+    }
+
+    /// How many sets of layers there are.
+    pub(super) fn sets(&self) -> usize {
+        self.space.len()
+    }
+}

@@ -1,0 +1,113 @@
+//! No input makes the planner panic or run away.
+
+use super::super::*;
+use super::known::file;
+use super::made::Chance;
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::path::Path;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_text_is_read_or_refused(text in ".{0,200}") {
+        let _ = Imported::parse(&text, Path::new("text"));
+        let lines = format!("node1 -- A -- forward_compute_time={text}, parameter_size=1\n\tnode1 -- node1\n");
+        let _ = Imported::parse(&lines, Path::new("text"));
+    }
+
+    #[test]
+    fn damaged_files_are_read_or_refused(at in 0usize..40_000, with in "[0-9a-z{}\\[\\],:.\"\\-\n\t =]{1,8}") {
+        for name in ["vgg16.graph.txt", "bert24_training.json"] {
+            let mut text = std::fs::read_to_string(file(name)).unwrap();
+            let at = at % text.len();
+            if text.is_char_boundary(at) {
+                text.insert_str(at, &with);
+            }
+            let _ = Imported::parse(&text, Path::new(name));
+        }
+    }
+}
+
+/// A graph of operators of so many nodes, with edges back over a few.
+fn graph(seed: u64, nodes: usize) -> Operators {
+    let mut chance = Chance(seed);
+    let node = |i: usize| Operator {
+        id: i as i64,
+        accelerator: (chance.below(20) > 0).then(|| chance.within(0.0, 2.0)),
+        core: chance.within(0.0, 20.0),
+        bytes: chance.within(0.0, 10.0),
+        colour: if chance.below(10) == 0 && i > 3 { i as i64 - 3 } else { i as i64 },
+        backward: chance.below(7) == 0,
+        pass: chance.within(0.0, 0.5),
+        output_bytes: 1.0,
+        inputs: (0..chance.below(3)).filter_map(|_| i.checked_sub(1 + chance.below(6))).collect(),
+    };
+    let mut all: Vec<Operator> = (0..nodes).map(node).collect();
+    all.iter_mut().for_each(|node| {
+        node.inputs.sort_unstable();
+        node.inputs.dedup();
+    });
+    Operators {
+        nodes: all,
+        accelerators: chance.below(8),
+        accelerator_bytes: 5.0 * nodes as f64,
+        cores: chance.below(3),
+    }
+}
+
+#[test]
+fn large_graphs_get_a_gap() {
+    for (seed, nodes) in [(1, 30), (2, 100), (3, 300), (4, 600), (5, 1000)] {
+        let calls = Cell::new(0);
+        let stop = || {
+            calls.set(calls.get() + 1);
+            calls.get() > 3000
+        };
+        if let Ok(found) = max_load(&graph(seed, nodes), 300, &stop) {
+            assert!(found.lower_bound <= found.load && (0.0..=1.0).contains(&found.gap()));
+        }
+    }
+}
+
+#[test]
+fn searches_that_are_stopped_have_a_bound() {
+    for seed in 0..60 {
+        let problem = super::made::problem(seed);
+        let whole = solve(&problem, &Limits::default()).unwrap();
+        for most in [0, 3, 10, 40] {
+            let calls = Cell::new(0);
+            let stop = || {
+                calls.set(calls.get() + 1);
+                calls.get() > most
+            };
+            let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() }).unwrap();
+            let value = |of: &Solution| {
+                of.best.as_ref().map(|plan| problem.objective.value(plan.period_s, plan.energy_j))
+            };
+            if let Some(best) = value(&whole) {
+                assert!(found.lower_bound <= best * (1.0 + 1e-9), "problem {seed}");
+                assert!(value(&found).is_none_or(|found| found >= best * (1.0 - 1e-9)));
+            }
+        }
+    }
+}
+
+#[test]
+fn long_chains_on_many_units_end() {
+    let mut problem = super::made::problem(1);
+    let layer = problem.layers[0].clone();
+    problem.layers = (0..2000)
+        .map(|i| Layer { inputs: if i == 0 { vec![] } else { vec![i - 1] }, ..layer.clone() })
+        .collect();
+    problem.units.iter_mut().for_each(|unit| unit.count = 3000);
+    problem.period_cap = None;
+    let calls = Cell::new(0);
+    let stop = || {
+        calls.set(calls.get() + 1);
+        calls.get() > 2
+    };
+    let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() }).unwrap();
+    assert!(!found.whole && found.lower_bound >= 0.0);
+}

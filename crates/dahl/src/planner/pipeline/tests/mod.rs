@@ -1,0 +1,7 @@
+//! Tests of pipelines.
+
+mod brute;
+mod fuzz;
+mod known;
+mod made;
+mod simulated;
