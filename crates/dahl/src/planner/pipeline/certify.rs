@@ -427,22 +427,21 @@ impl<'a> Checker<'a> {
                 true => cell.theta * (down(label.sum + self.slowest() * most) - high),
                 false => 0.0,
             };
+            let each = used.iter().enumerate().map(|(u, n)| *n as f64 * self.unit_watts(u));
+            let watts = if cell.joules.is_empty() { down(each.sum()) } else { watts };
             let rest = match cell.joules.is_empty() {
                 false => cell.joules[label.set * self.size + label.used].unwrap_or(f64::INFINITY),
                 true => {
                     let free = |unit: usize| (p.units[unit].count - used[unit]) as f64;
                     let paid: f64 =
                         cell.prices.iter().enumerate().map(|(u, price)| price * free(u)).sum();
-                    let idle: f64 =
-                        used.iter().enumerate().map(|(u, n)| *n as f64 * self.unit_watts(u)).sum();
                     let done = cell.by_set[label.set].unwrap_or(f64::INFINITY);
-                    down(done + down(idle * cell.low)) - up(paid)
+                    down(done + down(watts * cell.low)) - up(paid)
                 }
             };
             if rest.is_infinite() || at.is_infinite() {
                 return false;
             }
-            let watts = if cell.joules.is_empty() { 0.0 } else { watts };
             let joules = label.joules + rest + beyond + down(watts * (at - cell.low));
             let joules = joules - (label.joules.abs() + rest.abs() + beyond.abs()) * ROUNDING;
             // More than any plan takes that ends in time: there is none.
