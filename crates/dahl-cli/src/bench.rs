@@ -2,6 +2,7 @@
 
 mod cell;
 mod gemm;
+mod grains;
 mod kernels;
 pub(crate) mod measure;
 mod predictions;
@@ -96,6 +97,7 @@ enum Of {
     Kernels(kernels::Args),
     Gemm(gemm::Args),
     Predictions(predictions::Args),
+    Grains(grains::Args),
 }
 
 /// The shape of a sample.
@@ -133,6 +135,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Some(Of::Kernels(args)) => kernels::run(args),
         Some(Of::Gemm(args)) => gemm::run(args),
         Some(Of::Predictions(args)) => predictions::run(args),
+        Some(Of::Grains(args)) => grains::run(args),
         None => bench(args),
     };
     match result {

@@ -112,6 +112,7 @@ fn calibrate(args: &Args) -> Result<()> {
     let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
     let mut said = Said::new(show, cells.len());
     let (mut steps, mut calls, mut skipped) = (0, 0, 0);
+    let mut saved = Instant::now();
     for (i, cell) in cells.iter().enumerate() {
         let left = total.saturating_sub(begin.elapsed());
         if left.is_zero() && !cell.is_small() {
@@ -119,7 +120,21 @@ fn calibrate(args: &Args) -> Result<()> {
             continue;
         }
         said.measures(i, &cell.name());
-        let measured = cell.measure(kernels, left / (cells.len() - i) as u32, &mut model)?;
+        let budget = left / (cells.len() - i) as u32;
+        let measured = match cell.measure(kernels, budget, &mut model) {
+            Ok(measured) => measured,
+            Err(error @ dahl::Error::Memory { .. }) => {
+                say(format_args!("note: {} is left out: {error}", cell.name()));
+                skipped += 1;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        // Whoever stops it keeps what there is.
+        if saved.elapsed() >= SAVED {
+            model.save(&args.output)?;
+            saved = Instant::now();
+        }
         let all = measured.steps + measured.steps_beside;
         steps += all;
         calls += all * measured.calls as u64;
@@ -168,14 +183,17 @@ fn start(args: &Args) -> Result<PerfModel> {
     let mut model = PerfModel::load(&args.output)?;
     if let Some(why) = model.is_stale(&now) {
         say(format_args!("note: {} is begun anew: {why}", args.output.display()));
-        return Ok(PerfModel::new(now));
+        // What people put in stays.
+        let mut anew = PerfModel::new(now);
+        anew.profiles = model.profiles;
+        return Ok(anew);
     }
     (model.about, model.overheads, model.bandwidth) = (now, None, None);
     Ok(model)
 }
 
 /// This machine and version, now.
-fn here() -> About {
+pub(crate) fn here() -> About {
     let about = machine::about();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     About {
@@ -187,6 +205,8 @@ fn here() -> About {
     }
 }
 
+/// How often the file is written.
+const SAVED: Duration = Duration::from_secs(20);
 /// How often a line is written where there is no terminal.
 const WRITTEN: Duration = Duration::from_secs(10);
 

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use dahl::Isa;
 use dahl::model::Fusion;
 use dahl::ops::{Accuracy, Target};
-use dahl::planner::{Gather, Grain};
+use dahl::planner::Grain;
 
 /// How ops are cut and gathered
 #[derive(Args)]
@@ -12,20 +12,39 @@ pub(crate) struct GrainArgs {
     /// Worker threads
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     workers: usize,
-    /// Pieces that the batch is cut into [default: one a worker]
-    #[arg(long, value_parser = at_least_one)]
-    pieces: Option<usize>,
-    /// Pieces that channels and features are cut into
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
-    channels: usize,
-    /// Make every piece of every op a task of its own
-    #[arg(long)]
-    no_gather: bool,
+    /// How ops are cut: auto, or pieces such as sample=4,channel=2,gather=off
+    /// (docs/grain.md) [default: one piece of the batch a worker]
+    #[arg(long, value_parser = cuts)]
+    grain: Option<Cuts>,
     /// Leave ops as they are instead of fusing them
     #[arg(long)]
     no_fusion: bool,
     #[command(flatten)]
     kernels: KernelArgs,
+}
+
+/// How a flag says that ops are cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cuts {
+    /// The best of some grains, by prediction.
+    Auto,
+    /// Pieces along axes.
+    Given(String),
+}
+
+/// Reads a grain.
+pub(crate) fn cuts(text: &str) -> Result<Cuts, String> {
+    if text == "auto" {
+        return Ok(Cuts::Auto);
+    }
+    // Stages depend on the workers, which are not known here.
+    match Grain::for_workers(usize::MAX / 2).with(text) {
+        Ok(_) => Ok(Cuts::Given(text.to_owned())),
+        Err(error) => Err(format!(
+            "expected auto, or {}",
+            error.to_string().trim_start_matches("grain: expected ")
+        )),
+    }
 }
 
 /// Which kernels are used
@@ -86,13 +105,23 @@ pub(crate) fn available(isa: Isa) -> Result<(), String> {
 }
 
 impl GrainArgs {
-    pub(crate) fn grain(&self) -> Grain {
-        Grain {
-            workers: self.workers,
-            pieces: self.pieces.unwrap_or(self.workers),
-            channels: self.channels,
-            gather: if self.no_gather { Gather::Off } else { Gather::On },
-            target: self.kernels.target(),
+    /// The grain, before a choice.
+    pub(crate) fn base(&self) -> Grain {
+        Grain { target: self.kernels.target(), ..Grain::for_workers(self.workers) }
+    }
+
+    pub(crate) fn cuts(&self) -> Option<&Cuts> {
+        self.grain.as_ref()
+    }
+
+    /// The grain that is given; a choice is made where there is a plan.
+    pub(crate) fn grain(&self) -> dahl::Result<Grain> {
+        match &self.grain {
+            None => Ok(self.base()),
+            Some(Cuts::Given(text)) => self.base().with(text),
+            Some(Cuts::Auto) => {
+                Err(dahl::Error::config("grain", "pieces, such as sample=4", "auto"))
+            }
         }
     }
 

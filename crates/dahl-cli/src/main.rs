@@ -6,6 +6,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod auto;
 mod bench;
 mod calibrate;
 mod certify;
@@ -13,9 +14,12 @@ mod completions;
 mod config;
 mod data;
 mod diff;
+mod energy;
 mod eval;
 mod export;
+mod forecast;
 mod grain;
+mod live;
 mod machine;
 mod models;
 mod outcome;
@@ -31,6 +35,7 @@ mod report;
 mod rundir;
 mod samples;
 mod schedule;
+mod see;
 mod settings;
 mod simulate;
 mod stop;
@@ -39,6 +44,7 @@ mod tensorboard;
 mod train;
 mod tuning;
 mod verify;
+mod watch;
 mod weights;
 
 /// Trains neural networks on unequal machines, for the least energy.
@@ -74,6 +80,9 @@ enum Command {
     Platform(platform::Args),
     Predict(predict::Args),
     Simulate(simulate::Args),
+    Report(see::ReportArgs),
+    Stats(see::StatsArgs),
+    Trace(see::TraceArgs),
     // Larger than the others.
     Train(Box<train::Args>),
     Verify(verify::Args),
@@ -112,6 +121,9 @@ fn main() -> ExitCode {
         Command::Platform(args) => platform::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Report(args) => see::report(&args),
+        Command::Stats(args) => see::stats(&args),
+        Command::Trace(args) => see::trace(&args),
         Command::Train(args) => {
             let (_, given) = matches.subcommand().expect("the command that was parsed");
             train::run(*args, given)

@@ -46,6 +46,8 @@ pub(crate) struct Ended {
     pub(crate) planned: Bytes,
     pub(crate) weights: TensorFile,
     pub(crate) confusion: Option<Confusion>,
+    /// What the session took, with where that is from.
+    pub(crate) energy: Option<String>,
 }
 
 /// Writes what the run gave, and says so. Returns the exit code.
@@ -55,7 +57,7 @@ pub(crate) fn conclude(
     report: &mut Report,
     end: Ended,
 ) -> Result<u8, Failure> {
-    let Ended { begin, planned, weights, confusion } = end;
+    let Ended { begin, planned, weights, confusion, energy } = end;
     let run = gave.directory.as_ref();
     let on = |run: &RunDir| format!("dahl train --resume {}", quoted(run.path()));
     let epochs = gave.history.len();
@@ -76,6 +78,9 @@ pub(crate) fn conclude(
         weights.write(path).map_err(unsaved)?;
     }
     if let Some(why) = gave.stopped {
+        if let (Reason::EnergyBudget, Some(energy)) = (why, &energy) {
+            report.log(format_args!("energy: {energy}"));
+        }
         report.stopped(why, gave.steps, run.map(RunDir::path));
         return Ok(why.code().max(report.code()));
     }
@@ -91,6 +96,7 @@ pub(crate) fn conclude(
         from_step: gave.from,
         longer,
         confusion,
+        energy: energy.filter(|_| !gave.idle),
     };
     if let (Some(run), false) = (run, gave.idle) {
         run.conclude(&weights, &conclusion.to_json()).map_err(unsaved)?;

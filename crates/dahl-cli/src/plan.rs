@@ -2,15 +2,16 @@
 
 mod advise;
 mod compare;
+mod explain;
 mod pipeline;
 mod svg;
 mod text;
 
-use crate::grain::{GrainArgs, at_least_one};
+use crate::grain::{Cuts, GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, print};
 use crate::progress;
 use crate::tuning::TuneArgs;
-use crate::{machine, models};
+use crate::{auto, machine, models};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::DType;
 use dahl::graph::Programs;
@@ -40,6 +41,8 @@ use std::process::ExitCode;
   dahl plan seed-cnn --batch 10 --show tasks
   dahl plan seed-cnn --batch 10 --show graph --dot | dot -Tsvg > graph.svg
   dahl plan resnet18 --batch 128 --memory-limit 2GiB
+  dahl plan lenet --workers 2 --grain sample=4,channel=2
+  dahl plan lenet --workers 2 --grain auto --explain
   dahl plan lenet --workers 2 --show plan > my.plan
   dahl plan lenet --check my.plan
   dahl plan --profile vgg16.graph.txt --platform platforms/lab.toml --objective energy
@@ -77,6 +80,9 @@ pub(crate) struct Args {
     /// and check it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tune", "conv", "isa"])]
     check: Option<PathBuf>,
+    /// Say why the grain was chosen, layer by layer, and what its neighbours cost
+    #[arg(long, requires = "grain", conflicts_with_all = ["check", "show"])]
+    explain: bool,
     /// What to print
     #[arg(long, value_enum, default_value_t = Show::Summary)]
     show: Show,
@@ -146,7 +152,28 @@ fn text(args: &Args) -> dahl::Result<String> {
         }
         None => {
             let said = progress::Show::on_stderr();
-            args.tune.plan(&args.grain.grain(), &lowered.programs, said)?
+            let base = args.grain.base();
+            let numerics = args.tune.numerics(&base, &lowered.programs, said)?;
+            match args.grain.cuts() {
+                Some(Cuts::Auto) => {
+                    let choice = auto::choice(
+                        &auto::Wanted {
+                            programs: &lowered.programs,
+                            numerics,
+                            base,
+                            samples: args.batch,
+                            limit: args.memory_limit,
+                            calibration: args.calibration.as_deref(),
+                        },
+                        said,
+                    )?;
+                    if args.explain {
+                        return Ok(explain::text(&choice, &lowered.programs));
+                    }
+                    choice.candidates.into_iter().next().expect("the best").plan
+                }
+                _ => args.grain.grain()?.plan_with(&lowered.programs, numerics)?,
+            }
         }
     };
     if let Some(limit) = args.memory_limit {

@@ -62,6 +62,8 @@ pub(crate) struct Conclusion<'a> {
     /// How many epochs it may be made longer to.
     pub(crate) longer: Option<usize>,
     pub(crate) confusion: Option<Confusion>,
+    /// What the session took, with where that is from.
+    pub(crate) energy: Option<String>,
 }
 
 impl Report {
@@ -205,6 +207,9 @@ impl Report {
             end.speed,
             end.planned,
         );
+        if let Some(energy) = &end.energy {
+            text += &format!("energy: {energy}\n");
+        }
         let file = end.file.as_ref().map(|path| format!("{}, ", path.display()));
         // The first digits tell runs apart; the directory has them all.
         let hash = &end.sha256[..end.sha256.len().min(16)];
@@ -218,7 +223,8 @@ impl Report {
                     });
                     format!(
                         "next: dahl eval --run {run} --confusion\n      \
-                         dahl predict --run {run} IMAGE…\n{}",
+                         dahl predict --run {run} IMAGE…\n      \
+                         dahl report {run} -o report.html\n{}",
                         longer.unwrap_or_default()
                     )
                 }

@@ -144,7 +144,8 @@ impl RunDir {
         has_result(&self.path)
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<()> {
+    /// Writes a file whole.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
         // What is there already needs no room.
         if fs::read(self.path.join(name)).is_ok_and(|old| old == text.as_bytes()) {
             return Ok(());
@@ -169,6 +170,11 @@ impl RunDir {
         // A process that was killed may have left half a line.
         let torn = fs::read(&path).is_ok_and(|old| !old.is_empty() && !old.ends_with(b"\n"));
         append(&path, format!("{}{line}\n", if torn { "\n" } else { "" }).as_bytes())
+    }
+
+    /// Adds a line to a file.
+    pub(crate) fn append(&self, name: &str, line: &str) -> Result<()> {
+        append(&self.path.join(name), line.as_bytes())
     }
 
     /// Notes what may be given anew of a run that has ended.

@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Flags that are about one start of a run, not about the run.
-const OF_ONE_START: [&str; 11] = [
+const OF_ONE_START: [&str; 24] = [
     "help",
     "version",
     "config",
@@ -23,15 +23,37 @@ const OF_ONE_START: [&str; 11] = [
     "quiet",
     "confusion",
     "json",
+    "trace",
+    "trace-from",
+    "trace-events",
+    "powercap",
+    "power-supply",
+    "meter-cmd",
+    "meter-interval",
+    "idle-time",
+    "energy-budget",
+    "calibration",
+    "dashboard",
+    "dashboard-address",
+    "tui",
 ];
 
 /// Flags of a run that may change when it goes on: they change no bit of what
 /// was trained. A dataset may have been moved; its samples are compared.
-const FREE: [&str; 7] =
-    ["epochs", "workers", "checkpoint-every", "keep", "save", "tensorboard", "data"];
+const FREE: [&str; 9] = [
+    "epochs",
+    "workers",
+    "grain",
+    "checkpoint-every",
+    "keep",
+    "save",
+    "tensorboard",
+    "data",
+    "platform",
+];
 
 /// Flags that may name a file or directory.
-const PATHS: [&str; 4] = ["model", "data", "init", "save"];
+const PATHS: [&str; 5] = ["model", "data", "init", "save", "platform"];
 
 /// The last line of a configuration: one that was cut off must not become a run
 /// with the defaults of what is missing.

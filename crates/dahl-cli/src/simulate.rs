@@ -5,8 +5,7 @@ mod show;
 use crate::grain::{GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, say, show as print};
 use crate::place::check_file;
-use crate::verify::Schedule;
-use crate::{machine, models};
+use crate::{calibrate, machine, models};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::perf::PerfModel;
@@ -73,14 +72,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
     /// Steps, one after the other
-    #[arg(long, default_value_t = 4, value_parser = at_least_one, conflicts_with = "tasks")]
-    steps: usize,
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "tasks")]
+    steps: u16,
     /// How ready tasks are given to workers
-    #[arg(long, value_enum, default_value_t = Schedule::Static)]
-    scheduling: Schedule,
-    /// How much durations vary: the standard deviation over the mean
-    #[arg(long, default_value_t = 0.0, value_parser = deviation)]
-    noise: f64,
+    #[arg(long, value_enum, default_value_t = Scheduling::Static)]
+    scheduling: Scheduling,
+    /// The seconds that a joule is worth, with --scheduling least-energy
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.1, value_parser = crate::bench::seconds)]
+    joule_seconds: f64,
+    /// How much durations vary: the standard deviation over the mean [default: as they did
+    /// when they were measured]
+    #[arg(long, value_parser = deviation)]
+    noise: Option<f64>,
     /// What the noise is made from
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -99,6 +102,23 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// How ready tasks find their workers
+#[derive(Clone, Copy, ValueEnum)]
+enum Scheduling {
+    /// As the plan says
+    Static,
+    /// The first ready task for the first free worker
+    FirstCome,
+    /// A queue a worker, with stealing
+    Stealing,
+    /// The task on the longest way to the end first
+    CriticalPath,
+    /// Each task to the worker that is expected to end it first
+    EarliestFinish,
+    /// The same, where the energy of a task counts too
+    LeastEnergy,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -161,9 +181,9 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let lowered = model.lower(&spec)?;
     let plan = match &args.plan {
         Some(path) => Plan::parse(&read(path)?, &lowered.programs)?,
-        None => args.grain.grain().plan(&lowered.programs)?,
+        None => args.grain.grain()?.plan(&lowered.programs)?,
     };
-    let mut known = calibrations(&args.calibration)?;
+    let known = calibrations(&args.calibration)?;
     let platform = match &args.platform {
         Some(path) => Platform::read(path)?,
         None => {
@@ -171,12 +191,11 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
             machine::platform(&known)?
         }
     };
-    known.profile(&platform);
     let on = platform.expand();
     let workers = args.workers(&on, plan.placement.workers)?;
     let habits = args.habits(Habits::measured(&known));
     let what = (&lowered.programs, &plan, ProgramId(0));
-    let steps = Steps::new(what, (&on, workers), args.steps, &mut Known::new(&known))?;
+    let steps = Steps::new(what, (&on, workers), args.steps.into(), &mut Known::new(&known))?;
     let outcome = args.simulated(&steps.scenario, &on, &habits)?;
     args.write_trace(|| Ok(steps.trace(what, &on, &outcome, &habits)?.to_text()))?;
     args.export(&steps.scenario, &on, &habits)?;
@@ -195,9 +214,23 @@ fn read(path: &Path) -> Result<String> {
 pub(crate) fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
     let usual = Path::new("calibration.json");
     let Some((first, others)) = paths.split_first() else {
-        return if usual.exists() { PerfModel::load(usual) } else { Ok(PerfModel::default()) };
+        if !usual.exists() {
+            return Ok(PerfModel::default());
+        }
+        let known = PerfModel::load(usual)?;
+        // What was not asked for is taken where it is of use alone.
+        return Ok(match known.is_stale(&calibrate::here()) {
+            None => known,
+            Some(why) => {
+                say(format_args!("note: {} is left aside: {why}", usual.display()));
+                PerfModel::new(calibrate::here())
+            }
+        });
     };
     let mut known = PerfModel::load(first)?;
+    if let Some(why) = known.is_stale(&calibrate::here()) {
+        say(format_args!("note: {}: {why}", first.display()));
+    }
     for path in others {
         known.borrow(&PerfModel::load(path)?);
     }
@@ -207,7 +240,11 @@ pub(crate) fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
 impl Args {
     fn habits(&self, of_engine: Habits) -> Habits {
         let start = if self.asleep { Start::Asleep } else { Start::Awake };
-        let noise = if self.noise > 0.0 { Noise::All(self.noise) } else { Noise::Off };
+        let noise = match self.noise {
+            None => Noise::Own,
+            Some(0.0) => Noise::Off,
+            Some(deviation) => Noise::All(deviation),
+        };
         Habits { noise, seed: self.seed, start, ..of_engine }
     }
 
@@ -255,9 +292,14 @@ impl Args {
         habits: &Habits,
     ) -> Result<Outcome> {
         let mut policy: Box<dyn Policy> = match self.scheduling {
-            Schedule::Static => return simulated(scenario, on, habits, Order::Static),
-            Schedule::FirstCome => Box::new(FirstCome::default()),
-            Schedule::Stealing => Box::new(WorkStealing::new(scenario.workers.len())),
+            Scheduling::Static => return simulated(scenario, on, habits, Order::Static),
+            Scheduling::FirstCome => Box::new(FirstCome::default()),
+            Scheduling::Stealing => Box::new(WorkStealing::new(scenario.workers.len())),
+            Scheduling::CriticalPath => Box::new(scenario.critical_path()),
+            Scheduling::EarliestFinish => Box::new(scenario.earliest_finish(on, 0.0)),
+            Scheduling::LeastEnergy => {
+                Box::new(scenario.earliest_finish(on, 1e9 * self.joule_seconds))
+            }
         };
         simulated(scenario, on, habits, Order::Policy(&mut *policy))
     }

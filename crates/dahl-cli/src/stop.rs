@@ -14,6 +14,7 @@ pub(crate) enum Reason {
     Signal(u8),
     MaxTime,
     MaxSteps,
+    EnergyBudget,
 }
 
 impl Reason {
@@ -21,7 +22,7 @@ impl Reason {
     pub(crate) fn code(self) -> u8 {
         match self {
             Reason::Signal(number) => 128 + number,
-            Reason::MaxTime | Reason::MaxSteps => 0,
+            Reason::MaxTime | Reason::MaxSteps | Reason::EnergyBudget => 0,
         }
     }
 }
@@ -33,6 +34,7 @@ impl std::fmt::Display for Reason {
             Reason::Signal(_) => f.write_str("by SIGTERM"),
             Reason::MaxTime => f.write_str("by --max-time"),
             Reason::MaxSteps => f.write_str("by --max-steps"),
+            Reason::EnergyBudget => f.write_str("by --energy-budget"),
         }
     }
 }

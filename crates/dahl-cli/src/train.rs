@@ -1,6 +1,9 @@
 //! `dahl train`: trains a model on a dataset.
 
-use crate::grain::{KernelArgs, at_least_one, available, threads};
+use crate::auto;
+use crate::energy::EnergyArgs;
+use crate::forecast;
+use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
 use crate::place::{Place, RunArgs, check_file};
@@ -11,15 +14,16 @@ use crate::rundir::{self, Log};
 use crate::samples::{Opened, SampleArgs, gone};
 use crate::schedule::Span;
 use crate::settings::{Settings, is_given};
-use crate::stop::Stop;
+use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
+use crate::watch::{WatchArgs, Watched, keep_prediction};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
 use dahl::graph::Programs;
 use dahl::model::TrainSpec;
 use dahl::native::Native;
-use dahl::plan::Plan;
+use dahl::plan::{Numerics, Plan};
 use dahl::planner::Grain;
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
 use dahl::{Error, Result};
@@ -58,6 +62,10 @@ pub(crate) struct Args {
     /// Worker threads [default: one a processor]
     #[arg(long, value_parser = threads)]
     workers: Option<usize>,
+    /// How ops are cut: auto, or pieces such as sample=4,channel=2 (docs/grain.md); it
+    /// changes no bit [default: one piece of the batch a worker]
+    #[arg(long, value_parser = cuts)]
+    grain: Option<Cuts>,
     #[command(flatten)]
     kernels: KernelArgs,
     #[command(flatten)]
@@ -70,6 +78,13 @@ pub(crate) struct Args {
     pub(crate) save: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
+    #[command(flatten)]
+    energy: EnergyArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
+    /// Say what a step should take by a file of dahl calibrate, to compare with
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
     /// Show at the end which classes of the test were taken for which
     #[arg(long, conflicts_with = "json")]
     confusion: bool,
@@ -121,7 +136,17 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let length = Length { epochs: args.epochs, samples: train.len() };
     let mut report = Report::new(args.voice(), length);
     let plan = args.plan(&lowered.programs, workers, report.shown())?;
-    let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
+    let meters = args.energy.open()?;
+    let predicted = match &args.calibration {
+        Some(path) => Some(forecast::predict(path, (&lowered.programs, &plan), &meters)?),
+        None => None,
+    };
+    for note in meters.notes.iter().filter(|note| note.contains("sudo chmod")) {
+        report.log(format_args!("note: {note}"));
+    }
+    let engine =
+        Native { record: args.watch.trace, limit: args.watch.limit(), ..Native::default() };
+    let mut trainer = Trainer::with_plan(lowered, plan, &spec, &engine)?;
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
     if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
@@ -163,7 +188,22 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         ("model.toml", model.to_toml()?),
         (rundir::PLAN, trainer.plan().to_text(&trainer.lowered().programs)?),
     ];
-    let gave = go(&args, Started { begin, place, texts }, course, &mut trainer, &mut report)?;
+    let planned = forecast::planned(&trainer.plan().memory);
+    let gauge = trainer.session().gauge();
+    let mut watched = Watched::begin((gauge, planned), meters, args.energy.idle_time);
+    let live = args.watch.live.start(&mut watched, &model.name, &settings.to_toml(&flags))?;
+    live.iter().for_each(|live| live.tell(&mut report));
+    let started = Started { begin, place, texts, predicted };
+    let gave = go(&args, started, course, (&mut trainer, &mut watched), &mut report);
+    drop(live);
+    let gave = gave?;
+    if !gave.idle {
+        let trace = args.watch.trace.then(|| trainer.session().take_trace());
+        let kept = watched.end(gave.directory.as_ref(), trace.as_ref());
+        if let Err(error) = kept {
+            report.warn(format_args!("warning: {error}; all else is kept"));
+        }
+    }
     let weights = TensorFile { tensors: trainer.weights()?.tensors, ..card };
     let confusion = if args.confusion && gave.stopped.is_none() {
         let order = Order::sequential(test.len());
@@ -184,14 +224,15 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         None
     };
     let planned = trainer.plan().memory.peak();
-    conclude(&args, gave, &mut report, Ended { begin, planned, weights, confusion })
+    let energy = watched.summary();
+    conclude(&args, gave, &mut report, Ended { begin, planned, weights, confusion, energy })
 }
 
 impl Args {
     /// The plan. A run that goes on keeps its kernels, be they measured or chosen
     /// by another version or on another machine.
     fn plan(&self, programs: &Programs, workers: usize, show: Show) -> Result<Plan> {
-        let grain = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
+        let base = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
         let run = self.run.resume.as_deref().map(rundir::find);
         match run.map(|run| rundir::numerics(&run, programs)) {
             Some(Ok(numerics)) => {
@@ -199,12 +240,35 @@ impl Args {
                     let expected = format!("{}, which the run began with", numerics.isa);
                     Error::config("isa", expected, found)
                 })?;
-                grain.plan_with(programs, numerics)
+                self.placed(base, programs, numerics, show)
             }
             Some(Err(error)) if self.tune.tune => Err(error),
             // Without measurements the kernels follow from the flags; those of
             // checkpoints are compared.
-            _ => self.tune.plan(&grain, programs, show),
+            _ => {
+                let numerics = self.tune.numerics(&base, programs, show)?;
+                self.placed(base, programs, numerics, show)
+            }
+        }
+    }
+
+    /// The plan of the grain that was asked for.
+    fn placed(
+        &self,
+        base: Grain,
+        programs: &Programs,
+        numerics: Numerics,
+        show: Show,
+    ) -> Result<Plan> {
+        match &self.grain {
+            None => base.plan_with(programs, numerics),
+            Some(Cuts::Given(text)) => base.with(text)?.plan_with(programs, numerics),
+            Some(Cuts::Auto) => {
+                let (samples, limit, calibration) = (self.samples.batch, None, None);
+                let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
+                let choice = auto::choice(&wanted, show)?;
+                Ok(choice.candidates.into_iter().next().expect("the best").plan)
+            }
         }
     }
 }
@@ -238,6 +302,7 @@ struct Started {
     place: Place,
     /// The files of the run directory that are known beforehand.
     texts: [(&'static str, String); 3],
+    predicted: Option<dahl::report::Predicted>,
 }
 
 /// Trains, and keeps the run directory up to date.
@@ -245,10 +310,10 @@ fn go(
     args: &Args,
     started: Started,
     course: Course<'_>,
-    trainer: &mut Trainer,
+    (trainer, watched): (&mut Trainer, &mut Watched),
     report: &mut Report,
 ) -> Result<Gave, Failure> {
-    let Started { begin, place, texts } = started;
+    let Started { begin, place, texts, predicted } = started;
     // A time beyond all clocks never comes.
     let deadline = args.run.max_time.and_then(|time| begin.checked_add(time));
     let mut run = Run::new(trainer, course)?;
@@ -290,22 +355,30 @@ fn go(
             let (directory, stopped) = (Some(taken), None);
             return Ok(Gave { directory, history, from: steps, steps, stop, stopped, idle });
         }
+        if let Some(predicted) = &predicted {
+            keep_prediction(&taken, predicted)?;
+        }
         report.place(taken.path(), state);
         directory = Some(taken);
     }
     report.begin(run.state());
     let (mut history, from) = (run.state().history.clone(), run.state().steps);
+    watched.limited(args.energy.energy_budget, from);
     let mut why = None;
     let end = run.go(&mut |event| {
         match event {
             Event::Step { epoch, pass } => {
                 stop.count_step();
+                watched.step(epoch, pass);
                 report.step(epoch, pass);
             }
             Event::Judging { name, pass, of } => report.judging(name, pass, of),
             Event::Epoch(record) => {
                 history.push(record.clone());
                 for error in logs.iter_mut().filter_map(|log| log.add(&history).err()) {
+                    report.warn(format_args!("warning: {error}; the run goes on"));
+                }
+                if let Err(error) = watched.epoch(record, directory.as_ref()) {
                     report.warn(format_args!("warning: {error}; the run goes on"));
                 }
                 report.epoch(record);
@@ -315,7 +388,7 @@ fn go(
             }
             _ => {}
         }
-        why = stop.reason();
+        why = stop.reason().or(watched.is_over_budget().then_some(Reason::EnergyBudget));
         if why.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     report.clear();
@@ -345,7 +418,7 @@ impl Args {
     }
 
     fn voice(&self) -> Voice {
-        match (self.quiet, self.json) {
+        match (self.quiet || self.watch.live.tui, self.json) {
             (true, true) => Voice::LastJson,
             (true, false) => Voice::Quiet,
             (false, true) => Voice::Json,

@@ -30,8 +30,18 @@ impl TuneArgs {
         programs: &Programs,
         show: Show,
     ) -> dahl::Result<Plan> {
+        grain.plan_with(programs, self.numerics(grain, programs, show)?)
+    }
+
+    /// The numerics for a grain's target, measured where that is asked for.
+    pub(crate) fn numerics(
+        &self,
+        grain: &Grain,
+        programs: &Programs,
+        show: Show,
+    ) -> dahl::Result<Numerics> {
         if !self.tune {
-            return grain.plan(programs);
+            return Ok(Numerics::default_for(programs, grain.target));
         }
         // Measuring takes about the memory of the largest ops.
         let shipped = grain.plan(programs)?;
@@ -48,7 +58,7 @@ impl TuneArgs {
                 differing(&numerics, &shipped.numerics)
             ));
         }
-        grain.plan_with(programs, numerics)
+        Ok(numerics)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `dahl verify`: golden cases against PyTorch's results.
 
 use crate::grain::GrainArgs;
-use crate::output::{BAD_FILE, Colour, DIFFERENT, fail, print};
+use crate::output::{BAD_FILE, Colour, DIFFERENT, code, fail, print};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::native::{Checks, Native, Scheduling};
 use dahl::verify::{self, Report, Settings};
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl verify crates/dahl/tests/golden
-  dahl verify golden --workers 2 --pieces 3 --scheduling stealing
+  dahl verify golden --workers 2 --grain sample=3 --scheduling stealing
   dahl verify golden/conv2d_0_f64.safetensors --json
 
 Exit codes: 0 all pass, 1 one fails, 2 usage, 4 nothing to run.")]
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Schedule {
+enum Schedule {
     /// As the plan says
     Static,
     /// The first ready task for the first free worker
@@ -64,8 +64,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
         checks: if args.checked { Checks::On } else { Checks::Off },
         ..Native::default()
     };
-    let settings =
-        Settings { grain: args.grain.grain(), fusion: args.grain.fusion(), engine: &engine };
+    let grain = match args.grain.grain() {
+        Ok(grain) => grain,
+        Err(error) => return fail(&error, code(&error)),
+    };
+    let settings = Settings { grain, fusion: args.grain.fusion(), engine: &engine };
     let colour = Colour::of_stdout();
     let names: Vec<String> = cases.iter().map(|path| name(path)).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0).max(4);

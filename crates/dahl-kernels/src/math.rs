@@ -73,7 +73,17 @@ pub fn uniform(seed: u64, stream: u32, step: u64, index: u64) -> f64 {
     (bits & ((1 << 53) - 1)) as f64 / (1u64 << 53) as f64
 }
 
-/// The cosine, in pure Rust: the same bits on every platform.
+/// The natural logarithm, in pure Rust: the same bits on every platform.
+pub fn ln(x: f64) -> f64 {
+    libm::log(x)
+}
+
+/// The exponential, likewise.
+pub fn exp(x: f64) -> f64 {
+    libm::exp(x)
+}
+
+/// The cosine, likewise.
 pub fn cos(x: f64) -> f64 {
     libm::cos(x)
 }

@@ -22,6 +22,7 @@ pub mod platform;
 pub mod graph;
 pub mod trace;
 
+pub mod meter;
 pub mod perf;
 
 pub mod model;
@@ -36,6 +37,7 @@ pub mod sim;
 pub mod calibrate;
 pub mod planner;
 
+pub mod report;
 pub mod train;
 pub mod verify;
 

@@ -177,8 +177,11 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
     let Workload { model, batch, .. } = workload;
     let lowered = model.lower(&TrainSpec::new(*batch, dtype, Optimizer::sgd(0.01)))?;
     let target = args.kernels.target();
-    let grain =
-        |pieces: usize, workers: usize| Grain { target, pieces, ..Grain::for_workers(workers) };
+    let grain = |pieces: usize, workers: usize| Grain {
+        target,
+        sample: pieces,
+        ..Grain::for_workers(workers)
+    };
     let kind = cpu_kind(target.isa);
     let calibrate = |known: &mut PerfModel| -> Result<()> {
         for &pieces in args.calibrated.iter().filter(|p| **p <= *batch) {

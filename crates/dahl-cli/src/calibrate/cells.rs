@@ -151,7 +151,7 @@ impl Cell {
             0 => Numerics::default_for(&programs, target),
             n => calibrate::variants(&programs, &target).swap_remove(n),
         };
-        let grain = Grain { target, pieces: self.pieces, ..Grain::for_workers(1) };
+        let grain = Grain { target, sample: self.pieces, ..Grain::for_workers(1) };
         let plan = grain.plan_with(&programs, numerics)?;
         if let Some(limit) = available_bytes() {
             plan.check_memory(&programs, Bytes(limit))?;

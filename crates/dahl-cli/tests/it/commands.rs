@@ -34,8 +34,10 @@ fn verify_passes_and_no_grain_changes_a_bit() {
     assert!(expected.ends_with("1 passed, 0 failed\n"), "{expected}");
     for options in [
         &["--workers", "2"][..],
-        &["--workers", "3", "--pieces", "4", "--channels", "2"],
-        &["--workers", "8", "--no-gather", "--scheduling", "first-come"],
+        &["--workers", "3", "--grain", "sample=4,channel=2"],
+        &["--workers", "3", "--grain", "sample=2,row=3,column=2"],
+        &["--workers", "4", "--grain", "sample=4,layer=2"],
+        &["--workers", "8", "--grain", "gather=off", "--scheduling", "first-come"],
         &["--workers", "2", "--scheduling", "stealing", "--checked"],
     ] {
         let args = [&["verify", &case][..], options].concat();
@@ -103,7 +105,8 @@ fn plans_are_shown_checked_and_limited() {
     check(&args, 3, "", "100 KiB are allowed; the largest tensors are");
 }
 
-/// Standard output without what varies from run to run: speeds, times, memory.
+/// Standard output without what varies from run to run: speeds, times, memory,
+/// energy.
 fn steady(stdout: &str) -> String {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -114,7 +117,7 @@ fn steady(stdout: &str) -> String {
     };
     stdout
         .lines()
-        .filter(|line| !line.starts_with("memory"))
+        .filter(|line| !line.starts_with("memory") && !line.starts_with("energy"))
         .map(line)
         .collect::<Vec<_>>()
         .join("\n")

@@ -1,6 +1,7 @@
 //! The commands as a user runs them.
 
 mod bench;
+mod browser;
 mod calibrate;
 mod care;
 mod commands;
@@ -13,6 +14,7 @@ mod platform;
 mod predict;
 mod robust;
 mod runs;
+mod see;
 mod sets;
 mod simulate;
 mod support;

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::ops::Meta;
 use crate::plan::Plan;
-use crate::trace::{CodeletCount, Trace};
+use crate::trace::{Activity, CodeletCount, ShapeCount, Trace};
 use crate::units::{Bytes, PersistentId, ProgramId};
 use dahl_kernels::{Element, StepScalars};
 use std::sync::{Arc, Mutex};
@@ -65,7 +65,12 @@ pub trait Session {
     fn snapshot(&mut self, program: ProgramId) -> Result<Snapshot>;
 
     /// How often each codelet ran and for how long, since the session began.
-    fn counters(&self) -> Vec<CodeletCount>;
+    fn counters(&self) -> Vec<CodeletCount> {
+        self.gauge().codelets()
+    }
+
+    /// The counters, to be looked at by anyone while steps run.
+    fn gauge(&self) -> Arc<dyn Gauge>;
 
     /// What was recorded since the last call; empty unless recording was asked
     /// for.
@@ -73,6 +78,19 @@ pub trait Session {
 
     /// The memory that the session allocated for the plan.
     fn allocated(&self) -> Bytes;
+}
+
+/// Counters of a session that are always on. Looking at them disturbs nobody; what
+/// runs meanwhile may be counted in a part of them only.
+pub trait Gauge: Send + Sync {
+    /// How often each codelet ran and for how long.
+    fn codelets(&self) -> Vec<CodeletCount>;
+
+    /// The same shape by shape, with the spread of the times.
+    fn shapes(&self) -> Vec<ShapeCount>;
+
+    /// What the workers did.
+    fn activity(&self) -> Activity;
 }
 
 /// A tensor to read.

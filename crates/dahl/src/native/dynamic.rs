@@ -5,7 +5,7 @@ use super::runner::StepRecord;
 use super::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, lock, spin_loop, wait};
 use crate::plan::{Edges, TaskGraph};
 use crate::sched::{Policy, Ready};
-use crate::units::{Nanos, TaskId, WorkerId};
+use crate::units::{Nanos, ProgramId, TaskId, WorkerId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ impl Queue {
         }
         let left = waits.len();
         let ready: Vec<usize> = (0..left).filter(|&t| waits[t] == 0).collect();
-        let step = record.number;
+        let (step, program) = (record.number, ProgramId::new(record.program));
         state.active.push_back(Active {
             record: record.clone(),
             waits,
@@ -152,8 +152,8 @@ impl Queue {
         });
         state.ready += ready.len();
         for t in ready {
-            let planned = own.planned[t];
-            state.policy.ready(Ready { step, task: TaskId::new(t), near: None, planned }, now);
+            let (planned, task) = (own.planned[t], TaskId::new(t));
+            state.policy.ready(Ready { step, program, task, near: None, planned }, now);
         }
         if left == 0 {
             self.retire(&mut state);
@@ -299,7 +299,8 @@ fn release(
         *waits -= 1;
         if *waits == 0 {
             let (step, near) = (active.record.number, Some(worker));
-            ready.push(Ready { step, task, near, planned: planned[task.index()] });
+            let (program, planned) = (ProgramId::new(active.record.program), planned[task.index()]);
+            ready.push(Ready { step, program, task, near, planned });
         }
     }
 }

@@ -193,6 +193,7 @@ fn record(number: u64) -> StdArc<StepRecord> {
         input_slot: 0,
         output_slot: 0,
         scalars: StepScalars::default(),
+        recorded: false,
         base: Vec::new(),
         base_before: Vec::new(),
     })

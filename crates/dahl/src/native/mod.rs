@@ -3,11 +3,13 @@
 //! README.md beside this file has the protocols.
 
 mod check;
+mod counters;
 mod dynamic;
 mod gate;
 #[cfg(all(test, loom))]
 mod loom;
 mod memory;
+mod recording;
 mod replay;
 mod runner;
 mod session;
@@ -17,6 +19,7 @@ mod sys;
 mod tests;
 mod worker;
 
+pub use recording::TraceLimit;
 pub use session::NativeSession;
 pub use sys::{available_bytes, peak_bytes, resident_bytes};
 pub(crate) use sys::{pin, processors};
@@ -24,13 +27,15 @@ pub(crate) use sys::{pin, processors};
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Idle, Session};
 use crate::graph::Programs;
-use crate::plan::{Edges, Plan, TaskGraph};
+use crate::plan::{Edges, Plan, TaskGraph, trace_header};
 use crate::sched::{FirstCome, Policy, WorkStealing};
-use crate::trace::{Header, ProgramHeader, VERSION};
+use crate::trace::Header;
 use crate::units::{Bytes, TaskId};
 use check::Checker;
+use counters::Counters;
 use dahl_kernels::Isa;
 use memory::{Buffers, Lease};
+use recording::Recorder;
 use runner::{PreparedProgram, Runner, WorkerState};
 use session::ProgramInfo;
 use std::collections::VecDeque;
@@ -68,6 +73,8 @@ pub struct Native {
     pub checks: Checks,
     /// Whether events are recorded.
     pub record: bool,
+    /// Which steps are, where they are.
+    pub limit: TraceLimit,
     /// Whether workers are bound to processors, where there is one for each.
     pub pin: bool,
     /// How often a worker looks for work before it sleeps: about 20 µs.
@@ -80,6 +87,7 @@ impl Default for Native {
             scheduling: Scheduling::Static,
             checks: if cfg!(feature = "checked") { Checks::On } else { Checks::Off },
             record: false,
+            limit: TraceLimit::default(),
             pin: true,
             spins: 2_000,
         }
@@ -165,58 +173,32 @@ impl Native {
             largest: plan.memory.largest(&expanded, &graphs, 5),
         })?;
         debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
-        let mut codelets = Vec::new();
-        let programs = graphs
-            .iter()
-            .enumerate()
-            .map(|(p, graph)| {
-                PreparedProgram::new(p, &expanded, plan, graph, &buffers, &mut codelets)
-            })
-            .collect();
+        let header = Arc::new(Header {
+            engine: self.name().to_owned(),
+            scheduling,
+            workers,
+            ..trace_header(&expanded, &graphs)
+        });
+        let prepared =
+            |(p, graph)| PreparedProgram::new(p, &expanded, plan, graph, &buffers, &header);
+        let programs = graphs.iter().enumerate().map(prepared).collect();
         let labels = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
             let calls = |t: TaskId| 0..graph.task(t).calls.len();
             let of = |t| calls(t).map(|c| graph.call_label(&program.graph, t, c)).collect();
             (0..graph.tasks.len()).map(TaskId::new).map(of).collect()
         });
         let labels: Vec<Vec<Vec<String>>> = labels.collect();
-        let header = Header {
-            dahl_trace: VERSION,
-            engine: self.name().to_owned(),
-            scheduling,
-            workers,
-            codelets: codelets.clone(),
-            programs: expanded
-                .programs
-                .iter()
-                .zip(&graphs)
-                .map(|(p, graph)| {
-                    let tasks = (0..graph.tasks.len()).map(TaskId::new);
-                    let tasks = tasks.map(|t| graph.label(&p.graph, t)).collect();
-                    ProgramHeader { name: p.name.clone(), tasks }
-                })
-                .collect(),
-            memories: Vec::new(),
-        };
         let checker =
             (self.checks == Checks::On).then(|| Checker::new(&expanded, plan, &graphs, &buffers));
-        let counters = (0..workers)
-            .map(|_| codelets.iter().map(|_| runner::Counter::default()).collect())
-            .collect();
+        let counters = Arc::new(Counters::new(header.clone()));
         let infos = (0..graphs.len())
             .map(|p| ProgramInfo::new(&expanded, &plan.memory, &graphs, p))
             .collect();
         let shared = Arc::new(Shared {
             mode,
-            runner: Runner {
-                programs,
-                isa: plan.numerics.isa,
-                ticks: sys::Ticks::start(),
-                counters,
-                checker,
-            },
+            runner: Runner { programs, isa: plan.numerics.isa, counters, checker },
             buffers,
             workers,
-            recording: self.record,
             labels,
             steps: Shared::ring(),
             failed: sync::Mutex::new(None),
@@ -233,12 +215,13 @@ impl Native {
             .map(|(index, buffer)| Idle { index, memory: Box::new(lease(buffer.clone())) });
         Ok(NativeSession {
             free: Arc::new(std::sync::Mutex::new(free.collect())),
-            driver: WorkerState::new(0, shared.buffers.scratch[0].clone(), self.record),
+            driver: WorkerState::new(0, shared.buffers.scratch[0].clone()),
             threads,
             programs: infos,
             store: expanded.store,
             memory: plan.memory.clone(),
             header,
+            recorder: Recorder::new(self.record.then_some(self.limit)),
             events: Vec::new(),
             undriven: VecDeque::new(),
             submitted: 0,

@@ -140,7 +140,7 @@ pub(crate) fn replay(
 ) -> Result<(), Stopped> {
     let own = worker.index;
     let list = &lists[step.program].by_worker[own];
-    worker.clock = runner.ticks.now();
+    worker.begin(&runner.counters, step);
     for (i, entry) in list.iter().enumerate() {
         for wait in &entry.waits {
             let base = match wait.of {
@@ -150,7 +150,7 @@ pub(crate) fn replay(
             };
             match gate.wait(wait.worker, base[wait.worker] + wait.position)? {
                 Waited::Not => {}
-                waited => worker.waited(&runner.ticks, waited == Waited::Parked),
+                waited => worker.waited(&runner.counters, waited == Waited::Parked),
             }
         }
         runner.run(worker, step, entry.task);

@@ -2,16 +2,16 @@
 #![expect(unsafe_code, reason = "calls kernels on operands that the plan has ordered")]
 
 use super::check::Checker;
+use super::counters::Counters;
 use super::memory::{Buffer, Buffers};
-use super::sys::Ticks;
+use super::recording::Watch;
 use crate::graph::{Graph, Programs};
 use crate::ops::Op;
 use crate::plan::{Home, Plan, TaskGraph, Use};
-use crate::trace::Event;
+use crate::trace::{Event, Header};
 use crate::units::TaskId;
 use dahl_kernels::{Call, Isa, Operand, Piece, StepScalars};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A call with everything that does not change from step to step.
 pub(crate) struct PreparedCall {
@@ -23,6 +23,8 @@ pub(crate) struct PreparedCall {
     /// call touches no slot.
     operands: Vec<Box<[Operand]>>,
     codelet: u32,
+    /// The codelet on this shape: what is counted.
+    cell: u32,
     scratch: usize,
 }
 
@@ -38,28 +40,22 @@ pub(crate) struct PreparedProgram {
 }
 
 impl PreparedProgram {
-    /// Prepares the tasks of one program; `codelets` collects the names of ops
-    /// and variants.
+    /// Prepares the tasks of one program; `header` numbers what they do.
     pub(crate) fn new(
         index: usize,
         expanded: &Programs,
         plan: &Plan,
         graph: &TaskGraph,
         buffers: &Buffers,
-        codelets: &mut Vec<String>,
+        header: &Header,
     ) -> Self {
         let program: &Graph = &expanded.programs[index].graph;
         let memory = &plan.memory.programs[index];
         let output_slots = memory.output_slots;
-        let tasks = graph.tasks.iter().map(|task| {
-            let calls = task.calls.iter().map(|spec| {
+        let work = &header.programs[index].work;
+        let tasks = graph.tasks.iter().zip(work).map(|(task, work)| {
+            let calls = task.calls.iter().zip(&work.calls).map(|(spec, &(cell, _))| {
                 let node = program.node(spec.node);
-                let variant = node.variant;
-                let name = format!("{}.{}", node.op.name(), node.op.variants()[variant]);
-                let codelet = codelets.iter().position(|c| *c == name).unwrap_or_else(|| {
-                    codelets.push(name);
-                    codelets.len() - 1
-                });
                 let in_slots = spec.operands.iter().any(|o| {
                     let id = graph.layout.find(o.root, &o.root_region);
                     matches!(graph.layout.storages[id].home, Home::Input | Home::Output)
@@ -73,11 +69,12 @@ impl PreparedProgram {
                 });
                 PreparedCall {
                     op: node.op.clone(),
-                    variant,
+                    variant: node.variant,
                     inputs: spec.operands.iter().filter(|o| o.usage == Use::Read).count(),
                     piece: spec.piece.clone(),
                     operands: operands.collect(),
-                    codelet: codelet as u32,
+                    codelet: header.cells[cell as usize].codelet,
+                    cell,
                     scratch: spec.scratch,
                 }
             });
@@ -102,17 +99,12 @@ pub(crate) struct StepRecord {
     pub(crate) input_slot: usize,
     pub(crate) output_slot: usize,
     pub(crate) scalars: StepScalars,
+    /// Whether its events are recorded.
+    pub(crate) recorded: bool,
     /// Where each worker's counter stands when all steps before this one have
     /// ended, and all before the one before.
     pub(crate) base: Vec<u64>,
     pub(crate) base_before: Vec<u64>,
-}
-
-/// How often a codelet ran and for how many ticks, on one worker.
-#[derive(Default)]
-pub(crate) struct Counter {
-    pub(crate) calls: AtomicU64,
-    pub(crate) ticks: AtomicU64,
 }
 
 /// What a worker is at.
@@ -127,9 +119,10 @@ pub(crate) struct Running {
 pub(crate) struct WorkerState {
     pub(crate) index: usize,
     scratch: Arc<Buffer>,
-    /// Whether events are recorded.
+    /// Whether events of the step are recorded.
     recording: bool,
     pub(crate) events: Vec<Event>,
+    watch: Watch,
     /// When the last thing ended: the next begins there.
     pub(crate) clock: u64,
     /// What is being run, for the report of a panic.
@@ -137,16 +130,37 @@ pub(crate) struct WorkerState {
 }
 
 impl WorkerState {
-    pub(crate) fn new(index: usize, scratch: Arc<Buffer>, recording: bool) -> Self {
-        Self { index, scratch, recording, events: Vec::new(), clock: 0, running: None }
+    pub(crate) fn new(index: usize, scratch: Arc<Buffer>) -> Self {
+        let watch = Watch::default();
+        let (events, clock) = (Vec::new(), 0);
+        Self { index, scratch, recording: false, events, watch, clock, running: None }
+    }
+
+    /// Turns to a step, or to a task of one.
+    pub(crate) fn begin(&mut self, counters: &Counters, step: &StepRecord) {
+        self.clock = counters.ticks.now();
+        if step.recorded && !self.recording {
+            self.watch.look(&counters.ticks, self.clock);
+        }
+        self.recording = step.recorded;
+    }
+
+    /// What follows is no part of a step.
+    pub(crate) fn leave(&mut self) {
+        self.recording = false;
     }
 
     /// Records a wait that ended now.
-    pub(crate) fn waited(&mut self, ticks: &Ticks, parked: bool) {
-        let now = ticks.now();
+    pub(crate) fn waited(&mut self, counters: &Counters, parked: bool) {
+        let now = counters.ticks.now();
+        counters.waited(self.index, now.wrapping_sub(self.clock), parked);
         if self.recording {
             let worker = self.index as u32;
             self.events.push(Event::Wait { worker, from: self.clock, to: now, parked });
+            if parked {
+                // Whoever sleeps is off its processor too.
+                self.watch.look(&counters.ticks, now);
+            }
         }
         self.clock = now;
     }
@@ -157,9 +171,7 @@ pub(crate) struct Runner {
     pub(crate) programs: Vec<PreparedProgram>,
     /// What tuned kernels use.
     pub(crate) isa: Isa,
-    pub(crate) ticks: Ticks,
-    /// By worker and codelet; a worker writes only its own.
-    pub(crate) counters: Vec<Vec<Counter>>,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) checker: Option<Checker>,
 }
 
@@ -191,14 +203,9 @@ impl Runner {
                 unsafe { Call::new(operands, call.inputs, &call.piece, &step.scalars, scratch) }
                     .on(self.isa);
             call.op.run(call.variant, &mut args);
-            let now = self.ticks.now();
-            let counter = &self.counters[worker.index][call.codelet as usize];
-            // Only this worker writes its counters: no read-modify-write.
-            let add = |to: &AtomicU64, n: u64| {
-                to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-            };
-            add(&counter.calls, 1);
-            add(&counter.ticks, now.wrapping_sub(worker.clock));
+            let now = self.counters.ticks.now();
+            let took = now.wrapping_sub(worker.clock);
+            self.counters.ran(worker.index, call.cell, took);
             if worker.recording {
                 worker.events.push(Event::Call {
                     step: step.number,
@@ -209,6 +216,12 @@ impl Runner {
                     from: worker.clock,
                     to: now,
                 });
+                if Watch::is_worth_a_look(took)
+                    && let Some((from, lost)) = worker.watch.look(&self.counters.ticks, now)
+                {
+                    let worker_id = worker.index as u32;
+                    worker.events.push(Event::Preempt { worker: worker_id, from, to: now, lost });
+                }
             }
             worker.clock = now;
             if let Some(checker) = &self.checker {

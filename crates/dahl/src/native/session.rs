@@ -2,17 +2,18 @@
 #![expect(unsafe_code, reason = "leases buffers that no task uses")]
 
 use super::memory::{Buffers, Lease, Token, strides_of};
+use super::recording::Recorder;
 use super::runner::{StepRecord, WorkerState};
 use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};
 use crate::exec::{
-    Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut, TensorRef,
+    Gauge, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut, TensorRef,
 };
 use crate::graph::{Programs, Store};
 use crate::ops::Meta;
 use crate::plan::{Memory, TaskGraph};
-use crate::trace::{CodeletCount, Event, Header, Trace};
-use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
+use crate::trace::{Event, Header, Trace};
+use crate::units::{Bytes, PersistentId, ProgramId};
 use dahl_kernels::StepScalars;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,7 +82,8 @@ pub struct NativeSession {
     pub(super) programs: Vec<ProgramInfo>,
     pub(super) store: Store,
     pub(super) memory: Memory,
-    pub(super) header: Header,
+    pub(super) header: Arc<Header>,
+    pub(super) recorder: Recorder,
     pub(super) events: Vec<Event>,
     /// Steps that worker 0 has not driven yet.
     pub(super) undriven: VecDeque<Arc<StepRecord>>,
@@ -114,7 +116,7 @@ impl NativeSession {
             let done = self
                 .shared
                 .guarded(&mut self.driver, |shared, worker| shared.drive(worker, &record));
-            self.driver.clock = self.shared.runner.ticks.now();
+            self.driver.leave();
             if done.is_err() {
                 return Err(self.shared.failure());
             }
@@ -164,6 +166,10 @@ impl NativeSession {
             Some((before, base)) => (Some(*before), base.clone()),
             None => (None, vec![0; self.base.len()]),
         };
+        // At most a wait a task, and a look at the clock a call.
+        let work = &self.header.programs[p].work;
+        let most = || 1 + work.iter().map(|task| 1 + 2 * task.calls.len()).sum::<usize>();
+        let recorded = self.recorder.wants(number, most);
         let record = Arc::new(StepRecord {
             number,
             program: p,
@@ -171,6 +177,7 @@ impl NativeSession {
             input_slot: input,
             output_slot,
             scalars,
+            recorded,
             base: self.base.clone(),
             base_before,
         });
@@ -179,8 +186,8 @@ impl NativeSession {
             *base += length;
         }
         self.submitted += 1;
-        if self.shared.recording {
-            let at = self.shared.runner.ticks.now();
+        if recorded {
+            let at = self.shared.runner.counters.ticks.now();
             self.events.push(Event::Submit { step: number, program: p as u32, at });
         }
         self.shared.submit(record.clone());
@@ -321,21 +328,8 @@ impl Session for NativeSession {
         Ok(Snapshot { memory, outputs })
     }
 
-    fn counters(&self) -> Vec<CodeletCount> {
-        let rate = self.shared.runner.ticks.rate();
-        let all = self.header.codelets.iter().enumerate().map(|(c, name)| {
-            let of = |f: fn(&super::runner::Counter) -> u64| -> u64 {
-                self.shared.runner.counters.iter().map(|w| f(&w[c])).sum()
-            };
-            use std::sync::atomic::Ordering::Relaxed;
-            let ticks = of(|counter| counter.ticks.load(Relaxed));
-            CodeletCount {
-                name: name.clone(),
-                calls: of(|counter| counter.calls.load(Relaxed)),
-                time: Nanos((ticks as f64 * rate) as u64),
-            }
-        });
-        all.collect()
+    fn gauge(&self) -> Arc<dyn Gauge> {
+        self.shared.runner.counters.clone()
     }
 
     fn take_trace(&mut self) -> Trace {
@@ -343,10 +337,10 @@ impl Session for NativeSession {
         let mut events = std::mem::take(&mut self.events);
         events.append(&mut self.driver.events);
         events.append(&mut self.shared.take_events());
-        let rate = self.shared.runner.ticks.rate();
+        let rate = self.shared.runner.counters.ticks.rate();
         events.iter_mut().for_each(|event| event.scale(rate));
         events.sort_by_key(Event::start);
-        Trace { header: self.header.clone(), events }
+        Trace { header: (*self.header).clone(), events }
     }
 
     fn allocated(&self) -> Bytes {

@@ -73,6 +73,21 @@ fn kib_field(path: &str, name: &str) -> Option<u64> {
     value.trim().trim_end_matches(" kB").parse().ok()
 }
 
+/// How long the calling thread was on a processor, in nanoseconds, where the system
+/// tells.
+#[cfg(target_os = "linux")]
+pub(crate) fn thread_time() -> Option<u64> {
+    use rustix::time::{ClockId, clock_gettime};
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// How long the calling thread was on a processor.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn thread_time() -> Option<u64> {
+    None
+}
+
 /// A cheap monotonic clock: processor ticks, converted to nanoseconds by a
 /// rate that is measured against the system's clock over the session's life.
 #[derive(Debug)]
@@ -93,6 +108,11 @@ impl Ticks {
     /// Nanoseconds since the start, by the rate of the start.
     pub(crate) fn nanos(&self) -> u64 {
         (self.now() as f64 * self.early) as u64
+    }
+
+    /// A number of ticks in nanoseconds, by the rate of the start.
+    pub(crate) fn early_nanos(&self, ticks: u64) -> u64 {
+        (ticks as f64 * self.early) as u64
     }
 
     /// Ticks since the start.

@@ -30,7 +30,6 @@ pub(super) struct Shared {
     pub(super) runner: Runner,
     pub(super) buffers: Buffers,
     pub(super) workers: usize,
-    pub(super) recording: bool,
     /// The names of calls by program and task, for errors.
     pub(super) labels: Vec<Vec<Vec<String>>>,
     /// Static mode: the steps under way, by number.
@@ -169,7 +168,7 @@ impl Shared {
     }
 
     fn now(&self) -> Nanos {
-        Nanos(self.runner.ticks.nanos())
+        Nanos(self.runner.counters.ticks.nanos())
     }
 
     /// The life of a worker other than 0.
@@ -177,7 +176,7 @@ impl Shared {
         match &self.mode {
             Mode::Static { lists, gate } => {
                 for number in 0.. {
-                    worker.clock = self.runner.ticks.now();
+                    worker.leave();
                     gate.wait(self.submissions(), number + 1)?;
                     let step = lock(&self.steps[number as usize % RING]).clone();
                     let step = step.expect("a submitted step");
@@ -199,15 +198,15 @@ impl Shared {
         let mut asking = Asking { worker: WorkerId::new(worker.index), ended: None, until };
         let clock = || self.now();
         let mut parked = false;
-        worker.clock = self.runner.ticks.now();
+        worker.clock = self.runner.counters.ticks.now();
         loop {
             match queue.next(asking, &clock, &mut parked)? {
                 Next::Ended => return Ok(()),
                 Next::Task(ready, record) => {
                     if parked {
-                        worker.waited(&self.runner.ticks, parked);
+                        worker.waited(&self.runner.counters, parked);
                     }
-                    worker.clock = self.runner.ticks.now();
+                    worker.begin(&self.runner.counters, &record);
                     self.runner.run(worker, &record, ready.task);
                     asking.ended = Some(ready);
                     if worker.index > 0 {
@@ -244,7 +243,7 @@ impl Threads {
                     super::sys::pin(processor);
                 }
                 let scratch = shared_in.buffers.scratch[index].clone();
-                let mut worker = WorkerState::new(index, scratch, shared_in.recording);
+                let mut worker = WorkerState::new(index, scratch);
                 let _ = shared_in.guarded(&mut worker, |shared, worker| shared.live(worker));
                 shared_in.flush(&mut worker);
             };

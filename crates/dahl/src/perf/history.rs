@@ -80,7 +80,8 @@ impl Stats {
         let sorted = sorted(samples);
         let (count, p50) = (sorted.len(), median(&sorted)?);
         let mean = sorted.iter().sum::<f64>() / count as f64;
-        let variance = sorted.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / count as f64;
+        let variance =
+            sorted.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / (count as f64 - 1.0).max(1.0);
         Some(Self {
             count,
             mean,

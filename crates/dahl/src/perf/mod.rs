@@ -24,7 +24,6 @@ pub use text::{About, VERSION};
 pub use traffic::Bandwidth;
 pub use work::{Features, Key, Work, cpu_kind};
 
-use crate::platform::Platform;
 use crate::units::Bytes;
 use regression::Point;
 use serde::{Deserialize, Serialize};
@@ -171,6 +170,9 @@ pub struct Estimate {
 /// The error of a roofline, and of a single shape as a measure for all others.
 const VAGUE: f64 = 0.5;
 
+/// The least deviation of a time that was measured once or twice.
+const FEW: f64 = 0.1;
+
 /// What all shapes of a codelet say together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
@@ -226,21 +228,6 @@ impl PerfModel {
         }
     }
 
-    /// Takes a profile for every kind of unit of a platform that this model knows
-    /// nothing of, where the platform says what its units reach.
-    pub fn profile(&mut self, platform: &Platform) {
-        let known = self.kinds();
-        for node in &platform.nodes {
-            for unit in node.units.iter().filter(|unit| !known.contains(&unit.kind)) {
-                let Some(flops) = unit.flops else { continue };
-                let bandwidth = node.memories[unit.memory].bandwidth.value;
-                // Times are those at a speed of 1.
-                let flops = flops.value / unit.speed.value;
-                self.profiles.entry(unit.kind.clone()).or_insert(Profile { flops, bandwidth });
-            }
-        }
-    }
-
     /// The kinds of units that were calibrated, sorted.
     pub fn kinds(&self) -> Vec<String> {
         let mut kinds: Vec<String> = self.codelets.keys().map(|c| c.kind.clone()).collect();
@@ -266,6 +253,8 @@ impl PerfModel {
     fn measured(&self, entry: &Entry) -> Option<Estimate> {
         let Stats { count, mean, deviation: spread, .. } = entry.alone.stats()?;
         let traffic = self.demand(entry).map(|demand| Bytes((demand * mean / 1e9) as u64));
+        // One or two times say little of how much they vary.
+        let spread = if count < 3 { spread.max(FEW) } else { spread };
         let error = spread / (count as f64).sqrt();
         Some(Estimate { nanos: mean, spread, error, source: Source::Measured, traffic })
     }
@@ -336,7 +325,7 @@ fn usual(shapes: &BTreeMap<String, Entry>, what: impl Fn(Stats) -> f64) -> f64 {
 impl Profile {
     /// The roofline: the operations at the most that the unit reaches, or the bytes
     /// at the rate of its memory, whichever is longer.
-    fn estimate(&self, features: Features) -> Estimate {
+    pub fn estimate(&self, features: Features) -> Estimate {
         let seconds =
             (features.flops as f64 / self.flops).max(features.bytes as f64 / self.bandwidth);
         Estimate {

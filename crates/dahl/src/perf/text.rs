@@ -181,8 +181,11 @@ fn times<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
     }
 }
 
+/// The largest number of anything: what is beyond is a mistake.
+const MOST: f64 = 1e18;
+
 fn number<E: serde::de::Error>(number: f64, fits: bool) -> Result<f64, E> {
-    let fits = fits && number.is_finite();
+    let fits = fits && number <= MOST;
     fits.then_some(number).ok_or_else(|| E::custom(format!("{number}, which cannot be")))
 }
 

@@ -13,6 +13,7 @@
 
 mod bits;
 mod edges;
+mod header;
 mod memory;
 mod numerics;
 mod placement;
@@ -22,6 +23,7 @@ mod storage;
 mod tasks;
 
 pub use edges::Edges;
+pub use header::trace_header;
 pub use memory::{ALIGN, Memory, ProgramMemory};
 pub use numerics::{Numerics, ProgramNumerics};
 pub use placement::{Group, Placement, ProgramPlacement};

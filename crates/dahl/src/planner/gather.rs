@@ -1,6 +1,7 @@
 //! Cutting ops alike and gathering chains of them.
 
-use super::{Gather, Grain};
+use super::grain::{Gather, Grain};
+use super::stages::Stages;
 use crate::graph::{Graph, Kind, Node, Root};
 use crate::ops::{Metas, split};
 use crate::plan::{Group, ProgramPlacement};
@@ -22,12 +23,15 @@ struct Cut {
     touches: Vec<Vec<(ValueId, Region, bool)>>,
     flops: u64,
     bytes: usize,
+    /// The stage of its layer.
+    stage: usize,
 }
 
 /// The placement of one program: cuts of one grain, chains gathered.
 pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
     let roots = graph.roots();
     let samples = graph.inputs().next().and_then(|(_, v)| v.meta.shape.axes().first().copied());
+    let stages = Stages::of(graph, grain.layer);
     let mut open: Vec<Vec<Cut>> = Vec::new();
     let mut placed: Vec<Vec<Cut>> = Vec::new();
     for id in graph.node_ids() {
@@ -35,7 +39,7 @@ pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
         if node.op.view().is_some() {
             continue;
         }
-        let cut = cut(graph, &roots, id, node, grain, samples);
+        let cut = Cut { stage: stages.of_node(node), ..cut(graph, &roots, id, grain, samples) };
         if grain.gather == Gather::Off {
             placed.push(vec![cut]);
             continue;
@@ -44,8 +48,8 @@ pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
         // fit into it comes after it.
         let depends: Vec<bool> = open.iter().map(|group| depends_on(&cut, group)).collect();
         let last = depends.iter().rposition(|&d| d);
-        let fits = (last.unwrap_or(0)..open.len())
-            .find(|&g| gathers(&cut, &open[g], depends[g], grain.workers));
+        let fits =
+            (last.unwrap_or(0)..open.len()).find(|&g| gathers(&cut, &open[g], depends[g], grain));
         match fits {
             Some(g) => open[g].push(cut),
             None => open.push(vec![cut]),
@@ -56,11 +60,12 @@ pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
     let groups = placed.into_iter().map(|group| {
         let pieces = group[0].touches.len();
         let flops: u64 = group.iter().map(|cut| cut.flops + cut.bytes as u64).sum();
+        let own = stages.workers(group[0].stage, grain.workers);
         let workers: Vec<WorkerId> = if pieces == 1 {
-            let least = (0..grain.workers).min_by_key(|&w| load[w]).unwrap_or(0);
+            let least = own.clone().min_by_key(|&w| load[w]).unwrap_or(0);
             vec![WorkerId::new(least)]
         } else {
-            (0..pieces).map(|p| WorkerId::new(p * grain.workers / pieces)).collect()
+            (0..pieces).map(|p| WorkerId::new(own.start + p * own.len() / pieces)).collect()
         };
         workers.iter().for_each(|w| load[w.index()] += flops / pieces as u64);
         let nodes = group.iter().map(|cut| cut.node).collect();
@@ -69,14 +74,8 @@ pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
     ProgramPlacement { groups: groups.collect() }
 }
 
-fn cut(
-    graph: &Graph,
-    roots: &[Root],
-    id: NodeId,
-    node: &Node,
-    grain: &Grain,
-    samples: Option<usize>,
-) -> Cut {
+fn cut(graph: &Graph, roots: &[Root], id: NodeId, grain: &Grain, samples: Option<usize>) -> Cut {
+    let node = graph.node(id);
     let (inputs, outputs) = graph.metas(node);
     let metas = Metas { inputs: &inputs, outputs: &outputs };
     let whole = graph.whole(node);
@@ -86,8 +85,8 @@ fn cut(
     let shape = outputs[0].shape;
     let mut cuts = Vec::new();
     let mut pieces: Vec<Region> = vec![whole.out];
-    let big = flops.max(bytes as u64) / grain.pieces.max(1) as u64 > SMALL;
-    for (axis, count) in [(0, grain.pieces), (1, grain.channels)] {
+    let big = flops.max(bytes as u64) / grain.sample.max(1) as u64 > SMALL;
+    for (axis, count) in (0..shape.rank()).map(|axis| (axis, grain.of_axis(axis))) {
         let Some(offer) = offered.iter().find(|c| c.axis == axis) else { continue };
         if count < 2 || shape[axis] < 2 {
             continue;
@@ -115,7 +114,7 @@ fn cut(
         });
         mapped.collect()
     });
-    Cut { node: id, cuts, touches: touches.collect(), flops, bytes }
+    Cut { node: id, cuts, touches: touches.collect(), flops, bytes, stage: 0 }
 }
 
 /// Whether a piece touches a part of the samples only, of some operand.
@@ -147,14 +146,14 @@ fn depends_on(cut: &Cut, group: &[Cut]) -> bool {
 /// Whether a node can join a group: the same number of pieces, each of which
 /// depends on nothing but its own piece of the group. Single pieces of little
 /// work join whatever there is, and anything does on one worker.
-fn gathers(cut: &Cut, group: &[Cut], depends: bool, workers: usize) -> bool {
+fn gathers(cut: &Cut, group: &[Cut], depends: bool, grain: &Grain) -> bool {
     let pieces = cut.touches.len();
-    if pieces != group[0].touches.len() {
+    if pieces != group[0].touches.len() || cut.stage != group[0].stage {
         return false;
     }
     if pieces == 1 {
         let so_far: usize = group.iter().map(|c| c.bytes).sum();
-        return workers == 1 || so_far + cut.bytes <= SINGLE_BYTES;
+        return grain.workers == 1 || so_far + cut.bytes <= SINGLE_BYTES;
     }
     depends
         && group.iter().all(|other| {

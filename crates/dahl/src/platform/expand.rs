@@ -312,13 +312,16 @@ impl Expanded<'_> {
         for (i, (link, before, after)) in steps.into_iter().enumerate() {
             let first = self.between[link];
             let link = &links[link];
-            // Kinds in between stand for whoever passes the bytes on: no one's end.
+            // Kinds in between stand for whoever passes the bytes on, and a switch is never
+            // the limit: no one's end.
             let before = match before {
                 Place::Nodes(_) if i > 0 => None,
+                Place::Switch(_) => None,
                 place => Some(self.end(link, place, from.node)),
             };
             let after = match after {
                 Place::Nodes(_) if i < last => None,
+                Place::Switch(_) => None,
                 place => Some(self.end(link, place, to.node)),
             };
             route.add(link, first, [before, after]);

@@ -4,20 +4,26 @@
 //! timestamps; it owns no thread, clock or lock, so that every engine can use
 //! it.
 
+mod critical_path;
+mod earliest_finish;
 mod first_come;
 mod stealing;
 
+pub use critical_path::{CriticalPath, Rank, ranks};
+pub use earliest_finish::{EarliestFinish, Expected};
 pub use first_come::FirstCome;
 pub use stealing::WorkStealing;
 
-use crate::units::{Nanos, TaskId, WorkerId};
+use crate::units::{Nanos, ProgramId, TaskId, WorkerId};
 
 /// A task that waits for nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The step it belongs to.
     pub step: u64,
-    /// The task of that step's program.
+    /// The program of that step.
+    pub program: ProgramId,
+    /// The task of that program.
     pub task: TaskId,
     /// Who ran the last task that it waited for: the data may be near.
     pub near: Option<WorkerId>,

@@ -43,11 +43,12 @@ impl Policy for WorkStealing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::TaskId;
+    use crate::units::{ProgramId, TaskId};
 
     fn ready(task: u32, near: Option<u32>) -> Ready {
         let near = near.map(WorkerId);
-        Ready { step: 0, task: TaskId(task), near, planned: WorkerId(0) }
+        let program = ProgramId(0);
+        Ready { step: 0, program, task: TaskId(task), near, planned: WorkerId(0) }
     }
 
     #[test]

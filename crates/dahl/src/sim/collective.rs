@@ -7,8 +7,9 @@
 
 use super::scenario::Job;
 use crate::error::Result;
-use crate::platform::{Expanded, MemoryId};
+use crate::platform::{CapacityId, Expanded, MemoryId, Route};
 use crate::units::{Bytes, Joules, Nanos};
+use std::collections::BTreeMap;
 
 /// The sum of `bytes` over some memories, which all have it in the end.
 pub fn all_reduce(on: &Expanded<'_>, members: &[MemoryId], bytes: Bytes) -> Result<Job> {
@@ -17,15 +18,19 @@ pub fn all_reduce(on: &Expanded<'_>, members: &[MemoryId], bytes: Bytes) -> Resu
         return Ok(Job::Collective { time: Nanos(0), joules: Joules(0.0), bytes: Bytes(0) });
     }
     let part = bytes.0 as f64 / r as f64;
-    let (mut slowest, mut joules_per_byte) = (0.0f64, 0.0);
-    for (i, &from) in members.iter().enumerate() {
-        let route = on.route(from, members[(i + 1) % r])?;
-        // What shares an end shares its bandwidth in every round: members send and
-        // receive at once, over one line as over two.
-        let at_once = if route.capacities.len() == 1 { r as f64 } else { 1.0 };
-        slowest = slowest.max(route.latency + at_once * part / route.bandwidth);
-        joules_per_byte += route.joules_per_byte;
+    let routes: Vec<Route> =
+        (0..r).map(|i| on.route(members[i], members[(i + 1) % r])).collect::<Result<_>>()?;
+    // All members send and receive at once: who shares a capacity shares it in every round.
+    let mut uses: BTreeMap<CapacityId, usize> = BTreeMap::new();
+    for capacity in routes.iter().flat_map(|route| &route.capacities) {
+        *uses.entry(*capacity).or_default() += 1;
     }
+    let round = routes.iter().map(|route| {
+        let shared = route.capacities.iter().map(|c| on.capacities[c.0 as usize] / uses[c] as f64);
+        route.latency + part / shared.fold(route.bandwidth, f64::min)
+    });
+    let slowest = round.fold(0.0, f64::max);
+    let joules_per_byte: f64 = routes.iter().map(|route| route.joules_per_byte).sum();
     let rounds = 2.0 * (r - 1) as f64;
     Ok(Job::Collective {
         time: Nanos((1e9 * rounds * slowest).round() as u64),

@@ -1,9 +1,9 @@
 //! What a performance model knows, as costs and habits of a simulation.
 
 use super::scenario::Habits;
-use super::steps::{Cost, Costs};
+use super::steps::{Cost, Costs, Where};
 use crate::graph::Graph;
-use crate::perf::{Estimate, Key, PerfModel, Work};
+use crate::perf::{Estimate, Features, Key, PerfModel, Profile, Work, cpu_kind};
 use crate::plan::CallSpec;
 use crate::units::{Bytes, Nanos};
 use std::collections::BTreeMap;
@@ -24,11 +24,28 @@ impl<'a> Known<'a> {
 }
 
 impl Costs for Known<'_> {
-    fn call(&mut self, graph: &Graph, call: &CallSpec, kind: &str) -> Option<Cost> {
+    fn call(&mut self, graph: &Graph, call: &CallSpec, on: &Where<'_>) -> Option<Cost> {
         let work = Work::of_node(graph, call.node, &call.piece);
-        let estimate = |key: &Key| self.model.estimate(key, work.features).as_ref().map(cost);
-        *self.calls.entry(work.key(kind)).or_insert_with_key(estimate)
+        // Processors run the kernels of the plan's instruction set, whatever else they have.
+        let own = cpu_kind(on.isa);
+        let kinds: &[&str] = match on.unit.kind.starts_with("cpu") {
+            true => &[&own, &on.unit.kind],
+            false => &[&on.unit.kind],
+        };
+        let known = kinds.iter().find_map(|kind| {
+            let estimate = |key: &Key| self.model.estimate(key, work.features).as_ref().map(cost);
+            *self.calls.entry(work.key(kind)).or_insert_with_key(estimate)
+        });
+        known.or_else(|| profile(on, work.features))
     }
+}
+
+/// What a unit takes that was never calibrated: the roofline of its own figures.
+fn profile(on: &Where<'_>, features: Features) -> Option<Cost> {
+    let profile = Profile { flops: on.unit.flops?.value, bandwidth: on.memory.bandwidth.value };
+    let estimate = profile.estimate(features);
+    // These are the unit's own figures; costs are those at a speed of 1.
+    Some(cost(&Estimate { nanos: estimate.nanos * on.unit.speed.value, ..estimate }))
 }
 
 fn cost(estimate: &Estimate) -> Cost {

@@ -46,6 +46,8 @@ pub struct Moved {
 /// A simulated run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
+    /// How jobs were given to workers: `static`, or a policy's name.
+    pub scheduling: &'static str,
     /// Until the last job had ended.
     pub makespan: Nanos,
     /// When each job began and ended.

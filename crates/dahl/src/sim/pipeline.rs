@@ -60,7 +60,7 @@ pub fn step(
         forwards: vec![vec![None; micro_batches]; stages.len()],
         backwards: vec![vec![None; micro_batches]; stages.len()],
     };
-    step.compute(schedule);
+    step.compute(schedule)?;
     step.update()?;
     Ok(step.scenario)
 }
@@ -109,7 +109,7 @@ impl Step<'_> {
     }
 
     /// Adds forwards and backwards, each behind what it waits for.
-    fn compute(&mut self, schedule: Schedule) {
+    fn compute(&mut self, schedule: Schedule) -> Result<()> {
         let mut left: Vec<(usize, u32, std::vec::IntoIter<Turn>, Option<Turn>)> = Vec::new();
         for stage in 0..self.stages.len() {
             for replica in 0..self.stages[stage].units.len() {
@@ -129,8 +129,12 @@ impl Step<'_> {
                 }
             }
             if self.scenario.jobs.len() == before {
-                return;
+                break;
             }
+        }
+        match left.iter().filter(|(.., next)| next.is_some()).count() {
+            0 => Ok(()),
+            stuck => Err(Error::platform("pipeline", "turns that can follow each other", stuck)),
         }
     }
 

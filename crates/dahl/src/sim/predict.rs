@@ -10,6 +10,7 @@ use crate::perf::Source;
 use crate::plan::Plan;
 use crate::platform::Expanded;
 use crate::units::{Joules, Nanos, ProgramId};
+use dahl_kernels::math;
 
 /// How many steps are simulated: the first fills what the others find. More of small
 /// ones, so that what workers wait for each other is that of many.
@@ -63,13 +64,15 @@ impl Steps {
             [only] => only,
             [first, .., last] => last.saturating_sub(first) / (ends.len() as u64 - 1),
         };
-        let doubt = 2.0 * relative(self);
-        let bound = |factor: f64| Nanos((step as f64 * factor.max(0.0)).round() as u64);
+        // A time that may be half or twice as long is as sure of either.
+        let doubt = math::exp(2.0 * relative(self));
+        let bound = |factor: f64| Nanos((step as f64 * factor).round() as u64);
         let part = step as f64 / outcome.makespan.0.max(1) as f64;
+        let wake: Joules = outcome.nodes.iter().map(|node| node.wake).sum();
         StepPrediction {
             step: Nanos(step),
-            interval: [bound(1.0 - doubt), bound(1.0 + doubt)],
-            joules: Joules(outcome.joules().0 * part),
+            interval: [bound(1.0 / doubt), bound(doubt)],
+            joules: Joules((outcome.joules().0 - wake.0) * part),
             sources: self.sources(),
         }
     }

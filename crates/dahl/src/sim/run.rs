@@ -12,11 +12,14 @@ use super::sharing::{Activity, Demand, System, Use};
 use crate::error::{Error, Result};
 use crate::platform::{Expanded, Fairness, MemoryId, Route, UnitId};
 use crate::sched::{Policy, Ready};
-use crate::units::{Joules, Nanos, TaskId, WorkerId};
+use crate::units::{Joules, Nanos, ProgramId, TaskId, WorkerId};
+use dahl_kernels::math;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 const SECOND: f64 = 1e9;
+/// The end of time: about a century.
+const LAST: f64 = 3.2e18;
 
 /// Who decides which ready job a worker takes.
 pub enum Order<'a> {
@@ -34,6 +37,9 @@ pub fn run(
     order: Order<'_>,
 ) -> Result<Outcome> {
     scenario.check(on)?;
+    if let Order::Policy(_) = order {
+        scenario.check_alike(on)?;
+    }
     let mut run = Run::new(scenario, on, habits, order);
     run.begin()?;
     while let Some(&Reverse((at, ..))) = run.events.peek() {
@@ -45,6 +51,9 @@ pub fn run(
             run.happen(event)?;
         }
         run.share();
+        if let Some(error) = run.failed {
+            return Err(error);
+        }
     }
     run.finish()
 }
@@ -93,6 +102,8 @@ struct Run<'a, 'o> {
     workers: Vec<At>,
     outcome: Outcome,
     ended: usize,
+    /// What went wrong while rates were found.
+    failed: Option<Error>,
     /// The worker that ran the last job that each job waited for.
     near: Vec<Option<WorkerId>>,
 }
@@ -192,13 +203,21 @@ impl<'a, 'o> Run<'a, 'o> {
             workers,
             outcome,
             ended: 0,
+            failed: None,
             near: vec![None; jobs],
         }
     }
 
-    fn foresee(&mut self, at: u64, event: Event) {
+    /// An event after some nanoseconds.
+    fn foresee(&mut self, after: f64, event: Event) -> Result<()> {
+        let at = self.now as f64 + after;
+        if at.is_nan() || at >= LAST {
+            let found = format!("{:.3e} s", at / SECOND);
+            return Err(Error::platform("time", "a run of less than a century", found));
+        }
         self.foreseen += 1;
-        self.events.push(Reverse((at, self.foreseen, event)));
+        self.events.push(Reverse((self.now + after.round() as u64, self.foreseen, event)));
+        Ok(())
     }
 
     /// Nodes wake, and what waits for nothing is ready.
@@ -206,7 +225,7 @@ impl<'a, 'o> Run<'a, 'o> {
         for w in 0..self.workers.len() {
             let awake = self.wake(w).map_or(0, |(time, _)| time);
             self.workers[w].since = awake;
-            self.foresee(awake, Event::Look(w as u32));
+            self.foresee((awake - self.now) as f64, Event::Look(w as u32))?;
         }
         for i in 0..self.waits.len() {
             if self.waits[i] == 0 {
@@ -243,7 +262,9 @@ impl<'a, 'o> Run<'a, 'o> {
                     return self.look(worker as usize);
                 };
                 let (near, planned) = (self.near[id.0 as usize], WorkerId(worker));
-                policy.ready(Ready { step: 0, task: TaskId(id.0), near, planned }, Nanos(self.now));
+                let program = ProgramId(0);
+                let ready = Ready { step: 0, program, task: TaskId(id.0), near, planned };
+                policy.ready(ready, Nanos(self.now));
                 // Any that is free may take it, the planned one first.
                 let others = (0..self.workers.len()).filter(|w| *w != worker as usize);
                 for w in std::iter::once(worker as usize).chain(others).collect::<Vec<_>>() {
@@ -261,17 +282,15 @@ impl<'a, 'o> Run<'a, 'o> {
                 let moved = &mut self.outcome.moved;
                 moved.bytes += bytes;
                 moved.joules += Joules(bytes.0 as f64 * route.joules_per_byte);
-                let first = (route.latency * SECOND).round() as u64;
-                self.foresee(self.now + first, Event::Flow(id));
-                Ok(())
+                let first = route.latency * SECOND;
+                self.foresee(first, Event::Flow(id))
             }
             Job::Collective { time, joules, bytes } => {
                 self.outcome.spans[id.0 as usize].0 = Nanos(self.now);
                 let moved = &mut self.outcome.moved;
                 moved.bytes += bytes;
                 moved.joules += joules;
-                self.foresee(self.now + time.0, Event::End(id, 0));
-                Ok(())
+                self.foresee(time.0 as f64, Event::End(id, 0))
             }
         }
     }
@@ -335,28 +354,33 @@ impl<'a, 'o> Run<'a, 'o> {
         self.workers[w].busy = true;
         self.outcome.spans[id.0 as usize].0 = Nanos(self.now);
         self.outcome.ran[id.0 as usize] = Some(w as u32);
-        self.compute(id, w);
-        Ok(())
+        self.compute(id, w)
     }
 
-    fn compute(&mut self, id: JobId, w: usize) {
+    fn compute(&mut self, id: JobId, w: usize) -> Result<()> {
         let Job::Compute { work, spread, traffic, .. } = self.scenario.jobs[id.0 as usize] else {
-            return;
+            return Ok(());
         };
         let alone = work.0 as f64 / self.workers[w].speed * self.noise(id, spread);
         let overhead = self.habits.overhead.0;
         let unit = self.on.units[self.scenario.workers[w].unit.0 as usize];
         let capacity = self.on.memory_capacity(unit.memory).0 as usize;
+        let amount = self.on.capacities[capacity];
+        // What only moves bytes takes as long as the memory needs for them.
+        let alone = match alone == 0.0 && traffic.0 > 0 && amount.is_finite() {
+            true => traffic.0 as f64 / amount * SECOND,
+            false => alone,
+        };
         // Bytes a second at full speed.
         let demand = traffic.0 as f64 / alone * SECOND;
-        let shared = alone > 0.0 && demand > 0.0 && self.on.capacities[capacity].is_finite();
+        let shared = alone > 0.0 && demand > 0.0 && amount.is_finite();
         if !shared {
-            let end = self.now + overhead + alone.round() as u64;
-            return self.foresee(end, Event::End(id, 0));
+            return self.foresee(overhead as f64 + alone, Event::End(id, 0));
         }
         let uses = [Use { capacity, share: demand }];
         let left = alone + overhead as f64;
         self.activate(id, left, Demand { bound: 1.0, weight: 1.0 / demand, uses: &uses });
+        Ok(())
     }
 
     /// How much longer than its mean a job takes.
@@ -369,12 +393,11 @@ impl<'a, 'o> Run<'a, 'o> {
         if deviation == 0.0 {
             return 1.0;
         }
-        let [u, v] =
-            [0, 1].map(|i| dahl_kernels::math::uniform(self.habits.seed, id.0, i, 0).max(1e-300));
-        let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
+        let [u, v] = [0, 1].map(|i| math::uniform(self.habits.seed, id.0, i, 0).max(1e-300));
+        let normal = (-2.0 * math::ln(u)).sqrt() * math::cos(std::f64::consts::TAU * v);
         // Its logarithm is normal, its mean is 1.
-        let variance = (1.0 + deviation * deviation).ln();
-        (variance.sqrt() * normal - variance / 2.0).exp()
+        let variance = math::ln(1.0 + deviation * deviation);
+        math::exp(variance.sqrt() * normal - variance / 2.0)
     }
 
     /// Finds new rates, and when what they concern ends.
@@ -395,11 +418,12 @@ impl<'a, 'o> Run<'a, 'o> {
         running.left = (running.left - running.rate * (self.now - running.since) as f64).max(0.0);
         running.since = self.now;
         running.rate = rate;
-        let (job, time) = (running.job, (running.left / rate).round() as u64);
+        let (job, time) = (running.job, running.left / rate);
         let version = &mut self.versions[job.0 as usize];
         *version += 1;
         let event = Event::End(job, *version);
-        self.foresee(self.now + time, event);
+        let foreseen = self.foresee(time, event);
+        self.failed = self.failed.take().or(foreseen.err());
     }
 
     fn end(&mut self, id: JobId) -> Result<()> {
@@ -425,7 +449,8 @@ impl<'a, 'o> Run<'a, 'o> {
                     (&mut self.order, self.scenario.jobs[i])
                 {
                     let (near, planned) = (self.near[i], WorkerId(worker));
-                    let ready = Ready { step: 0, task: TaskId(id.0), near, planned };
+                    let program = ProgramId(0);
+                    let ready = Ready { step: 0, program, task: TaskId(id.0), near, planned };
                     policy.ended(ready, WorkerId(w), Nanos(self.now));
                 }
             }
@@ -444,7 +469,7 @@ impl<'a, 'o> Run<'a, 'o> {
                 if same || self.habits.hop.0 == 0 {
                     self.known(next)?;
                 } else {
-                    self.foresee(self.now + self.habits.hop.0, Event::Known(next));
+                    self.foresee(self.habits.hop.0 as f64, Event::Known(next))?;
                 }
             }
         }
@@ -453,7 +478,8 @@ impl<'a, 'o> Run<'a, 'o> {
 
     /// Accounts for the time that a worker had nothing to do.
     fn waited(&mut self, w: usize) {
-        let time = self.now - self.workers[w].since;
+        // A node may still be waking when the run ends.
+        let time = self.now.saturating_sub(self.workers[w].since);
         let spun = time.min(self.habits.spin.0);
         let used = &mut self.outcome.workers[w];
         used.spinning += Nanos(spun);
@@ -481,6 +507,10 @@ impl<'a, 'o> Run<'a, 'o> {
             used.joules = std::array::from_fn(|i| Joules(watts[i] * times[i].0 as f64 / SECOND));
         }
         self.outcome.nodes = self.nodes();
+        self.outcome.scheduling = match &self.order {
+            Order::Static => "static",
+            Order::Policy(policy) => policy.name(),
+        };
         Ok(self.outcome)
     }
 

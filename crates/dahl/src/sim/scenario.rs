@@ -148,6 +148,23 @@ impl Scenario {
         nodes
     }
 
+    /// Refuses units that differ in kind or memory: what a job takes on another unit, and
+    /// what has to be moved there, only its own worker's costs say.
+    pub(super) fn check_alike(&self, on: &Expanded<'_>) -> Result<()> {
+        let of = |worker: &Worker| {
+            (&*on.unit(worker.unit).kind, on.units[worker.unit.0 as usize].memory)
+        };
+        let first = self.workers.first().map(of);
+        match self.workers.iter().map(of).find(|other| Some(*other) != first) {
+            None => Ok(()),
+            Some((kind, _)) => {
+                let expected = "units of one kind in one memory, where a policy decides";
+                let found = format!("{kind} beside {}", first.map_or("none", |(kind, _)| kind));
+                Err(Error::platform("units", expected, found))
+            }
+        }
+    }
+
     /// Refuses what the platform does not have.
     pub(super) fn check(&self, on: &Expanded<'_>) -> Result<()> {
         let mut taken = vec![false; on.units.len()];

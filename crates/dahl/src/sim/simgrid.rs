@@ -87,7 +87,8 @@ fn left_out(scenario: &Scenario, on: &Expanded<'_>, habits: &Habits) -> Vec<&'st
         (habits.hop.0 > 0, "the time until a worker knows what another has done"),
         (habits.noise != Noise::Off, "noise"),
         (habits.start == Start::Asleep, "waking"),
-        (base, "the base watts of nodes and the joules of bytes"),
+        (base, "the base watts of nodes, and the idle watts of units without a worker"),
+        (scenario.jobs.iter().any(has), "the joules of bytes"),
         (
             scenario.jobs.iter().any(has) && on.platform.fairness == Fairness::Equal,
             "equal parts of links: SimGrid's are in inverse proportion to latencies",

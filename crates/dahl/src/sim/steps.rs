@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind, Programs};
 use crate::perf::Source;
 use crate::plan::{CallSpec, Edges, Plan, Task, TaskGraph, Use};
-use crate::platform::{Expanded, MemoryId};
+use crate::platform::{Expanded, Memory, MemoryId, Unit};
 use crate::units::{Bytes, Nanos, PersistentId, ProgramId, TaskId, ValueId, WorkerId};
-use dahl_kernels::Region;
+use dahl_kernels::{Isa, Region};
 use std::collections::BTreeMap;
 
 /// What a call is expected to take on a kind of unit, at a speed of 1.
@@ -37,10 +37,22 @@ impl Cost {
     }
 }
 
+/// Where a call runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Where<'a> {
+    /// The instruction set of the plan's kernels.
+    pub isa: Isa,
+    /// The type of unit.
+    pub unit: &'a Unit,
+    /// The memory that it computes in.
+    pub memory: &'a Memory,
+}
+
 /// Says what calls take.
 pub trait Costs {
-    /// What a call of a program takes on a kind of unit; `None` where nobody knows.
-    fn call(&mut self, graph: &Graph, call: &CallSpec, kind: &str) -> Option<Cost>;
+    /// What a call of a program takes, with its kernels of an instruction set, on a unit
+    /// at a speed of 1; `None` where nobody knows.
+    fn call(&mut self, graph: &Graph, call: &CallSpec, on: &Where<'_>) -> Option<Cost>;
 }
 
 /// Steps of one program, one after the other.
@@ -79,9 +91,12 @@ impl Steps {
         for task in &tasks.tasks {
             let worker = workers[task.worker.index()];
             let of = on.units[worker.unit.0 as usize];
-            let kind = &on.platform.nodes[of.kind].units[of.unit].kind;
+            let node = &on.platform.nodes[of.kind];
+            let unit = &node.units[of.unit];
+            let place = Where { isa: plan.numerics.isa, unit, memory: &node.memories[unit.memory] };
+            let kind = &unit.kind;
             let cost = |call: &CallSpec| {
-                costs.call(graph, call, kind).unwrap_or_else(|| {
+                costs.call(graph, call, &place).unwrap_or_else(|| {
                     let node = graph.node(call.node);
                     unknown.push(format!("{} {:?} on {kind}", node.op.name(), node.path));
                     Cost::unknown()
@@ -145,8 +160,8 @@ struct Written {
     region: Region,
     /// By whom; an input that nobody has read yet is where the first worker computes.
     by: Option<(JobId, WorkerId)>,
-    /// The memories that it was moved to since, by which job.
-    moved: Vec<(MemoryId, JobId)>,
+    /// The memories that parts of it were moved to since, by which job.
+    moved: Vec<(MemoryId, Region, JobId)>,
 }
 
 struct Build<'a> {
@@ -217,17 +232,18 @@ impl Build<'_> {
                 boxes.push(Written { region, by: None, moved: Vec::new() });
             }
             for written in boxes {
-                let Some(shared) = overlap(&written.region, &operand.root_region) else { continue };
+                let Some(part) = shared(&written.region, &operand.root_region) else { continue };
                 let from = self.memories[written.by.map_or(0, |(_, worker)| worker.index())];
                 if from == to {
                     continue;
                 }
-                let found = written.moved.iter().find(|(memory, _)| *memory == to);
-                let job = found.map(|(_, job)| *job).unwrap_or_else(|| {
+                let is_there = |m: &&(MemoryId, Region, JobId)| m.0 == to && m.1.contains(&part);
+                let found = written.moved.iter().find(is_there);
+                let job = found.map(|(.., job)| *job).unwrap_or_else(|| {
                     let behind: Vec<JobId> = written.by.iter().map(|(job, _)| *job).collect();
-                    let bytes = Bytes((shared * size) as u64);
+                    let bytes = Bytes((part.elements() * size) as u64);
                     let job = self.scenario.add(Job::Transfer { from, to, bytes }, &behind);
-                    written.moved.push((to, job));
+                    written.moved.push((to, part, job));
                     job
                 });
                 after.push(job);
@@ -247,20 +263,18 @@ impl Build<'_> {
             let (region, by) = (operand.root_region, Some((job, task.worker)));
             let new = Written { region, by, moved: Vec::new() };
             // What was written here before is no longer what readers want.
-            match boxes.iter_mut().find(|written| written.region == region) {
-                Some(old) => *old = new,
-                None => boxes.push(new),
-            }
+            boxes.retain(|written| !region.contains(&written.region));
+            boxes.push(new);
         }
     }
 }
 
-/// The elements that two boxes share.
-fn overlap(a: &Region, b: &Region) -> Option<usize> {
-    let shared = (0..a.rank()).map(|axis| {
+/// The box that two boxes share.
+fn shared(a: &Region, b: &Region) -> Option<Region> {
+    let ranges = (0..a.rank()).map(|axis| {
         let (a, b) = (a.range(axis), b.range(axis));
-        a.end.min(b.end).saturating_sub(a.start.max(b.start))
+        a.start.max(b.start)..a.end.min(b.end).max(a.start.max(b.start))
     });
-    let elements: usize = shared.product();
-    (elements > 0).then_some(elements)
+    let region = Region::new(&ranges.collect::<Vec<_>>());
+    (!region.is_empty()).then_some(region)
 }

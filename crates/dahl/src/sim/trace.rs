@@ -6,10 +6,10 @@ use super::steps::Steps;
 use super::tasks::Tasks;
 use crate::error::Result;
 use crate::graph::Programs;
-use crate::plan::Plan;
+use crate::plan::{Plan, trace_header};
 use crate::platform::{Expanded, MemoryId};
 use crate::trace::{Event, Header, ProgramHeader, Trace, VERSION};
-use crate::units::{ProgramId, TaskId};
+use crate::units::ProgramId;
 
 impl Steps {
     /// The trace of a simulated run of these steps. A task's time is parted among
@@ -22,8 +22,8 @@ impl Steps {
         habits: &Habits,
     ) -> Result<Trace> {
         let (expanded, graphs) = plan.task_graphs(programs)?;
-        let (graph, tasks) = (&expanded.programs[program.index()].graph, &graphs[program.index()]);
-        let mut codelets: Vec<String> = Vec::new();
+        let header = trace_header(&expanded, &graphs);
+        let work = &header.programs[program.index()].work;
         let mut events = Vec::new();
         for (step, jobs) in self.jobs.iter().enumerate() {
             let spans = || jobs.iter().map(|job| outcome.spans[job.0 as usize]);
@@ -34,13 +34,7 @@ impl Steps {
                 let costs = &self.costs[t];
                 let whole: f64 = costs.iter().map(|cost| cost.nanos).sum();
                 let (mut before, mut from) = (0.0, start.0);
-                for (call, cost) in tasks.tasks[t].calls.iter().zip(costs) {
-                    let node = graph.node(call.node);
-                    let name = format!("{}.{}", node.op.name(), node.op.variants()[node.variant]);
-                    let codelet = codelets.iter().position(|c| *c == name).unwrap_or_else(|| {
-                        codelets.push(name);
-                        codelets.len() - 1
-                    });
+                for (&(cell, _), cost) in work[t].calls.iter().zip(costs) {
                     before += cost.nanos;
                     let part = if whole > 0.0 { before / whole } else { 1.0 };
                     let to = start.0 + ((end.0 - start.0) as f64 * part).round() as u64;
@@ -48,7 +42,7 @@ impl Steps {
                         step: step as u64,
                         program: program.0,
                         task: t as u32,
-                        codelet: codelet as u32,
+                        codelet: header.cells[cell as usize].codelet,
                         worker: outcome.ran[job.0 as usize].unwrap_or(0),
                         from,
                         to,
@@ -59,18 +53,12 @@ impl Steps {
         }
         between(&self.scenario, outcome, habits, &mut events);
         events.sort_by_key(Event::start);
-        let name = expanded.programs[program.index()].name.clone();
-        let labels = (0..tasks.tasks.len()).map(|t| tasks.label(graph, TaskId::new(t)));
-        let mut all: Vec<ProgramHeader> = vec![ProgramHeader::default(); program.index()];
-        all.push(ProgramHeader { name, tasks: labels.collect() });
         let header = Header {
-            dahl_trace: VERSION,
             engine: "simulated".to_owned(),
-            scheduling: "static".to_owned(),
+            scheduling: outcome.scheduling.to_owned(),
             workers: self.scenario.workers.len(),
-            codelets,
-            programs: all,
             memories: memories(on),
+            ..header
         };
         Ok(Trace { header, events })
     }
@@ -96,15 +84,17 @@ impl Tasks {
         between(&self.scenario, outcome, habits, &mut events);
         events.sort_by_key(Event::start);
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
-        let program = ProgramHeader { name: "tasks".to_owned(), tasks: names.clone() };
+        let tasks = names.clone();
+        let program = ProgramHeader { name: "tasks".to_owned(), tasks, work: Vec::new() };
         let header = Header {
             dahl_trace: VERSION,
             engine: "simulated".to_owned(),
-            scheduling: "static".to_owned(),
+            scheduling: outcome.scheduling.to_owned(),
             workers: self.scenario.workers.len(),
             codelets: names,
             programs: vec![program],
             memories: memories(on),
+            ..Header::default()
         };
         Trace { header, events }
     }

@@ -4,9 +4,13 @@
 //! codelets and tasks, then an [`Event`] a line in the order of their starts.
 //! Times are nanoseconds since the session began.
 
+mod counts;
+
+pub use counts::{Activity, CodeletCount, Histogram, ShapeCount, WorkerTime};
+
 use crate::error::{Error, Result};
-use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
 use std::path::Path;
 
 /// The version of the file format.
@@ -27,6 +31,12 @@ pub struct Header {
     pub codelets: Vec<String>,
     /// The programs, with the names of their tasks.
     pub programs: Vec<ProgramHeader>,
+    /// The codelets by shape, where it is known what tasks do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<Cell>,
+    /// The places in the model that calls belong to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
     /// The names of the memories that bytes are moved between, where they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<String>,
@@ -39,6 +49,32 @@ pub struct ProgramHeader {
     pub name: String,
     /// The tasks, by index.
     pub tasks: Vec<String>,
+    /// What each task does, where it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<TaskWork>,
+}
+
+/// A codelet on operands of one shape.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The codelet.
+    pub codelet: u32,
+    /// The boxes that are read and written, and the op's attributes.
+    pub shape: String,
+    /// Floating-point operations of a call.
+    pub flops: u64,
+    /// Bytes that a call reads and writes.
+    pub bytes: u64,
+}
+
+/// What a task does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskWork {
+    /// Its calls in their order, each as cell and layer.
+    pub calls: Vec<(u32, u32)>,
+    /// The tasks of the same step that it waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<u32>,
 }
 
 /// Something that happened.
@@ -82,6 +118,17 @@ pub enum Event {
         /// Whether the worker slept for a part of it.
         parked: bool,
     },
+    /// A worker was off its processor though it had something to run.
+    Preempt {
+        /// The worker.
+        worker: u32,
+        /// It was on its processor here.
+        from: u64,
+        /// And here.
+        to: u64,
+        /// How long it was not, in nanoseconds.
+        lost: u64,
+    },
     /// Bytes were moved from a memory to another.
     Move {
         /// Where they were.
@@ -102,7 +149,21 @@ impl Event {
     pub fn start(&self) -> u64 {
         match *self {
             Event::Submit { at, .. } => at,
-            Event::Call { from, .. } | Event::Wait { from, .. } | Event::Move { from, .. } => from,
+            Event::Call { from, .. }
+            | Event::Wait { from, .. }
+            | Event::Preempt { from, .. }
+            | Event::Move { from, .. } => from,
+        }
+    }
+
+    /// When it ended.
+    pub fn end(&self) -> u64 {
+        match *self {
+            Event::Submit { at, .. } => at,
+            Event::Call { to, .. }
+            | Event::Wait { to, .. }
+            | Event::Preempt { to, .. }
+            | Event::Move { to, .. } => to,
         }
     }
 
@@ -113,6 +174,7 @@ impl Event {
             Event::Submit { at, .. } => scale(at),
             Event::Call { from, to, .. }
             | Event::Wait { from, to, .. }
+            | Event::Preempt { from, to, .. }
             | Event::Move { from, to, .. } => {
                 scale(from);
                 scale(to);
@@ -130,26 +192,25 @@ pub struct Trace {
     pub events: Vec<Event>,
 }
 
-/// How often a codelet ran and for how long.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodeletCount {
-    /// The op and its variant.
-    pub name: String,
-    /// How often it ran.
-    pub calls: u64,
-    /// For how long, all workers together.
-    pub time: Nanos,
-}
-
 impl Trace {
     /// The trace as text, a line an event.
     pub fn to_text(&self) -> String {
-        let line = |value: serde_json::Result<String>| value.expect("events are plain data") + "\n";
-        let mut text = line(serde_json::to_string(&self.header));
+        let mut text = Vec::new();
+        self.write_to(&mut text).expect("memory takes all");
+        String::from_utf8(text).expect("JSON is text")
+    }
+
+    /// Writes the text of the trace.
+    pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&self.header)?;
         for event in &self.events {
-            text += &line(serde_json::to_string(event));
+            line.push(b'\n');
+            out.write_all(&line)?;
+            line.clear();
+            serde_json::to_writer(&mut line, event)?;
         }
-        text
+        line.push(b'\n');
+        out.write_all(&line)
     }
 
     /// Reads the text of a trace; `path` is for the errors.
@@ -171,7 +232,53 @@ impl Trace {
         let events = lines.enumerate().map(|(i, line)| {
             serde_json::from_str(line).map_err(|e| wrong(i + 2, "an event", e.to_string()))
         });
-        Ok(Self { header, events: events.collect::<Result<_>>()? })
+        let trace = Self { header, events: events.collect::<Result<_>>()? };
+        trace.check().map_err(|(line, expected, found)| wrong(line, expected, found))?;
+        Ok(trace)
+    }
+
+    /// Whether all numbers are indices of what the header lists, so that whoever
+    /// reads a trace need not ask: else the line, what was expected, and what is there.
+    fn check(&self) -> std::result::Result<(), (usize, &'static str, String)> {
+        let header = &self.header;
+        let within = |index: u32, all: usize| (index as usize) < all;
+        for program in &header.programs {
+            let calls = || program.work.iter().flat_map(|task| &task.calls);
+            let whole = program.work.is_empty() || program.work.len() == program.tasks.len();
+            let cells = calls().all(|&(cell, _)| within(cell, header.cells.len()));
+            let layers = calls().all(|&(_, layer)| within(layer, header.layers.len()));
+            let waits = |(t, task): (usize, &TaskWork)| task.after.iter().all(|&p| within(p, t));
+            let waits = program.work.iter().enumerate().all(waits);
+            if !(whole && cells && layers && waits) {
+                let expected = "the work of each task, by cells, layers and earlier tasks";
+                return Err((1, expected, format!("other numbers in {:?}", program.name)));
+            }
+        }
+        if !header.cells.iter().all(|cell| within(cell.codelet, header.codelets.len())) {
+            return Err((1, "cells of the codelets", "other numbers".to_owned()));
+        }
+        for (i, event) in self.events.iter().enumerate() {
+            let of_program = |p: u32| header.programs.get(p as usize);
+            let known = match *event {
+                Event::Submit { program, .. } => of_program(program).is_some(),
+                Event::Call { program, task, codelet, worker, .. } => {
+                    of_program(program).is_some_and(|p| within(task, p.tasks.len()))
+                        && within(codelet, header.codelets.len())
+                        && within(worker, header.workers)
+                }
+                Event::Wait { worker, .. } | Event::Preempt { worker, .. } => {
+                    within(worker, header.workers)
+                }
+                Event::Move { source, target, .. } => {
+                    [source, target].iter().all(|&m| within(m, header.memories.len()))
+                }
+            };
+            if !known || event.end() < event.start() {
+                let expected = "numbers of what the header lists, and an end after the start";
+                return Err((i + 2, expected, format!("{event:?}")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -179,18 +286,55 @@ impl Trace {
 mod tests {
     use super::*;
 
+    fn header() -> Header {
+        Header {
+            dahl_trace: VERSION,
+            workers: 2,
+            codelets: vec!["linear.gemm".to_owned()],
+            cells: vec![Cell { codelet: 0, shape: "f32[2]".to_owned(), flops: 4, bytes: 8 }],
+            layers: vec!["fc".to_owned()],
+            programs: vec![ProgramHeader {
+                name: "train 2".to_owned(),
+                tasks: vec!["t0".to_owned(), "t1".to_owned()],
+                work: vec![
+                    TaskWork { calls: vec![(0, 0)], after: vec![] },
+                    TaskWork { calls: vec![(0, 0)], after: vec![0] },
+                ],
+            }],
+            memories: vec!["ram".to_owned(), "gpu".to_owned()],
+            ..Header::default()
+        }
+    }
+
     #[test]
     fn text_is_read_back() {
-        let header = Header { dahl_trace: VERSION, workers: 2, ..Header::default() };
         let events = vec![
-            Event::Submit { step: 0, program: 1, at: 5 },
-            Event::Call { step: 0, program: 1, task: 2, codelet: 3, worker: 0, from: 6, to: 9 },
+            Event::Submit { step: 0, program: 0, at: 5 },
+            Event::Call { step: 0, program: 0, task: 1, codelet: 0, worker: 0, from: 6, to: 9 },
             Event::Wait { worker: 1, from: 7, to: 8, parked: true },
+            Event::Preempt { worker: 1, from: 7, to: 9, lost: 2 },
             Event::Move { source: 0, target: 1, bytes: 64, from: 8, to: 9 },
         ];
-        let trace = Trace { header, events };
+        let trace = Trace { header: header(), events };
         assert_eq!(Trace::parse(&trace.to_text(), Path::new("x")).unwrap(), trace);
         let error = Trace::parse("{}", Path::new("x")).unwrap_err();
         assert!(error.to_string().starts_with("x: line 1: expected a trace's header"), "{error}");
+    }
+
+    #[test]
+    fn numbers_that_mean_nothing_are_refused() {
+        let refused = |header: Header, events: Vec<Event>| {
+            let text = Trace { header, events }.to_text();
+            Trace::parse(&text, Path::new("x")).unwrap_err().to_string()
+        };
+        let wait = |worker, to| Event::Wait { worker, from: 7, to, parked: false };
+        assert!(refused(header(), vec![wait(0, 8), wait(2, 8)]).starts_with("x: line 3: "));
+        assert!(refused(header(), vec![wait(0, 6)]).starts_with("x: line 2: "));
+        let mut broken = header();
+        broken.programs[0].work[0].after.push(1);
+        assert!(refused(broken, vec![]).starts_with("x: line 1: "));
+        let mut broken = header();
+        broken.cells.clear();
+        assert!(refused(broken, vec![]).starts_with("x: line 1: "));
     }
 }

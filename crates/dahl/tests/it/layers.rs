@@ -11,13 +11,13 @@ const ROWS: [(usize, &[&str]); 12] = [
     (2, &["data", "ops", "platform"]),
     (3, &["graph"]),
     (4, &["trace"]),
-    (5, &["perf"]),
+    (5, &["perf", "meter"]),
     (6, &["model", "plan"]),
     (7, &["sched"]),
     (8, &["exec"]),
     (9, &["native", "sim"]),
     (10, &["planner", "calibrate"]),
-    (11, &["train", "verify"]),
+    (11, &["report", "train", "verify"]),
 ];
 
 /// Rows 0 and 11 have an order of their own: errors carry quantities, and

@@ -10,6 +10,7 @@ mod models;
 mod ops;
 mod panics;
 mod refusals;
+mod report;
 mod resume;
 mod schedules;
 mod session;

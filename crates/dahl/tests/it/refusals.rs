@@ -235,7 +235,7 @@ fn no_workers_or_pieces_is_an_error() {
     let lowered = Model::named("mlp").unwrap();
     let lowered = lowered.lower(&TrainSpec::new(2, DType::F32, Optimizer::sgd(0.1))).unwrap();
     for (workers, pieces, channels) in [(0, 1, 1), (1, 0, 1), (1, 1, 0)] {
-        let grain = Grain { workers, pieces, channels, ..Grain::for_workers(1) };
+        let grain = Grain { workers, sample: pieces, channel: channels, ..Grain::for_workers(1) };
         check_refused(grain.plan(&lowered.programs), "expected at least 1, found 0");
     }
 }

@@ -215,7 +215,7 @@ pub(crate) const SCHEDULINGS: [Scheduling; 3] =
     [Scheduling::Static, Scheduling::FirstCome, Scheduling::WorkStealing];
 
 pub(crate) fn grain(workers: usize, pieces: usize, channels: usize, gather: Gather) -> Grain {
-    Grain { workers, pieces, channels, gather, ..Grain::for_workers(workers) }
+    Grain { workers, sample: pieces, channel: channels, gather, ..Grain::for_workers(workers) }
 }
 
 /// A random legal placement: every node a group of its own, each of its

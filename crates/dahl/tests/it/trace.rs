@@ -3,7 +3,7 @@
 use crate::support::feed;
 use dahl::DType;
 use dahl::model::{Model, Optimizer, TrainSpec};
-use dahl::native::{Native, Scheduling};
+use dahl::native::{Native, Scheduling, TraceLimit};
 use dahl::planner::Grain;
 use dahl::trace::{Event, Trace};
 use dahl::train::Trainer;
@@ -55,6 +55,7 @@ fn check(scheduling: Scheduling, name: &str) {
                 assert!(*last <= from && from <= to, "{event:?} begins before {last}");
                 *last = to;
             }
+            Event::Preempt { from, to, .. } => assert!(from < to),
             Event::Move { .. } => panic!("{event:?} in a single memory"),
         }
     }
@@ -70,6 +71,46 @@ fn check(scheduling: Scheduling, name: &str) {
     }
     assert_eq!(Trace::parse(&trace.to_text(), Path::new("x.trace")).unwrap(), trace);
     assert!(trainer.session().take_trace().events.is_empty(), "a trace is taken once");
+}
+
+#[test]
+fn a_limit_ends_recording_with_a_whole_step() {
+    let spec = TrainSpec::new(4, DType::F32, Optimizer::sgd(0.1));
+    let limit = TraceLimit { from_step: 1, events: 1 };
+    let engine = Native { record: true, limit, ..Native::default() };
+    let model = Model::named("seed-cnn").unwrap();
+    let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(2), &engine).unwrap();
+    for seed in 0..STEPS {
+        feed(&mut trainer, 4, seed).unwrap();
+    }
+    let trace = trainer.session().take_trace();
+    let expected: usize = trace.header.programs[0].work.iter().map(|t| t.calls.len()).sum();
+    let steps = trace.events.iter().filter_map(|event| match event {
+        Event::Call { step, .. } => Some(*step),
+        _ => None,
+    });
+    assert_eq!(steps.collect::<Vec<_>>(), vec![1; expected], "one step, and all of it");
+}
+
+#[test]
+fn counters_of_shapes_say_what_those_of_codelets_say() {
+    let (mut trainer, trace) = traced(Scheduling::Static);
+    let gauge = trainer.session().gauge();
+    let shapes = gauge.shapes();
+    assert_eq!(shapes.len(), trace.header.cells.len());
+    for count in gauge.codelets() {
+        let of = || shapes.iter().filter(|shape| shape.codelet == count.name);
+        assert_eq!(of().map(|shape| shape.calls).sum::<u64>(), count.calls, "{}", count.name);
+        for shape in of() {
+            let counted: u64 = shape.times.buckets.iter().map(|b| b.2).sum();
+            assert_eq!(counted, shape.calls, "{} {}", shape.codelet, shape.shape);
+        }
+    }
+    let activity = gauge.activity();
+    assert_eq!(activity.workers.len(), 2);
+    for worker in &activity.workers {
+        assert!(worker.busy > 0 && worker.busy <= activity.elapsed, "{activity:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! `--grain auto`: the grain whose step is predicted to be the shortest.
+
+use crate::machine;
+use crate::output::say;
+use crate::progress::Show;
+use crate::simulate::calibrations;
+use dahl::Result;
+use dahl::graph::Programs;
+use dahl::native::available_bytes;
+use dahl::perf::{PerfModel, cpu_kind};
+use dahl::plan::{Numerics, Plan};
+use dahl::planner::{Choice, Grain, candidates, choose};
+use dahl::units::{Bytes, ProgramId};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the calls of a candidate are measured.
+const LEARN: Duration = Duration::from_millis(300);
+/// How many candidates are measured at most.
+const MOST: usize = 6;
+
+/// What a grain is chosen for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) programs: &'a Programs,
+    pub(crate) numerics: Numerics,
+    /// As many workers at most, and the kernels.
+    pub(crate) base: Grain,
+    /// The samples of a step.
+    pub(crate) samples: usize,
+    /// The most memory that a plan may need.
+    pub(crate) limit: Option<Bytes>,
+    pub(crate) calibration: Option<&'a Path>,
+}
+
+/// The candidates, the best first. Calls that a calibration of this machine does not
+/// know are measured.
+pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Choice> {
+    let Wanted { programs, base, samples, .. } = wanted;
+    let paths: Vec<_> = wanted.calibration.iter().map(|path| path.to_path_buf()).collect();
+    let mut known = calibrations(&paths)?;
+    let kind = cpu_kind(wanted.numerics.isa);
+    let mut learn = |plan: &Plan, known: &mut PerfModel| -> Result<()> {
+        calibrate_steps(programs, plan, &kind, known)
+    };
+    let grains = candidates(base.workers, *samples, base);
+    if !known.kinds().contains(&kind) || known.bandwidth.is_none() {
+        learn(&grains[0].plan_with(programs, wanted.numerics.clone())?, &mut known)?;
+    }
+    let platform = machine::platform(&known)?;
+    let on = platform.expand();
+    let available = available_bytes().map(Bytes);
+    let limit = match (wanted.limit, available) {
+        (Some(a), Some(b)) => Some(Bytes(a.0.min(b.0))),
+        (a, b) => a.or(b),
+    };
+    let here = |grain: &&Grain| grain.workers <= on.units.len();
+    let grains: Vec<Grain> = grains.iter().filter(here).copied().collect();
+    let learning = (&mut known, &mut learn as &mut dahl::planner::Learn<'_>, MOST);
+    let choice = choose((programs, &wanted.numerics), &grains, &on, learning, limit)?;
+    if show != Show::Nothing {
+        let best = choice.best();
+        say(format_args!(
+            "grain: {} on {} workers, the best of {}: {} a step predicted",
+            best.grain,
+            best.grain.workers,
+            choice.candidates.len(),
+            best.step.step,
+        ));
+    }
+    Ok(choice)
+}
+
+fn calibrate_steps(
+    programs: &Programs,
+    plan: &Plan,
+    kind: &str,
+    known: &mut PerfModel,
+) -> Result<()> {
+    dahl::calibrate::steps(programs, plan, ProgramId(0), LEARN, kind, known).map(drop)
+}

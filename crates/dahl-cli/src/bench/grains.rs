@@ -1,0 +1,131 @@
+//! `dahl bench grains`: every grain that `--grain auto` chooses from, predicted and run.
+
+use super::measure::{Bench, Timing};
+use super::workloads::{self, Workload};
+use crate::auto;
+use crate::grain::{KernelArgs, at_least_one, threads};
+use crate::output::show;
+use crate::progress::Show;
+use clap::Args as ClapArgs;
+use dahl::model::{Lowered, Optimizer, TrainSpec};
+use dahl::plan::Numerics;
+use dahl::planner::{Candidate, Grain};
+use dahl::{DType, Result};
+use serde_json::json;
+
+/// Run every grain that --grain auto chooses from, and compare its choice with the best
+///
+/// The grains of a workload take turns, so that all see the same machine; the best
+/// repetition of each counts.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl bench grains lenet-b64
+  dahl bench grains seed-28-b10 seed-512-b16 --threads 2 --rounds 15
+
+docs/grain.md has the space of grains.")]
+pub(crate) struct Args {
+    /// Workloads [default: all]
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// Workers at most [default: one a processor]
+    #[arg(long, value_parser = threads)]
+    threads: Option<usize>,
+    /// Element type
+    #[arg(long, default_value = "f32", value_parser = super::floats)]
+    dtype: DType,
+    #[command(flatten)]
+    kernels: KernelArgs,
+    /// Repetitions of each grain, in turns
+    #[arg(long, default_value_t = 9, value_parser = at_least_one)]
+    rounds: usize,
+    /// Seconds that a repetition takes about
+    #[arg(long, default_value_t = 0.1, value_parser = super::seconds)]
+    seconds: f64,
+    /// Print one JSON object a grain, and one a workload
+    #[arg(long)]
+    json: bool,
+}
+
+/// A candidate, and how long its step took at best.
+struct Ran {
+    candidate: Candidate,
+    bench: Bench,
+    steps: u64,
+    best: f64,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let workloads = match &args.workloads[..] {
+        [] => workloads::all(),
+        names => names.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,
+    };
+    workloads.iter().try_for_each(|workload| sweep(args, workload))
+}
+
+fn sweep(args: &Args, workload: &Workload) -> Result<()> {
+    let Workload { model, batch, name } = workload;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = args.threads.unwrap_or(processors);
+    let base = Grain { target: args.kernels.target(), ..Grain::for_workers(workers) };
+    let lowered = model.lower(&TrainSpec::new(*batch, args.dtype, Optimizer::sgd(0.01)))?;
+    let programs = &lowered.programs;
+    let numerics = Numerics::default_for(programs, base.target);
+    let (samples, limit, calibration) = (*batch, None, None);
+    let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
+    let choice = auto::choice(&wanted, Show::Nothing)?;
+    let mut all = Vec::new();
+    for candidate in choice.candidates {
+        let plan = candidate.plan.clone();
+        let mut bench = Bench::new(model, *batch, args.dtype, |_: &Lowered| Ok(plan))?;
+        let first = bench.run(1)?;
+        let steps = |one: Timing| (args.seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
+        let steps = steps(bench.run(steps(first).div_ceil(4))?);
+        all.push(Ran { candidate, bench, steps, best: f64::INFINITY });
+    }
+    for _ in 0..args.rounds {
+        for ran in &mut all {
+            ran.best = ran.best.min(ran.bench.run(ran.steps)?.wall);
+        }
+    }
+    // The first is what was chosen.
+    let chosen = all[0].best;
+    let best = all.iter().map(|ran| ran.best).fold(f64::INFINITY, f64::min);
+    let single = all.iter().filter(|ran| ran.candidate.grain.workers == 1);
+    let single = single.map(|ran| ran.best).fold(f64::INFINITY, f64::min);
+    if args.json {
+        for ran in &all {
+            let (grain, step) = (&ran.candidate.grain, &ran.candidate.step);
+            let value = json!({
+                "workload": name, "grain": grain.to_string(), "workers": grain.workers,
+                "predicted_ms": step.step.0 as f64 / 1e6, "measured_ms": 1e3 * ran.best,
+            });
+            show(&format!("{value}\n"))?;
+        }
+        let value = json!({
+            "workload": name, "chosen_ms": 1e3 * chosen, "best_ms": 1e3 * best,
+            "over_best": chosen / best - 1.0, "over_one_worker": chosen / single - 1.0,
+        });
+        return show(&format!("{value}\n"));
+    }
+    let mut text = format!(
+        "{name}\n  {:28} {:>7} {:>12} {:>12}\n",
+        "grain", "workers", "predicted ms", "measured ms"
+    );
+    for (i, ran) in all.iter().enumerate() {
+        let (grain, step) = (&ran.candidate.grain, &ran.candidate.step);
+        let mark = if i == 0 { "*" } else { " " };
+        text += &format!(
+            "{mark} {:28} {:>7} {:>12.3} {:>12.3}\n",
+            grain.to_string(),
+            grain.workers,
+            step.step.0 as f64 / 1e6,
+            1e3 * ran.best,
+        );
+    }
+    text += &format!(
+        "  the choice (*) is {:.1} % above the best, and {:.2} times one worker\n\n",
+        100.0 * (chosen / best - 1.0),
+        chosen / single,
+    );
+    show(&text)
+}

@@ -1,0 +1,71 @@
+//! What a run is expected to take, to be compared with what it took.
+
+use crate::energy::Meters;
+use dahl::graph::Programs;
+use dahl::perf::PerfModel;
+use dahl::plan::{Memory, Plan, trace_header};
+use dahl::platform::UnitId;
+use dahl::report::Predicted;
+use dahl::sim::{Costs, Habits, Known, Where, Worker, predict as simulated};
+use dahl::units::ProgramId;
+use dahl::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A training step by a calibration, on the platform that energy is modelled from.
+pub(crate) fn predict(
+    calibration: &Path,
+    (programs, plan): (&Programs, &Plan),
+    meters: &Meters,
+) -> Result<Predicted> {
+    let known = PerfModel::load(calibration)?;
+    let platform = meters.platform.as_ref().ok_or_else(|| Error::Unsupported {
+        what: "predicting on a machine that says nothing of itself".to_owned(),
+    })?;
+    let on = platform.expand();
+    let count = plan.placement.workers;
+    if count > on.units.len() {
+        let expected = format!("at most {}, the units of the platform", on.units.len());
+        return Err(Error::config("workers", expected, count));
+    }
+    let worker = |unit| Worker { unit: UnitId(unit), state: None };
+    let workers = (0..count as u32).map(worker).collect();
+    let (habits, mut costs) = (Habits::measured(&known), Known::new(&known));
+    let what = (programs, plan, ProgramId(0));
+    let step = simulated(what, &on, workers, &habits, &mut costs)?;
+    let (expanded, graphs) = plan.task_graphs(programs)?;
+    let header = trace_header(&expanded, &graphs);
+    let graph = &expanded.programs[0].graph;
+    let mut by_codelet: BTreeMap<u32, f64> = BTreeMap::new();
+    for (task, work) in graphs[0].tasks.iter().zip(&header.programs[0].work) {
+        let of = on.units[task.worker.index()];
+        let node = &on.platform.nodes[of.kind];
+        let unit = &node.units[of.unit];
+        let place = Where { isa: plan.numerics.isa, unit, memory: &node.memories[unit.memory] };
+        for (call, &(cell, _)) in task.calls.iter().zip(&work.calls) {
+            let nanos = costs.call(graph, call, &place).map_or(0.0, |cost| cost.nanos);
+            *by_codelet.entry(header.cells[cell as usize].codelet).or_default() += nanos;
+        }
+    }
+    let name = |(codelet, nanos): (u32, f64)| (header.codelets[codelet as usize].clone(), nanos);
+    Ok(Predicted {
+        step: step.step.0,
+        interval: step.interval.map(|nanos| nanos.0),
+        joules: step.joules.0,
+        codelets: by_codelet.into_iter().map(name).collect(),
+        from: format!("{}, on {:?}", calibration.display(), platform.name),
+    })
+}
+
+/// The memory of a plan, part by part.
+pub(crate) fn planned(memory: &Memory) -> Vec<(String, u64)> {
+    let outputs: usize = memory.programs.iter().map(|p| p.output_slots * p.outputs).sum();
+    let part = |name: &str, bytes: usize| (name.to_owned(), bytes as u64);
+    vec![
+        part("persistent values", memory.persistent_bytes),
+        part("inputs", memory.input_slots * memory.input_slot()),
+        part("outputs", outputs),
+        part("work", memory.work()),
+        part("scratch", memory.workers * memory.scratch()),
+    ]
+}

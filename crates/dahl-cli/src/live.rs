@@ -1,0 +1,86 @@
+//! Views of a run while it goes on: a page, Prometheus' text, a terminal.
+
+mod http;
+mod prometheus;
+mod server;
+mod state;
+mod tui;
+
+pub(crate) use state::{Probe, Shared};
+
+use crate::report::Report;
+use crate::watch::Watched;
+use clap::Args;
+use dahl::{Error, Result};
+use server::Server;
+use std::io::IsTerminal;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use tui::Tui;
+
+/// Views of the running job
+#[derive(Args)]
+pub(crate) struct LiveArgs {
+    /// Serve the report of the running job, and Prometheus' text at /metrics [default
+    /// port: a free one]
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    dashboard: Option<u16>,
+    /// The address that it is served on; others than this machine's need a token too
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "dashboard")]
+    dashboard_address: IpAddr,
+    /// Show the running job on the whole terminal; q leaves it, the run goes on
+    #[arg(long, conflicts_with_all = ["json", "quiet"])]
+    pub(crate) tui: bool,
+}
+
+/// The views that are open.
+pub(crate) struct Live {
+    server: Option<Server>,
+    _tui: Option<Tui>,
+}
+
+impl LiveArgs {
+    /// Opens what was asked for.
+    pub(crate) fn start(
+        &self,
+        watched: &mut Watched,
+        model: &str,
+        config: &str,
+    ) -> Result<Option<Live>> {
+        if self.dashboard.is_none() && !self.tui {
+            return Ok(None);
+        }
+        let shared = Arc::new(Shared::new(model, config, watched.probe()));
+        watched.shared = Some(shared.clone());
+        let server = match self.dashboard {
+            Some(port) => {
+                let address = SocketAddr::new(self.dashboard_address, port);
+                let server = Server::start(address, shared.clone());
+                Some(server.map_err(|e| {
+                    Error::config("dashboard", "an address to serve on", format!("{address}: {e}"))
+                })?)
+            }
+            None => None,
+        };
+        let tui = match self.tui {
+            true if !std::io::stderr().is_terminal() => {
+                return Err(Error::config("tui", "a terminal", "none on standard error"));
+            }
+            true => {
+                let failed = |e| Error::config("tui", "a terminal that can be drawn on", e);
+                Some(Tui::start(shared).map_err(failed)?)
+            }
+            false => None,
+        };
+        Ok(Some(Live { server, _tui: tui }))
+    }
+}
+
+impl Live {
+    /// Says where to look.
+    pub(crate) fn tell(&self, report: &mut Report) {
+        if let Some(server) = &self.server {
+            report.warn(format_args!("dashboard: {}", server.url()));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The run in Prometheus' text format.
+
+use super::state::Shared;
+use dahl::meter::Total;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// All metrics, each with its help and type.
+pub(super) fn text(shared: &Shared) -> String {
+    let (now, activity) = (shared.now(), shared.probe.gauge.activity());
+    let mut out = String::new();
+    let mut metric = |name: &str, kind: &str, help: &str, rows: &[(String, f64)]| {
+        if rows.is_empty() {
+            return;
+        }
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in rows {
+            let _ = writeln!(out, "{name}{labels} {value}");
+        }
+    };
+    let one = |value: f64| vec![(String::new(), value)];
+    metric(
+        "dahl_steps_total",
+        "counter",
+        "Training steps of this session.",
+        &one(now.steps as f64),
+    );
+    metric(
+        "dahl_samples_total",
+        "counter",
+        "Training samples of this session.",
+        &one(now.samples as f64),
+    );
+    metric("dahl_epoch", "gauge", "Epochs that have ended.", &one(now.epochs.len() as f64));
+    if let Some(loss) = now.losses.last() {
+        metric("dahl_loss", "gauge", "Mean loss of the last step.", &one(*loss));
+    }
+    let last = |key: &str| now.epochs.last().and_then(|epoch| epoch[key].as_f64());
+    if let Some(accuracy) = last("test_accuracy") {
+        metric("dahl_test_accuracy", "gauge", "Of the last epoch.", &one(accuracy));
+    }
+    let mut rows = Vec::new();
+    for (w, worker) in activity.workers.iter().enumerate() {
+        for (state, nanos) in
+            [("busy", worker.busy), ("spinning", worker.spinning), ("waiting", worker.parked)]
+        {
+            let labels = format!("{{worker=\"{w}\",state=\"{state}\"}}");
+            rows.push((labels, nanos as f64 * 1e-9));
+        }
+    }
+    metric("dahl_worker_seconds_total", "counter", "What workers did.", &rows);
+    let mut codelets: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for shape in shared.probe.gauge.shapes().iter().filter(|shape| shape.calls > 0) {
+        let row = codelets.entry(format!("{{codelet=\"{}\"}}", escaped(&shape.codelet)));
+        let row = row.or_default();
+        *row = (row.0 + shape.calls as f64, row.1 + shape.nanos as f64 * 1e-9);
+    }
+    let calls: Vec<(String, f64)> = codelets.iter().map(|(l, row)| (l.clone(), row.0)).collect();
+    let times: Vec<(String, f64)> = codelets.iter().map(|(l, row)| (l.clone(), row.1)).collect();
+    metric("dahl_codelet_calls_total", "counter", "Calls by codelet.", &calls);
+    metric("dahl_codelet_seconds_total", "counter", "Time by codelet.", &times);
+    let total = |total: &Total| {
+        let (name, source) = (escaped(&total.name), total.source.to_string());
+        (format!("{{domain=\"{name}\",source=\"{}\"}}", escaped(&source)), total.joules)
+    };
+    let totals = (shared.probe.totals)();
+    let measured: Vec<(String, f64)> = totals.iter().map(total).collect();
+    metric("dahl_measured_joules_total", "counter", "Measured energy.", &measured);
+    let modelled = now.energy.iter().filter_map(|line| Some(line.modelled.as_ref()?.joules().0));
+    let modelled: f64 = modelled.sum();
+    if modelled > 0.0 {
+        let help = "Modelled energy of epochs that have ended.";
+        metric("dahl_modelled_joules_total", "counter", help, &one(modelled));
+    }
+    if let Some(bytes) = dahl::native::resident_bytes() {
+        metric("dahl_resident_bytes", "gauge", "Memory of the process.", &one(bytes as f64));
+    }
+    out
+}

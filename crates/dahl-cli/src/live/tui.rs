@@ -1,0 +1,226 @@
+//! The running job on a terminal.
+
+use super::state::{Now, Shared};
+use dahl::report::{Figure, percents};
+use dahl::trace::Activity;
+use dahl::units::{Bytes, Joules, Nanos};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::crossterm::{cursor, execute};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table};
+use signal_hook::consts::SIGINT;
+use std::io::{self, Stderr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often it is drawn.
+const DRAWN: Duration = Duration::from_millis(250);
+
+/// A thread that draws; the terminal is as before when it is dropped.
+pub(super) struct Tui {
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tui {
+    pub(super) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let mut screen = Screen::open()?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let over = ended.clone();
+        let body = move || {
+            let mut before = shared.probe.gauge.activity();
+            while !over.load(Ordering::Relaxed) {
+                let activity = shared.probe.gauge.activity();
+                let recent = activity.since(&before);
+                before = activity;
+                if screen.draw(&shared, &recent).is_err() || !goes_on() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("dahl-tui".to_owned()).spawn(body)?;
+        Ok(Self { ended, thread: Some(thread) })
+    }
+}
+
+impl Drop for Tui {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Waits for a key until it is time to draw again; whether to go on drawing.
+fn goes_on() -> bool {
+    if !event::poll(DRAWN).unwrap_or(false) {
+        return true;
+    }
+    match event::read() {
+        Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => match key.code {
+            KeyCode::Char('q') => false,
+            // A terminal that is drawn on makes no signal of it.
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                let _ = signal_hook::low_level::raise(SIGINT);
+                true
+            }
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+/// The terminal while it is drawn on.
+struct Screen(Terminal<CrosstermBackend<Stderr>>);
+
+impl Screen {
+    fn open() -> io::Result<Self> {
+        enable_raw_mode()?;
+        execute!(io::stderr(), EnterAlternateScreen, cursor::Hide)?;
+        Ok(Self(Terminal::new(CrosstermBackend::new(io::stderr()))?))
+    }
+
+    fn draw(&mut self, shared: &Shared, recent: &Activity) -> io::Result<()> {
+        let now = shared.now();
+        self.0.draw(|frame| draw(frame, shared, &now, recent))?;
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
+        let _ = disable_raw_mode();
+    }
+}
+
+fn block(title: &str) -> Block<'_> {
+    Block::bordered().title(title).border_style(Style::new().fg(Color::DarkGray))
+}
+
+fn draw(frame: &mut ratatui::Frame<'_>, shared: &Shared, now: &Now, recent: &Activity) {
+    let workers = recent.workers.len() as u16;
+    let [head, middle, table, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length((workers + 2).clamp(7, 18)),
+        Constraint::Min(4),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let elapsed = shared.begin.elapsed().as_secs_f64();
+    let speed = now.samples as f64 / elapsed.max(1e-9);
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let title = Line::from(vec![
+        Span::styled(format!("dahl {} ", shared.model), bold),
+        Span::raw(format!(
+            " epoch {}, step {}, {} samples at {speed:.0}/s, {elapsed:.0} s",
+            now.epochs.len() + 1,
+            now.step,
+            now.samples
+        )),
+    ]);
+    frame.render_widget(Paragraph::new(title), head);
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(middle);
+    let [losses, facts] = Layout::vertical([Constraint::Min(3), Constraint::Length(4)]).areas(left);
+    draw_losses(frame, losses, now);
+    frame.render_widget(Paragraph::new(facts_of(shared, now)), facts);
+    frame.render_widget(
+        Paragraph::new(bars(recent, right.width)).block(block("workers, now")),
+        right,
+    );
+    draw_codelets(frame, table, shared);
+    let keys = "q leaves this view, the run goes on   Ctrl-C stops the run, saved";
+    frame.render_widget(Paragraph::new(keys).style(Style::new().fg(Color::DarkGray)), foot);
+}
+
+fn draw_losses(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, now: &Now) {
+    let shown = usize::from(area.width.saturating_sub(2));
+    let tail = &now.losses[now.losses.len().saturating_sub(shown)..];
+    let most = tail.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let data: Vec<u64> = tail.iter().map(|loss| (loss / most * 1000.0).max(0.0) as u64).collect();
+    let title = match tail.last() {
+        Some(loss) => format!("loss by step: {loss:.4}"),
+        None => "loss by step".to_owned(),
+    };
+    let line = Sparkline::default().data(&data).max(1000).style(Style::new().fg(Color::Cyan));
+    frame.render_widget(line.block(block(&title)), area);
+}
+
+fn facts_of(shared: &Shared, now: &Now) -> Vec<Line<'static>> {
+    let accuracy = now.epochs.last().and_then(|epoch| epoch["test_accuracy"].as_f64());
+    let accuracy = accuracy.map_or("not judged yet".to_owned(), |a| format!("{:.2} %", 100.0 * a));
+    let figures = |of: fn(&dahl::report::EnergyLine) -> Option<Figure>| {
+        let all: Vec<Figure> = now.energy.iter().filter_map(of).collect();
+        let source = all.first()?.source.split(" (").next()?.to_owned();
+        Some((all.iter().map(|figure| figure.joules).sum::<f64>(), source))
+    };
+    let energy = figures(Figure::measured).or_else(|| figures(Figure::modelled));
+    let energy = energy.map_or("after the first epoch".to_owned(), |(joules, source)| {
+        format!("{}, {source}", Joules(joules))
+    });
+    let planned: u64 = shared.probe.planned.iter().map(|part| part.1).sum();
+    let resident = dahl::native::resident_bytes();
+    let resident = resident.map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());
+    vec![
+        Line::from(format!(" test accuracy  {accuracy}")),
+        Line::from(format!(" energy         {energy}")),
+        Line::from(format!(" memory         {} planned, {resident} resident", Bytes(planned))),
+    ]
+}
+
+/// A bar a worker: what it did since the last look.
+fn bars(recent: &Activity, width: u16) -> Vec<Line<'static>> {
+    let room = usize::from(width.saturating_sub(20)).max(4);
+    let bar = |(w, worker): (usize, &dahl::trace::WorkerTime)| {
+        let all = recent.elapsed.max(1) as f64;
+        let part = |nanos: u64| ((nanos as f64 / all).min(1.0) * room as f64).round() as usize;
+        let busy = part(worker.busy).min(room);
+        let spinning = part(worker.spinning).min(room - busy);
+        let rest = room - busy - spinning;
+        let percent = 100.0 * (worker.busy as f64 / all).min(1.0);
+        Line::from(vec![
+            Span::raw(format!(" {w:>3} {percent:>5.1} % ")),
+            Span::styled("█".repeat(busy), Style::new().fg(Color::Green)),
+            Span::styled("▒".repeat(spinning), Style::new().fg(Color::Yellow)),
+            Span::styled("·".repeat(rest), Style::new().fg(Color::DarkGray)),
+        ])
+    };
+    recent.workers.iter().enumerate().map(bar).collect()
+}
+
+fn draw_codelets(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, shared: &Shared) {
+    let mut counts = shared.probe.gauge.codelets();
+    counts.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
+    counts.retain(|count| count.calls > 0);
+    let shares = percents(&counts.iter().map(|count| count.time.0 as f64).collect::<Vec<_>>());
+    let rows = counts.iter().zip(shares).map(|(count, share)| {
+        Row::new([
+            Cell::from(count.name.clone()),
+            Cell::from(format!("{:>9}", count.calls)),
+            Cell::from(format!("{:>10}", count.time.to_string())),
+            Cell::from(format!("{share:>5.1} %")),
+            Cell::from(format!("{:>10}", Nanos(count.time.0 / count.calls).to_string())),
+        ])
+    });
+    let widths = [
+        Constraint::Min(24),
+        Constraint::Length(9),
+        Constraint::Length(10),
+        Constraint::Length(8),
+        Constraint::Length(10),
+    ];
+    let head = Row::new(["codelet", "    calls", "     total", " share", "      mean"]);
+    let table = Table::new(rows, widths).header(head.style(Style::new().fg(Color::DarkGray)));
+    frame.render_widget(table.block(block("codelets")), area);
+}

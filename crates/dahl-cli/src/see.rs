@@ -1,0 +1,39 @@
+//! `dahl trace`, `dahl stats`, `dahl report`: what happened in runs.
+
+mod report;
+mod stats;
+mod trace;
+
+pub(crate) use report::{Args as ReportArgs, run as report};
+pub(crate) use stats::{Args as StatsArgs, run as stats};
+pub(crate) use trace::{Args as TraceArgs, run as trace};
+
+use crate::rundir;
+use dahl::report::{RunRecord, files};
+use dahl::trace::Trace;
+use dahl::{Error, Result};
+use std::path::Path;
+
+/// A run by its name or directory; a file is a trace without a run.
+fn read(name: &Path) -> Result<RunRecord> {
+    if name.is_file() {
+        let text = std::fs::read_to_string(name)
+            .map_err(|source| Error::Io { path: name.to_owned(), source })?;
+        let trace = Some(Trace::parse(&text, name)?);
+        let name = name.display().to_string();
+        return Ok(RunRecord { name, trace, ..RunRecord::default() });
+    }
+    let path = rundir::find(name);
+    if !path.join(rundir::CONFIG).exists() {
+        return Err(rundir::no_run("RUN", &path));
+    }
+    RunRecord::read(&path)
+}
+
+/// The trace of a run.
+fn traced(run: &RunRecord) -> Result<&Trace> {
+    run.trace.as_ref().ok_or_else(|| {
+        let expected = format!("a run with {}, which dahl train --trace writes", files::TRACE);
+        Error::config("RUN", expected, &run.name)
+    })
+}

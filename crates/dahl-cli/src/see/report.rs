@@ -1,0 +1,58 @@
+//! `dahl report`: runs as one page.
+
+use super::read;
+use crate::output::{code, fail, say, show};
+use crate::place::check_file;
+use clap::Args as ClapArgs;
+use dahl::platform::Platform;
+use dahl::report::{Mode, RunRecord, compare, page, runs_json};
+use dahl::{Error, Result};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Write one page of one or several runs
+///
+/// A file without outside references: loss and accuracy, time and joules an epoch, a
+/// chart of what every worker did to zoom and pan, memory, energy by cause and layer,
+/// what was predicted, codelets, configuration. Several runs stand side by side, and it
+/// says which is faster, which is cheaper, and why.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl train --run first --trace && dahl report first -o report.html
+  dahl report first second -o both.html
+
+Exit codes: 0 ok, 1 the file cannot be written, 2 usage, 4 a file that is wrong.")]
+pub(crate) struct Args {
+    /// Runs by name or directory; the first is what the others are compared with
+    #[arg(required = true)]
+    runs: Vec<PathBuf>,
+    /// The file that it goes to
+    #[arg(long, short, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+    /// The platform whose watts are modelled over time [default: none]
+    #[arg(long, value_name = "FILE")]
+    platform: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match write(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, code(&error)),
+    }
+}
+
+fn write(args: &Args) -> Result<()> {
+    check_file("output", &args.output)?;
+    let runs = args.runs.iter().map(|name| read(name)).collect::<Result<Vec<RunRecord>>>()?;
+    let platform = args.platform.as_deref().map(Platform::read).transpose()?;
+    let text = page(&runs_json(&runs, platform.as_ref()), Mode::File);
+    dahl::file::replace(&args.output, |out| out.write_all(text.as_bytes()))
+        .map_err(Error::while_writing)?;
+    if let Some((first, others)) = runs.split_first() {
+        for other in others {
+            show(&compare(first, other).to_text())?;
+        }
+    }
+    say(format_args!("wrote {}, {} KiB", args.output.display(), text.len().div_ceil(1024)));
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! `dahl trace`: what was recorded, for other tools.
+
+use super::{read, traced};
+use crate::output::{code, fail};
+use crate::place::check_file;
+use clap::{Args as ClapArgs, ValueEnum};
+use dahl::platform::Platform;
+use dahl::report::export::{self, Watts};
+use dahl::{Error, Result};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Write the trace of a run in the format of another tool
+///
+/// perfetto is for ui.perfetto.dev and chrome://tracing, with counters for watts and
+/// bytes; paje for ViTE, StarVZ and pajeng; dot is the task graph for Graphviz, with mean
+/// times and the critical path in bold; csv has a row an event.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl train --run first --trace && dahl trace first --format perfetto -o first.json
+  dahl trace first --format dot | dot -Tsvg > first.svg
+  dahl trace first --format paje -o first.paje && pj_dump first.paje > first.csv
+
+Exit codes: 0 ok, 1 the file cannot be written, 2 usage, 4 a file that is wrong.")]
+pub(crate) struct Args {
+    /// A run's name or directory, or the file of a trace
+    run: PathBuf,
+    /// The format
+    #[arg(long, value_enum)]
+    format: Format,
+    /// The file that it goes to [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The platform whose watts are modelled [default: none]
+    #[arg(long, value_name = "FILE")]
+    platform: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Chrome's trace events, as JSON
+    Perfetto,
+    /// Paje's text
+    Paje,
+    /// Graphviz' language
+    Dot,
+    /// A table
+    Csv,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match write(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, code(&error)),
+    }
+}
+
+fn write(args: &Args) -> Result<()> {
+    args.output.as_deref().map_or(Ok(()), |path| check_file("output", path))?;
+    let run = read(&args.run)?;
+    let trace = traced(&run)?;
+    let platform = args.platform.as_deref().map(Platform::read).transpose()?;
+    let measured = run.power.as_ref().map(|timed| (&timed.power, timed.begin));
+    let watts = Watts { platform: platform.as_ref(), measured };
+    let to = |out: &mut dyn Write| match args.format {
+        Format::Perfetto => export::perfetto(trace, watts, out),
+        Format::Paje => export::paje(trace, watts, out),
+        Format::Dot => export::dot(trace, out),
+        Format::Csv => export::csv(trace, out),
+    };
+    match &args.output {
+        Some(path) => dahl::file::replace(path, |out| to(out)).map_err(Error::while_writing),
+        None => {
+            let mut out = BufWriter::new(io::stdout().lock());
+            match to(&mut out).and_then(|()| out.flush()) {
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                other => {
+                    other.map_err(|source| Error::Write { path: "standard output".into(), source })
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Where joules are read: counters of processors and graphics cards, batteries, meters
+//! of one's own, and the model of a platform.
+//!
+//! Every [`Total`] says its source, what it covers, how often it was read and what it
+//! missed. Measured and modelled figures are different types and are never added.
+//!
+//! | source | is read from | misses |
+//! |---|---|---|
+//! | [`Rapl`] | `energy_uj` of powercap, Intel and AMD | what is outside of the package and its memory |
+//! | `Nvml` | NVIDIA's library, loaded at run time | the host |
+//! | [`Battery`] | `energy_now`, or `charge_now` and the voltage | everything while it charges |
+//! | [`Command`] | the lines of a command | what the command does not see |
+//! | [`model()`](model()) | watts of a platform and what workers did | that watts depend on what is computed, heat, other programs |
+
+mod battery;
+mod command;
+mod model;
+#[cfg(feature = "nvml")]
+mod nvml;
+mod rapl;
+mod sampler;
+
+pub use battery::Battery;
+pub use command::Command;
+pub use model::{Modelled, Part, model, unit};
+#[cfg(feature = "nvml")]
+pub use nvml::Nvml;
+pub use rapl::Rapl;
+pub use sampler::{Power, Sampler};
+
+use crate::units::Joules;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// What a figure was measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The processor's counters.
+    Rapl,
+    /// NVIDIA's management library.
+    Nvml,
+    /// A battery.
+    Battery,
+    /// A command that the user gave.
+    Command,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Source::Rapl => "RAPL",
+            Source::Nvml => "NVML",
+            Source::Battery => "battery",
+            Source::Command => "--meter-cmd",
+        })
+    }
+}
+
+/// What a figure is the energy of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Covers {
+    /// The whole machine.
+    Machine,
+    /// A processor's package.
+    Package,
+    /// Memory beside a package.
+    Memory,
+    /// A graphics card.
+    Gpu,
+    /// A part of a package, which its figure contains.
+    Part,
+}
+
+/// What a meter has read since it began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Total {
+    /// What it is called: `package-0`.
+    pub name: String,
+    /// Who measured.
+    pub source: Source,
+    /// What it is the energy of.
+    pub covers: Covers,
+    /// Joules so far.
+    pub joules: f64,
+    /// Seconds that are in it.
+    pub seconds: f64,
+    /// Seconds that are not.
+    pub missed: f64,
+    /// Why they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl Total {
+    fn new(name: String, source: Source, covers: Covers) -> Self {
+        Self { name, source, covers, joules: 0.0, seconds: 0.0, missed: 0.0, why: None }
+    }
+
+    /// Whether something is missing in it.
+    pub fn is_partial(&self) -> bool {
+        self.missed > 0.0
+    }
+
+    fn add(&mut self, joules: f64, time: Duration) {
+        self.joules += joules;
+        self.seconds += time.as_secs_f64();
+    }
+
+    fn miss(&mut self, time: Duration, why: impl fmt::Display) {
+        self.missed += time.as_secs_f64();
+        self.why = Some(why.to_string());
+    }
+
+    /// What was read since an earlier look.
+    pub fn since(&self, earlier: Option<&Self>) -> Self {
+        let Some(earlier) = earlier else { return self.clone() };
+        let missed = (self.missed - earlier.missed).max(0.0);
+        Self {
+            joules: self.joules - earlier.joules,
+            seconds: self.seconds - earlier.seconds,
+            missed,
+            why: self.why.clone().filter(|_| missed > 0.0),
+            ..self.clone()
+        }
+    }
+}
+
+/// Something that joules are read from.
+pub trait Meter: Send {
+    /// Reads it, and says what it has read since it began. The first reading begins.
+    fn read(&mut self, now: Instant) -> Vec<Total>;
+}
+
+/// The measured energy that says most: of the whole machine where somebody measures
+/// that, else of packages, memories and graphics cards together. Which figures it
+/// consists of, by name.
+pub fn widest(totals: &[Total]) -> Option<(Joules, Vec<&Total>)> {
+    // A meter at the wall sees more than a battery, and that more than the board.
+    for source in [Source::Command, Source::Battery, Source::Rapl] {
+        let of = |t: &&Total| t.covers == Covers::Machine && t.source == source;
+        if let Some(machine) = totals.iter().find(of) {
+            return Some((Joules(machine.joules), vec![machine]));
+        }
+    }
+    let apart = |t: &&Total| matches!(t.covers, Covers::Package | Covers::Memory | Covers::Gpu);
+    let parts: Vec<&Total> = totals.iter().filter(apart).collect();
+    let sum = parts.iter().map(|t| t.joules).sum();
+    (!parts.is_empty()).then_some((Joules(sum), parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn total(name: &str, source: Source, covers: Covers, joules: f64) -> Total {
+        Total { joules, seconds: 1.0, ..Total::new(name.to_owned(), source, covers) }
+    }
+
+    #[test]
+    fn parts_are_not_counted_twice() {
+        let mut all = vec![
+            total("package-0", Source::Rapl, Covers::Package, 10.0),
+            total("package-0/core", Source::Rapl, Covers::Part, 7.0),
+            total("package-0/dram", Source::Rapl, Covers::Memory, 2.0),
+            total("gpu 0", Source::Nvml, Covers::Gpu, 30.0),
+        ];
+        assert_eq!(widest(&all).unwrap().0, Joules(42.0));
+        all.push(total("psys", Source::Rapl, Covers::Machine, 60.0));
+        assert_eq!(widest(&all).unwrap().0, Joules(60.0));
+        all.push(total("wall", Source::Command, Covers::Machine, 80.0));
+        assert_eq!(widest(&all).unwrap().0, Joules(80.0));
+        assert!(widest(&[]).is_none());
+    }
+
+    #[test]
+    fn a_difference_keeps_what_it_missed() {
+        let early = Total { missed: 1.0, ..total("x", Source::Rapl, Covers::Package, 5.0) };
+        let mut late = Total { joules: 9.0, seconds: 3.0, ..early.clone() };
+        late.why = Some("gone".to_owned());
+        let whole = late.since(Some(&early));
+        assert_eq!((whole.joules, whole.seconds, whole.is_partial()), (4.0, 2.0, false));
+        assert_eq!(whole.why, None);
+        late.miss(Duration::from_secs(1), "gone");
+        assert!(late.since(Some(&early)).is_partial());
+    }
+}

@@ -1,0 +1,134 @@
+//! The grain whose step is predicted to be the shortest.
+//!
+//! The space is small and documented (docs/grain.md): numbers of workers, pieces of the
+//! batch, of channels, of rows, and stages of layers. Every candidate is planned and its
+//! step simulated. What looks best may rest on guessed times: then its calls are measured
+//! and all are predicted again, until what looks best has been measured.
+
+use super::grain::Grain;
+use crate::error::{Error, Result};
+use crate::graph::Programs;
+use crate::perf::{PerfModel, Source};
+use crate::plan::{Numerics, Plan};
+use crate::platform::{Expanded, UnitId};
+use crate::sim::{Habits, Known, StepPrediction, Worker, predict};
+use crate::units::{Bytes, ProgramId};
+
+/// A part of the predicted time that may rest on guesses.
+const GUESSED: f64 = 0.1;
+
+/// Pieces for each worker, at most.
+const PIECES_A_WORKER: usize = 8;
+
+/// A grain with its plan and what its step is expected to take.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The grain.
+    pub grain: Grain,
+    /// Its plan.
+    pub plan: Plan,
+    /// Its step.
+    pub step: StepPrediction,
+}
+
+/// What was chosen, and from what.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// All candidates that fit, the best first; of equals that of fewer workers and
+    /// pieces.
+    pub candidates: Vec<Candidate>,
+    /// How many were measured on the way.
+    pub learned: usize,
+}
+
+impl Choice {
+    /// The best.
+    pub fn best(&self) -> &Candidate {
+        &self.candidates[0]
+    }
+}
+
+/// The grains that are tried for up to so many workers.
+pub fn candidates(workers: usize, samples: usize, base: &Grain) -> Vec<Grain> {
+    let mut all = Vec::new();
+    let mut counts: Vec<usize> =
+        (0..).map(|i| 1 << i).take_while(|w| *w < workers).chain([workers]).collect();
+    counts.dedup();
+    for &workers in &counts {
+        let one = Grain { workers, sample: 1, channel: 1, row: 1, column: 1, layer: 1, ..*base };
+        let mut sample = workers;
+        while sample <= samples.min(PIECES_A_WORKER * workers) {
+            all.push(Grain { sample, ..one });
+            sample *= 2;
+        }
+        if workers == 1 {
+            continue;
+        }
+        all.push(Grain { channel: workers, ..one });
+        all.push(Grain { row: workers, ..one });
+        if samples > 1 {
+            let sample = workers.min(samples);
+            all.push(Grain { sample, channel: 2, ..one });
+            all.push(Grain { sample: 2 * sample.min(samples), layer: 2, ..one });
+        }
+    }
+    all
+}
+
+/// Measures the calls of a plan, on one worker.
+pub type Learn<'a> = dyn FnMut(&Plan, &mut PerfModel) -> Result<()> + 'a;
+
+/// Predicts all candidates, measures what looks best and rests on guesses, and predicts
+/// again, `most` times at most.
+///
+/// # Errors
+/// Where no candidate fits into `limit`, or nobody knows what a call takes.
+pub fn choose(
+    (programs, numerics): (&Programs, &Numerics),
+    grains: &[Grain],
+    on: &Expanded<'_>,
+    (model, learn, most): (&mut PerfModel, &mut Learn<'_>, usize),
+    limit: Option<Bytes>,
+) -> Result<Choice> {
+    let mut plans: Vec<(Grain, Plan)> = Vec::new();
+    let mut least: Option<Bytes> = None;
+    for grain in grains {
+        let plan = grain.plan_with(programs, numerics.clone())?;
+        let peak = plan.memory.peak();
+        least = Some(least.map_or(peak, |least| Bytes(least.0.min(peak.0))));
+        if limit.is_none_or(|limit| peak.0 <= limit.0) {
+            plans.push((*grain, plan));
+        }
+    }
+    if plans.is_empty() {
+        let (needed, limit) = (least.unwrap_or(Bytes(0)), limit.unwrap_or(Bytes(0)));
+        return Err(Error::Memory { needed, limit, largest: Vec::new() });
+    }
+    let mut learned = 0;
+    loop {
+        let mut all = Vec::with_capacity(plans.len());
+        let habits = Habits::measured(model);
+        for (grain, plan) in &plans {
+            let units = (0..grain.workers as u32).map(UnitId);
+            let workers = units.map(|unit| Worker { unit, state: None }).collect();
+            let what = (programs, plan, ProgramId(0));
+            all.push(predict(what, on, workers, &habits, &mut Known::new(model))?);
+        }
+        let order = |i: &usize| (all[*i].step.0, *i);
+        let best = (0..all.len()).min_by_key(order).expect("a candidate");
+        let measured = all[best].sources.iter().find(|(source, _)| *source == Source::Measured);
+        if measured.map_or(0.0, |(_, part)| *part) < 1.0 - GUESSED && learned < most {
+            learn(&plans[best].1, model)?;
+            learned += 1;
+            continue;
+        }
+        let mut candidates: Vec<Candidate> = plans
+            .into_iter()
+            .zip(all)
+            .map(|((grain, plan), step)| Candidate { grain, plan, step })
+            .collect();
+        // Stable: of equals the first.
+        candidates.sort_by_key(|candidate| candidate.step.step.0);
+        return Ok(Choice { candidates, learned });
+    }
+}

@@ -1,0 +1,158 @@
+//! The grain of a plan: into how many pieces ops are cut, along which axes.
+
+use super::gather::place;
+use crate::error::{Error, Result};
+use crate::graph::Programs;
+use crate::ops::Target;
+use crate::plan::{Numerics, Placement, Plan};
+use std::fmt;
+
+/// Whether chains of ops over one piece become one task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gather {
+    /// They do.
+    #[default]
+    On,
+    /// Every piece of every op is a task.
+    Off,
+}
+
+/// The grain of a plan: the same for all ops, as far as they offer it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grain {
+    /// How many workers there are.
+    pub workers: usize,
+    /// Into how many pieces the batch is cut.
+    pub sample: usize,
+    /// Into how many pieces channels, filters and features are cut.
+    pub channel: usize,
+    /// Into how many pieces the rows of images are cut.
+    pub row: usize,
+    /// Into how many pieces the columns of images are cut.
+    pub column: usize,
+    /// Into how many stages the layers are cut, each with workers of its own.
+    pub layer: usize,
+    /// Whether chains become one task.
+    pub gather: Gather,
+    /// What the variants of ops are chosen for.
+    pub target: Target,
+}
+
+impl Grain {
+    /// One piece of the batch for each worker.
+    pub fn for_workers(workers: usize) -> Self {
+        Self {
+            workers,
+            sample: workers,
+            channel: 1,
+            row: 1,
+            column: 1,
+            layer: 1,
+            gather: Gather::On,
+            target: Target::here(),
+        }
+    }
+
+    /// The plan of this grain with the default numerics.
+    pub fn plan(&self, programs: &Programs) -> Result<Plan> {
+        self.plan_with(programs, Numerics::default_for(programs, self.target))
+    }
+
+    /// The plan of this grain with given numerics.
+    pub fn plan_with(&self, programs: &Programs, numerics: Numerics) -> Result<Plan> {
+        self.check()?;
+        let expanded = numerics.expand(programs)?;
+        let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
+        let placement = Placement { workers: self.workers, programs: placed.collect() };
+        Plan::new(programs, numerics, placement)
+    }
+
+    fn check(&self) -> Result<()> {
+        let all = [("workers", self.workers)].into_iter().chain(self.counts());
+        if let Some((key, n)) = all.into_iter().find(|(_, n)| *n == 0) {
+            return Err(Error::config(key, "at least 1", n));
+        }
+        if self.layer > self.workers {
+            let expected = format!("at most {}, the workers", self.workers);
+            return Err(Error::config("layer", expected, self.layer));
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> [(&'static str, usize); 5] {
+        [
+            ("sample", self.sample),
+            ("channel", self.channel),
+            ("row", self.row),
+            ("column", self.column),
+            ("layer", self.layer),
+        ]
+    }
+
+    /// Into how many pieces an axis of an op's result is cut.
+    pub(super) fn of_axis(&self, axis: usize) -> usize {
+        [self.sample, self.channel, self.row, self.column].get(axis).copied().unwrap_or(1)
+    }
+
+    /// This grain with what a text such as `sample=4,channel=2,gather=off` says.
+    ///
+    /// # Errors
+    /// What was expected, and what was found.
+    pub fn with(&self, text: &str) -> Result<Self> {
+        let mut grain = *self;
+        for part in text.split(',').map(str::trim) {
+            let expected = "parts such as sample=4, channel=2, row=2, column=2, layer=2, gather=on";
+            let wrong = || Error::config("grain", expected, format!("{part:?}"));
+            let (key, value) = part.split_once('=').ok_or_else(wrong)?;
+            let number = || value.parse::<usize>().ok().filter(|n| *n > 0).ok_or_else(wrong);
+            match key {
+                "sample" => grain.sample = number()?,
+                "channel" => grain.channel = number()?,
+                "row" => grain.row = number()?,
+                "column" => grain.column = number()?,
+                "layer" => grain.layer = number()?,
+                "gather" => {
+                    grain.gather = match value {
+                        "on" => Gather::On,
+                        "off" => Gather::Off,
+                        _ => return Err(wrong()),
+                    }
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        grain.check()?;
+        Ok(grain)
+    }
+}
+
+/// As [`Grain::with`] reads it, without what is 1.
+impl fmt::Display for Grain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sample={}", self.sample)?;
+        for (key, n) in self.counts().into_iter().skip(1).filter(|(_, n)| *n > 1) {
+            write!(f, ",{key}={n}")?;
+        }
+        f.write_str(match self.gather {
+            Gather::On => "",
+            Gather::Off => ",gather=off",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grain_reads_back() {
+        let grain = Grain::for_workers(4);
+        for text in ["sample=4", "sample=8,channel=2", "sample=1,row=4,column=2,layer=2,gather=off"]
+        {
+            assert_eq!(grain.with(text).unwrap().to_string(), text);
+        }
+        for wrong in ["", "sample", "sample=0", "sample=-1", "batch=2", "gather=yes", "layer=5"] {
+            assert!(grain.with(wrong).is_err(), "{wrong}");
+        }
+    }
+}

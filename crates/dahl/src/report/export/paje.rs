@@ -1,0 +1,145 @@
+//! The trace format of Paje, for ViTE, StarVZ and pajeng.
+//!
+//! Events stand in the order of their times, which are seconds to the nanosecond.
+
+use super::super::calls::Calls;
+use super::{Watts, byte_curve, watt_curves};
+use crate::trace::{Event, Trace};
+use std::io::{self, Write};
+
+const DEFINITIONS: &str = "\
+%EventDef PajeDefineContainerType 0
+% Alias string
+% Type string
+% Name string
+%EndEventDef
+%EventDef PajeDefineStateType 1
+% Alias string
+% Type string
+% Name string
+%EndEventDef
+%EventDef PajeDefineVariableType 2
+% Alias string
+% Type string
+% Name string
+% Color color
+%EndEventDef
+%EventDef PajeDefineEntityValue 3
+% Alias string
+% Type string
+% Name string
+% Color color
+%EndEventDef
+%EventDef PajeCreateContainer 4
+% Time date
+% Alias string
+% Type string
+% Container string
+% Name string
+%EndEventDef
+%EventDef PajeDestroyContainer 5
+% Time date
+% Type string
+% Name string
+%EndEventDef
+%EventDef PajeSetState 6
+% Time date
+% Type string
+% Container string
+% Value string
+%EndEventDef
+%EventDef PajeSetVariable 7
+% Time date
+% Type string
+% Container string
+% Value double
+%EndEventDef
+";
+
+/// Seconds, to the nanosecond.
+fn seconds(nanos: u64) -> String {
+    format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
+}
+
+/// A name in quotes, which the format has no way to write inside of them; tools that make
+/// tables of it do not expect commas.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace(['"', '\n'], "'").replace(',', ""))
+}
+
+/// A colour of its own for each of many values: red, green, blue from 0 to 1.
+fn colour(i: usize, all: usize) -> String {
+    let hue = 6.0 * i as f64 / all.max(1) as f64;
+    let wave = |shift: f64| {
+        let at = (hue + shift) % 6.0;
+        (0.9 - 0.6 * (at - 3.0).abs().clamp(1.0, 2.0) + 0.6).clamp(0.2, 0.95)
+    };
+    format!("\"{:.3} {:.3} {:.3}\"", wave(3.0), wave(1.0), wave(5.0))
+}
+
+/// Writes a trace as Paje's text.
+pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let header = &trace.header;
+    let calls = Calls::of(trace);
+    let (begin, end) = calls.window;
+    out.write_all(DEFINITIONS.as_bytes())?;
+    writeln!(out, "0 R 0 \"Run\"\n0 W R \"Worker\"\n1 S W \"State\"")?;
+    let values = header.codelets.len() + 3;
+    for (i, codelet) in header.codelets.iter().enumerate() {
+        writeln!(out, "3 c{i} S {} {}", quoted(codelet), colour(i, values))?;
+    }
+    writeln!(out, "3 spin S \"spinning\" \"0.9 0.7 0.3\"")?;
+    writeln!(out, "3 park S \"waiting\" \"0.7 0.7 0.7\"")?;
+    writeln!(out, "3 idle S \"idle\" \"0.95 0.95 0.95\"")?;
+    let curves: Vec<_> = watt_curves(&calls, watts).into_iter().chain(byte_curve(&calls)).collect();
+    for (i, curve) in curves.iter().enumerate() {
+        writeln!(out, "2 v{i} R {} {}", quoted(&curve.name), colour(i, curves.len()))?;
+    }
+    let at = seconds(begin);
+    writeln!(out, "4 {at} run R 0 {}", quoted(&format!("dahl, {}", header.engine)))?;
+    for w in 0..header.workers {
+        writeln!(out, "4 {at} w{w} W run \"worker {w}\"\n6 {at} S w{w} idle")?;
+    }
+    // A state lasts until the next: an end is the start of idleness, unless something
+    // begins at that moment.
+    let mut changes: Vec<(u64, u32, u8, String)> = Vec::new();
+    let mut push = |worker: u32, from: u64, to: u64, value: String| {
+        changes.push((from, worker, 1, value));
+        changes.push((to, worker, 0, "idle".to_owned()));
+    };
+    for event in &trace.events {
+        match *event {
+            Event::Call { codelet, worker, from, to, .. } => {
+                push(worker, from, to, format!("c{codelet}"));
+            }
+            Event::Wait { worker, from, to, parked } => {
+                let value = if parked { "park" } else { "spin" };
+                push(worker, from, to, value.to_owned());
+            }
+            Event::Submit { .. } | Event::Move { .. } | Event::Preempt { .. } => {}
+        }
+    }
+    changes.sort_by_key(|change| (change.0, change.1, change.2));
+    let mut lines: Vec<(u64, String)> = Vec::with_capacity(changes.len());
+    for (i, (at, worker, _, value)) in changes.iter().enumerate() {
+        let next = changes.get(i + 1);
+        if value == "idle" && next.is_some_and(|n| n.0 == *at && n.1 == *worker) {
+            continue;
+        }
+        lines.push((*at, format!("6 {} S w{worker} {value}", seconds(*at))));
+    }
+    for (i, curve) in curves.iter().enumerate() {
+        for (at, value) in curve.points.iter().filter(|p| (begin..=end).contains(&p.0)) {
+            lines.push((*at, format!("7 {} v{i} run {value}", seconds(*at))));
+        }
+    }
+    lines.sort_by_key(|line| line.0);
+    for (_, line) in lines {
+        writeln!(out, "{line}")?;
+    }
+    let at = seconds(end);
+    for w in 0..header.workers {
+        writeln!(out, "5 {at} W w{w}")?;
+    }
+    writeln!(out, "5 {at} R run")
+}

@@ -1,0 +1,76 @@
+"use strict";
+// Small things that all parts of the page use.
+
+const COLOURS = ["#0b63a5", "#c2571a", "#1b7a3d", "#8b3fa0", "#a8841c", "#c0306a", "#2f8f8f", "#6b6fd0"];
+
+/** An element with attributes and children; texts are never markup. */
+function h(name, attributes, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((c) => c !== null && c !== undefined));
+  return element;
+}
+
+/** The same in SVG. */
+function s(name, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes || {})) element.setAttribute(key, value);
+  element.append(...children.flat().filter((c) => c !== null && c !== undefined));
+  return element;
+}
+
+function scaled(x, base, units) {
+  let unit = 0;
+  while (unit + 1 < units.length && Math.abs(x) >= base) { x /= base; unit += 1; }
+  const digits = Math.abs(x) >= 100 || (Number.isInteger(x) && Math.abs(x) < 1000) ? 0 : Math.abs(x) >= 10 ? 1 : 2;
+  return `${x.toFixed(digits)} ${units[unit]}`;
+}
+
+const nanos = (x) => scaled(x, 1000, ["ns", "µs", "ms", "s"]);
+const bytes = (x) => scaled(x, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
+const joules = (x) => (x < 1 ? scaled(x * 1e6, 1000, ["µJ", "mJ", "J"]) : scaled(x, 1000, ["J", "kJ", "MJ", "GJ"]));
+const seconds = (x) => nanos(x * 1e9);
+const percent = (x) => `${(100 * x).toFixed(2)} %`;
+const exact = (x) => `${Math.round(x).toLocaleString("en").replaceAll(",", " ")} ns`;
+
+const known = new Map();
+
+/** A colour that belongs to a name: the same in every chart and every run of the page. */
+function colourOf(name) {
+  if (!known.has(name)) known.set(name, known.size);
+  const i = known.get(name);
+  // The golden angle keeps hues apart, however many there are.
+  return `hsl(${(205 + i * 137.508) % 360} ${i % 3 === 2 ? 38 : 58}% ${[58, 68, 50][i % 3]}%)`;
+}
+
+/** Parts of a whole in percent with one digit that sum up to 100.0. */
+function percents(parts) {
+  const whole = parts.reduce((a, b) => a + b, 0);
+  if (!(whole > 0)) return parts.map(() => 0);
+  const exactly = parts.map((p) => (1000 * p) / whole);
+  const tenths = exactly.map(Math.floor);
+  let left = 1000 - tenths.reduce((a, b) => a + b, 0);
+  const order = exactly.map((_, i) => i).sort((a, b) => (exactly[b] % 1) - (exactly[a] % 1) || a - b);
+  for (let i = 0; left > 0 && order.length; i = (i + 1) % order.length, left -= 1) tenths[order[i]] += 1;
+  return tenths.map((t) => t / 10);
+}
+
+function card(title, id, ...children) {
+  return h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
+}
+
+function legend(entries) {
+  return h("div", { class: "legend" }, entries.map(([name, colour]) =>
+    h("span", {}, h("span", { class: "swatch", style: `background:${colour}` }), name)));
+}
+
+/** A table; cells are texts, numbers or elements. */
+function table(head, rows, options) {
+  const body = h("tbody", {}, rows.map((row) => h("tr", row.attributes || {},
+    (row.cells || row).map((cell, i) => h("td", (options && options.wide === i) ? { class: "wide" } : {}, cell instanceof Node ? cell : String(cell))))));
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": (options && options.label) || "table" },
+    h("table", {}, h("thead", {}, h("tr", {}, head.map((cell) => h("th", { scope: "col" }, cell)))), body));
+}

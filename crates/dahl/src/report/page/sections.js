@@ -1,0 +1,207 @@
+// The parts of the page, each from the runs' data.
+
+const CAUSES = [["busy", "var(--good)"], ["no_work", "var(--line)"], ["waiting", "var(--wait)"], ["transfer", "#8b3fa0"], ["spinning", "var(--spin)"], ["overhead", "var(--bad)"]];
+
+const last = (list) => (list.length ? list[list.length - 1] : undefined);
+const energyOf = (run) => run.measured || run.modelled;
+const statsOf = (run) => run.stats || run.counters;
+const runColour = (i) => COLOURS[i % COLOURS.length];
+
+function summary(runs, compared) {
+  const cards = runs.map((run, i) => {
+    const end = last(run.epochs) || {};
+    const energy = energyOf(run);
+    const stats = statsOf(run);
+    const row = (name, value) => (value === undefined || value === null ? [] : [h("dt", {}, name), h("dd", {}, value)]);
+    const samples = run.epochs.reduce((sum, e) => sum + e.seconds * e.samples_per_second, 0);
+    return h("div", { class: "card", style: `--run:${runColour(i)}` }, h("h3", {}, run.name), h("dl", {},
+      row("epochs", run.epochs.length + (run.result ? "" : ", not ended")),
+      row("test accuracy", end.test_accuracy !== undefined ? percent(end.test_accuracy) : undefined),
+      row("loss", end.loss !== undefined ? end.loss.toFixed(4) : undefined),
+      row("training", run.epochs.length ? seconds(run.seconds) : undefined),
+      row("samples/s", run.seconds > 0 ? Math.round(samples / run.seconds).toLocaleString("en") : undefined),
+      row("parallel efficiency", stats ? percent(efficiency(stats)) : undefined),
+      row("energy", energy ? joules(energy.total.joules) : undefined),
+      row("a sample", energy ? joules(energy.per_sample) : undefined),
+      row("EDP", energy ? `${energy.edp.toPrecision(4)} J s` : undefined),
+      energy ? row("energy is", energy.total.source) : [],
+      energy && energy.total.partial ? row("partial", energy.total.partial) : []));
+  });
+  const verdicts = compared.map((c) => h("div", { class: "compared" },
+    [c.faster, c.cheaper].filter(Boolean).map((v) => h("p", { class: "verdict" }, v.text)), why(c)));
+  return card(runs.length > 1 ? "Runs side by side" : "Summary", "summary", h("div", { class: "cards" }, cards), ...verdicts);
+}
+
+function why(c) {
+  if (!c.reasons.length) return null;
+  const change = (a, b) => h("span", { class: b > a ? "plus" : "minus" }, `${b > a ? "+" : "−"}${nanos(Math.abs(b - a))}`);
+  const rows = c.reasons.map((r) => [r.codelet, nanos(r.nanos[0]), nanos(r.nanos[1]), change(...r.nanos), r.calls[0].toFixed(2), r.calls[1].toFixed(2)])
+    .concat(c.workers.map(([what, of]) => [`workers, ${what}`, nanos(of[0]), nanos(of[1]), change(...of), "", ""]));
+  return h("div", {}, h("h3", {}, "Why: the largest differences, a training sample"),
+    table(["codelet", c.names[0], c.names[1], "difference", "calls", "calls"], rows, { label: "differences by codelet" }));
+}
+
+function efficiency(stats) {
+  const busy = stats.codelets.reduce((sum, row) => sum + row.total, 0);
+  return stats.window && stats.workers.length ? busy / (stats.window * stats.workers.length) : 0;
+}
+
+function learning(runs) {
+  const many = runs.length > 1;
+  const lines = (keys) => runs.flatMap((run, i) => keys.map(([key, name, dash]) => ({
+    name: many ? `${run.name}, ${name}` : name, dash, colour: many ? runColour(i) : (dash ? COLOURS[1] : COLOURS[0]),
+    points: run.epochs.filter((e) => e[key] !== undefined).map((e) => [e.epoch, e[key]]),
+  })));
+  const axis = { x: (x) => String(x), whole: true };
+  return card("Learning", "learning", h("div", { class: "grid" },
+    lineChart(lines([["loss", "training"], ["test_loss", "test", "5 3"], ["validation_loss", "validation", "2 2"]]), { ...axis, title: "Loss by epoch", y: (y) => y.toPrecision(3), zero: true }),
+    lineChart(lines([["accuracy", "training"], ["test_accuracy", "test", "5 3"], ["validation_accuracy", "validation", "2 2"]]), { ...axis, title: "Accuracy by epoch", y: (y) => `${(100 * y).toFixed(1)} %` })));
+}
+
+function epochs(runs) {
+  const numbers = [...new Set(runs.flatMap((run) => run.epochs.map((e) => e.epoch)))].sort((a, b) => a - b);
+  const times = runs.map((run, i) => ({ name: run.name, colour: runColour(i), values: numbers.map((n) => (run.epochs.find((e) => e.epoch === n) || {}).seconds) }));
+  const energies = runs.flatMap((run, i) => [["measured", run.measured], ["modelled", run.modelled]].filter(([, e]) => e).map(([kind, e], k) => ({
+    name: runs.length > 1 ? `${run.name}, ${kind}` : kind, colour: COLOURS[(2 * i + k) % COLOURS.length],
+    values: numbers.map((n) => (e.epochs.find((p) => p[0] === n) || [])[1]),
+  })));
+  return card("Epochs", "epochs", h("div", { class: "grid" },
+    barChart(numbers, times, { title: "Training time an epoch", y: seconds }),
+    barChart(numbers, energies, { title: "Energy an epoch, judging included", y: joules })));
+}
+
+function timeline(runs) {
+  const traced = runs.filter((run) => run.gantt);
+  if (!traced.length) return card("Timeline", "timeline", h("p", { class: "faint" }, "Nothing was recorded; dahl train --trace does."));
+  const charts = runs.map((run, i) => (run.gantt ? h("div", {}, runs.length > 1 ? h("h3", {}, run.name) : null, ganttChart(run, i)) : null));
+  return card("Timeline", "timeline", ...charts.filter(Boolean));
+}
+
+function workers(runs) {
+  const parts = runs.map((run) => {
+    const stats = statsOf(run);
+    if (!stats) return null;
+    const rows = stats.workers.map((w, i) => {
+      const cells = percents(CAUSES.map(([cause]) => w[cause]));
+      return [`worker ${i}`, stack(CAUSES.map(([cause, colour]) => [cause.replace("_", " "), w[cause], colour])), ...cells.map((p) => `${p.toFixed(1)} %`)];
+    });
+    return h("div", {}, h("h3", {}, `${run.name}: ${percent(efficiency(stats))} parallel efficiency over ${nanos(stats.window)}${run.stats ? " of the trace" : ""}`),
+      table(["", "", ...CAUSES.map(([cause]) => cause.replace("_", " "))], rows, { label: "what workers did" }));
+  });
+  return card("Workers", "workers", legend(CAUSES.map(([cause, colour]) => [cause.replace("_", " "), colour])), ...parts.filter(Boolean));
+}
+
+function codelets(runs) {
+  const parts = runs.map((run) => {
+    const stats = statsOf(run);
+    if (!stats) return null;
+    const shares = percents(stats.codelets.map((row) => row.total));
+    const predicted = new Map((run.predicted || { codelets: [] }).codelets);
+    const steps = Math.max(1, stats.steps);
+    const body = h("tbody");
+    const columns = [
+      ["codelet", (r) => r.codelet], ["calls", (r) => r.calls], ["total", (r) => r.total], ["share", (r) => r.share], ["mean", (r) => r.mean],
+      ["p50", (r) => r.p50], ["p90", (r) => r.p90], ["p99", (r) => r.p99], ["GFLOP/s", (r) => (r.total ? r.flops / r.total : 0)],
+    ];
+    const rows = stats.codelets.map((row, i) => ({ row, share: shares[i], open: false }));
+    const cells = (row, share) => [row.calls.toLocaleString("en"), h("span", { title: exact(row.total), "data-ns": row.total }, nanos(row.total)), share, nanos(row.mean), nanos(row.p50), nanos(row.p90), nanos(row.p99), row.flops ? (row.flops / row.total).toFixed(2) : "–"];
+    const fill = () => {
+      body.replaceChildren(...rows.flatMap((one) => {
+        const toggle = h("button", { type: "button", "aria-expanded": String(one.open), style: "all:unset;cursor:pointer", onclick: () => { one.open = !one.open; fill(); } },
+          `${one.open ? "▾" : "▸"} `, h("span", { class: "swatch", style: `background:${colourOf(one.row.codelet)}` }), one.row.codelet);
+        const head = h("tr", {}, h("td", {}, toggle), cells(one.row, `${one.share.toFixed(1)} %`).map((c) => h("td", {}, c)));
+        if (predicted.size) head.append(h("td", {}, predicted.has(one.row.codelet) ? `${nanos(predicted.get(one.row.codelet))} / ${nanos(one.row.total / steps)}` : "–"));
+        const shapes = one.open ? one.row.shapes.map((shape) => h("tr", { class: "shape" }, h("td", {}, shape.shape || "(no shape)"), cells(shape, percent(shape.share)).map((c) => h("td", {}, c)))) : [];
+        return [head, ...shapes];
+      }));
+    };
+    fill();
+    let order = "total";
+    const heads = columns.map(([name, of]) => h("th", { scope: "col" }, h("button", { type: "button", onclick: () => {
+      const back = order === name ? -1 : 1;
+      order = order === name ? "" : name;
+      rows.sort((a, b) => { const [x, y] = [of(a.row), of(b.row)]; return back * (typeof x === "string" ? x.localeCompare(y) : y - x); });
+      fill();
+    } }, name)));
+    if (predicted.size) heads.push(h("th", { scope: "col" }, "predicted / a step"));
+    return h("div", {}, h("h3", {}, `${run.name}${run.stats ? ", from the trace" : ", from counters"}: ${nanos(stats.codelets.reduce((t, r) => t + r.total, 0))} in ${stats.steps} steps`),
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "codelets" }, h("table", { class: "codelets" }, h("thead", {}, h("tr", {}, heads)), body)));
+  });
+  return card("Codelets", "codelets", ...parts.filter(Boolean));
+}
+
+function spreads(runs) {
+  const names = ["preemption", "worker", "data", "neighbours", "unexplained"];
+  const colours = ["#b3331d", "#0b63a5", "#1b7a3d", "#8b3fa0", "var(--wait)"];
+  const parts = runs.filter((run) => run.stats && run.stats.spreads.length).map((run) => h("div", {}, h("h3", {}, run.name),
+    table(["codelet", "calls", "mean", "deviation", "variance by cause", "means of groups"], run.stats.spreads.map((x) => [
+      h("span", { title: x.shape }, x.codelet), x.calls.toLocaleString("en"), nanos(x.mean), nanos(x.deviation), stack(x.parts.map((p, i) => [names[i], p, colours[i]])),
+      x.levels.map((l) => `${l.what} ${nanos(l.mean)} (${l.calls})`).join(", ")]), { wide: 5, label: "spread" })));
+  if (!parts.length) return null;
+  return card("Why times differ", "spread", legend(names.map((n, i) => [n, colours[i]])), ...parts);
+}
+
+function path(runs) {
+  const parts = runs.filter((run) => run.stats).map((run) => h("div", {}, h("h3", {}, run.name),
+    ...run.stats.paths.map((p) => h("p", {}, `${p.program}: the critical path is ${nanos(p.path)} of ${nanos(p.span)} a step (${percent(p.path / (p.span || 1))}), with ${nanos(p.work)} of work; `,
+      p.codelets.slice(0, 4).map(([name, time]) => `${name} ${nanos(time)}`).join(", "))),
+    table(["gap", "worker", "at", "step", "cause", "ended by; then"], run.stats.gaps.map((g) => [nanos(g.to - g.from), g.worker, nanos(g.from), g.step, g.cause, `${g.ended_by}; then ${g.then}`]), { wide: 5, label: "largest gaps" })));
+  return parts.length ? card("Critical path and gaps", "path", ...parts) : null;
+}
+
+function energy(runs) {
+  const parts = runs.flatMap((run) => {
+    const kinds = [["measured", run.measured], ["modelled", run.modelled]].filter(([, e]) => e);
+    const figures = kinds.map(([kind, e]) => {
+      const shares = percents(e.causes.map((c) => c[1]));
+      const colours = e.causes.map((c, i) => COLOURS[i % COLOURS.length]);
+      return h("div", {}, h("h3", {}, `${run.name}, ${kind}: ${joules(e.total.joules)}`), h("p", { class: "faint" }, e.total.source, e.total.partial ? `; partial: ${e.total.partial}` : ""),
+        e.causes.length ? [stack(e.causes.map(([name, value], i) => [name, value, colours[i]])),
+          table(["cause", "energy", "share"], e.causes.map(([name, value], i) => [h("span", {}, h("span", { class: "swatch", style: `background:${colours[i]}` }), name), joules(value), `${shares[i].toFixed(1)} %`]), { label: "energy by cause" })] : null,
+        e.to_accuracy.length ? h("p", {}, e.to_accuracy.map(([a, j]) => `${joules(j)} to ${Math.round(100 * a)} % of the test`).join(", ")) : null);
+    });
+    if (!run.stats || !run.stats.layers.length) return [h("div", { class: "grid" }, figures)];
+    const whole = run.stats.layers.reduce((sum, l) => sum + l[2], 0);
+    const busy = run.modelled ? run.modelled.causes.filter((c) => c[0].startsWith("busy")).reduce((sum, c) => sum + c[1], 0) : 0;
+    const counted = run.counters ? run.counters.codelets.reduce((t, r) => t + r.total, 0) : whole;
+    const rate = busy / (counted || 1);
+    const format = (ns) => (rate ? `${joules(ns * rate)} (modelled, busy), ${nanos(ns)}` : nanos(ns));
+    return [h("div", { class: "grid" }, figures), h("h3", {}, `${run.name}: layers${rate ? ", joules of busy workers" : ""}, in the trace`), flameGraph(layerTree(run.stats.layers), format)];
+  });
+  return card("Energy", "energy", parts.length ? parts : h("p", { class: "faint" }, "No figures."));
+}
+
+function memory(runs) {
+  const parts = runs.map((run, i) => {
+    if (!run.memory) return null;
+    const planned = run.memory.planned.reduce((sum, p) => sum + p[1], 0);
+    return h("div", {}, h("h3", {}, `${run.name}: ${bytes(planned)} planned, ${run.memory.peak ? bytes(run.memory.peak) : "unknown"} peak of the process`),
+      stack(run.memory.planned.map(([name, value], k) => [name, value, COLOURS[k]])),
+      legend(run.memory.planned.map(([name, value], k) => [`${name} ${bytes(value)}`, COLOURS[k]])),
+      lineChart([
+        { name: "resident", colour: runColour(i), points: run.memory.resident },
+        { name: "planned", colour: "var(--faint)", dash: "5 3", points: run.memory.resident.length ? [[run.memory.resident[0][0], planned], [last(run.memory.resident)[0], planned]] : [] },
+      ], { title: "Memory over time", x: seconds, y: bytes, zero: true }));
+  });
+  return card("Memory", "memory", h("div", { class: "grid" }, ...parts.filter(Boolean)));
+}
+
+function prediction(runs) {
+  const parts = runs.filter((run) => run.predicted).map((run) => {
+    const p = run.predicted;
+    const train = run.stats && run.stats.paths[0];
+    const step = run.counted && run.counted.steps ? (run.seconds * 1e9) / Math.max(1, last(run.epochs) ? last(run.epochs).steps : run.counted.steps) : undefined;
+    const rows = [["a step, predicted", nanos(p.step), `${nanos(p.interval[0])} to ${nanos(p.interval[1])}`], ["energy of a step, modelled", joules(p.joules), ""]];
+    if (train) rows.push(["a step, measured in the trace (median)", nanos(train.span), `${(100 * (train.span / p.step - 1)).toFixed(1)} % beside the prediction`]);
+    if (step) rows.push(["a step, measured with everything around it (mean)", nanos(step), `${(100 * (step / p.step - 1)).toFixed(1)} %`]);
+    return h("div", {}, h("h3", {}, `${run.name}, by ${p.from}`), table(["", "", ""], rows, { label: "prediction" }));
+  });
+  return card("Predicted and measured", "prediction", parts.length ? parts : h("p", { class: "faint" }, "Nothing was predicted; dahl train --calibration FILE does."));
+}
+
+function provenance(runs) {
+  return card("Configuration and provenance", "provenance", h("div", { class: "grid" }, runs.map((run) => h("div", {},
+    h("h3", {}, run.name), h("pre", { tabindex: 0 }, run.config || "none"),
+    h("pre", { tabindex: 0 }, run.sessions.map((x) => JSON.stringify(x, null, 1)).join("\n") || "no sessions"),
+    run.result ? h("pre", { tabindex: 0 }, JSON.stringify(run.result, null, 1)) : null))));
+}

@@ -1,0 +1,121 @@
+//! What a trace, or counters alone, say of where the time went.
+//!
+//! All times are whole nanoseconds of the trace; sums are exact.
+
+mod codelets;
+mod critical;
+mod idle;
+mod spread;
+mod text;
+
+pub use codelets::{CodeletRow, ShapeRow};
+pub use critical::ProgramPath;
+pub use idle::{Gap, WorkerUse};
+pub use spread::{Level, Spread};
+pub use text::{Detail, percents};
+
+use super::calls::Calls;
+use crate::trace::{Activity, ShapeCount, Trace};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Where the numbers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum From {
+    /// Every event of the steps that were recorded.
+    Trace,
+    /// Counters of a whole session; quantiles are known to an eighth.
+    Counters,
+}
+
+/// What happened, in numbers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stats {
+    /// Where they come from.
+    pub from: From,
+    /// The engine.
+    pub engine: String,
+    /// How tasks found their workers.
+    pub scheduling: String,
+    /// Steps that are in it.
+    pub steps: u64,
+    /// The time that is looked at, in nanoseconds.
+    pub window: u64,
+    /// By codelet, the longest first.
+    pub codelets: Vec<CodeletRow>,
+    /// By worker.
+    pub workers: Vec<WorkerUse>,
+    /// Nanoseconds by place in the model and codelet, in the order of the model.
+    pub layers: Vec<(String, String, u64)>,
+    /// Why calls of one codelet and shape take different times, the largest spread first.
+    pub spreads: Vec<Spread>,
+    /// The critical path, by program.
+    pub paths: Vec<ProgramPath>,
+    /// The largest gaps.
+    pub gaps: Vec<Gap>,
+}
+
+impl Stats {
+    /// What a trace says.
+    pub fn of_trace(trace: &Trace) -> Self {
+        Self::of_calls(&Calls::of(trace))
+    }
+
+    /// What calls say.
+    pub fn of_calls(calls: &Calls<'_>) -> Self {
+        let (workers, gaps) = idle::idle(calls);
+        let mut layers: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        for call in &calls.all {
+            let codelet = calls.cells[call.cell as usize].codelet;
+            *layers.entry((call.layer, codelet)).or_default() += call.nanos();
+        }
+        let header = &calls.trace.header;
+        let layers = layers.into_iter().map(|((layer, codelet), nanos)| {
+            let layer = header.layers.get(layer as usize).cloned().unwrap_or_default();
+            (layer, header.codelets[codelet as usize].clone(), nanos)
+        });
+        let steps: std::collections::BTreeSet<u64> = calls.all.iter().map(|c| c.step).collect();
+        Self {
+            from: From::Trace,
+            engine: header.engine.clone(),
+            scheduling: header.scheduling.clone(),
+            steps: steps.len() as u64,
+            window: calls.window.1 - calls.window.0,
+            codelets: codelets::of_calls(calls),
+            workers,
+            layers: layers.collect(),
+            spreads: spread::spreads(calls),
+            paths: critical::paths(calls),
+            gaps,
+        }
+    }
+
+    /// What counters say that are always on: codelets by shape and what workers did.
+    pub fn of_counters(shapes: &[ShapeCount], activity: &Activity, steps: u64) -> Self {
+        Self {
+            from: From::Counters,
+            engine: "native".to_owned(),
+            scheduling: String::new(),
+            steps,
+            window: activity.elapsed,
+            codelets: codelets::of_counters(shapes),
+            workers: idle::of_counters(activity),
+            layers: Vec::new(),
+            spreads: Vec::new(),
+            paths: Vec::new(),
+            gaps: Vec::new(),
+        }
+    }
+
+    /// Nanoseconds that all workers together ran codelets.
+    pub fn busy(&self) -> u64 {
+        self.codelets.iter().map(|row| row.total).sum()
+    }
+
+    /// The part of the workers' time in which they ran codelets.
+    pub fn efficiency(&self) -> f64 {
+        let all = self.window as f64 * self.workers.len() as f64;
+        if all > 0.0 { self.busy() as f64 / all } else { 0.0 }
+    }
+}

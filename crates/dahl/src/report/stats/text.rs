@@ -1,0 +1,207 @@
+//! Statistics for people.
+
+use super::spread::CAUSES;
+use super::{CodeletRow, From, Stats};
+use crate::units::Nanos;
+use std::fmt::{self, Write as _};
+
+/// Parts of a whole in tenths of percent that sum up to 100.0 as they are printed: what
+/// rounding leaves goes to those that lost most by it.
+pub fn percents(parts: &[f64]) -> Vec<f64> {
+    let whole: f64 = parts.iter().sum();
+    if whole <= 0.0 {
+        return vec![0.0; parts.len()];
+    }
+    let exact: Vec<f64> = parts.iter().map(|part| 1000.0 * part / whole).collect();
+    let mut tenths: Vec<i64> = exact.iter().map(|x| x.floor() as i64).collect();
+    let left = 1000 - tenths.iter().sum::<i64>();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()).then(a.cmp(&b)));
+    for &i in order.iter().cycle().take(left.max(0) as usize) {
+        tenths[i] += 1;
+    }
+    tenths.into_iter().map(|t| t as f64 / 10.0).collect()
+}
+
+/// How much of the shapes is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// A line a codelet.
+    #[default]
+    Codelets,
+    /// A line a shape too.
+    Shapes,
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(Detail::Codelets))
+    }
+}
+
+fn nanos(n: u64) -> String {
+    Nanos(n).to_string()
+}
+
+impl Stats {
+    /// As text; every time that is exact is there in nanoseconds too, in `--json`.
+    pub fn to_text(&self, detail: Detail) -> String {
+        let mut text = String::new();
+        let source = match self.from {
+            From::Trace => "the trace",
+            From::Counters => "counters, p50 to p99 to an eighth; a trace says more: --trace",
+        };
+        let _ = writeln!(
+            text,
+            "{} steps in {} on {} workers, from {source}",
+            self.steps,
+            nanos(self.window),
+            self.workers.len()
+        );
+        self.codelet_table(&mut text, detail);
+        self.worker_table(&mut text);
+        for path in &self.paths {
+            let _ = writeln!(
+                text,
+                "\ncritical path of {:?}, median of {} steps: {} of {} ({:.1} %), {} of work",
+                path.program,
+                path.steps,
+                nanos(path.path),
+                nanos(path.span),
+                100.0 * path.path as f64 / path.span.max(1) as f64,
+                nanos(path.work)
+            );
+            for (codelet, time) in path.codelets.iter().take(5) {
+                let part = 100.0 * *time as f64 / path.path.max(1) as f64;
+                let _ = writeln!(text, "  {:>10}  {part:5.1} %  {codelet}", nanos(*time));
+            }
+        }
+        self.gap_table(&mut text);
+        self.spread_table(&mut text);
+        text
+    }
+
+    fn codelet_table(&self, text: &mut String, detail: Detail) {
+        let shares: Vec<f64> = self.codelets.iter().map(|row| row.total as f64).collect();
+        let shares = percents(&shares);
+        let wide = self.codelets.iter().map(|row| row.codelet.len()).max().unwrap_or(7).max(7);
+        let _ = writeln!(
+            text,
+            "\n{:wide$} {:>9} {:>10} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8}",
+            "codelet", "calls", "total", "share", "mean", "p50", "p90", "p99", "GFLOP/s"
+        );
+        let speed = |gflops: Option<f64>| gflops.map_or("-".to_owned(), |g| format!("{g:.2}"));
+        for (row, share) in self.codelets.iter().zip(shares) {
+            let CodeletRow { codelet, calls, total, mean, p50, p90, p99, .. } = row;
+            let _ = writeln!(
+                text,
+                "{codelet:wide$} {calls:>9} {:>10} {share:>5.1}% {:>10} {:>10} {:>10} {:>10} {:>8}",
+                nanos(*total),
+                nanos(mean.round() as u64),
+                nanos(*p50),
+                nanos(*p90),
+                nanos(*p99),
+                speed(row.gflops())
+            );
+            for shape in row.shapes.iter().filter(|_| detail == Detail::Shapes) {
+                let share = 100.0 * shape.share;
+                let _ = writeln!(
+                    text,
+                    "{:wide$} {:>9} {:>10} {share:>5.1}% {:>10} {:>10} {:>10} {:>10} {:>8}",
+                    "",
+                    shape.calls,
+                    nanos(shape.total),
+                    nanos(shape.mean.round() as u64),
+                    nanos(shape.p50),
+                    nanos(shape.p90),
+                    nanos(shape.p99),
+                    speed(shape.gflops()),
+                );
+                let _ = writeln!(text, "  {}", shape.shape);
+            }
+        }
+    }
+
+    fn worker_table(&self, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "\nparallel efficiency {:.1} %: where the workers' time went",
+            100.0 * self.efficiency()
+        );
+        let _ = writeln!(
+            text,
+            "{:<9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+            "worker", "busy", "no work", "waiting", "transfer", "spinning", "overhead"
+        );
+        for (w, of) in self.workers.iter().enumerate() {
+            let parts = [of.busy, of.no_work, of.waiting, of.transfer, of.spinning, of.overhead];
+            let cells = percents(&parts.map(|part| part as f64));
+            let cells: Vec<String> = cells.iter().map(|p| format!(" {p:>7.1}%")).collect();
+            let _ = writeln!(text, "{w:<9}{}", cells.concat());
+        }
+        if self.from == From::Counters {
+            text.push_str("(no work: with the engine's own time, which counters do not know)\n");
+        }
+    }
+
+    fn gap_table(&self, text: &mut String) {
+        if self.gaps.is_empty() {
+            return;
+        }
+        text.push_str("\nlargest gaps\n");
+        for gap in &self.gaps {
+            let _ = writeln!(
+                text,
+                "  {:>10}  worker {} at {}, step {}, {}",
+                nanos(gap.to - gap.from),
+                gap.worker,
+                nanos(gap.from),
+                gap.step,
+                gap.cause
+            );
+            let _ = writeln!(text, "{:14}ended by {}; then {}", "", gap.ended_by, gap.then);
+        }
+    }
+
+    fn spread_table(&self, text: &mut String) {
+        if self.spreads.is_empty() {
+            return;
+        }
+        text.push_str("\nwhy the same codelet and shape takes different times\n");
+        for spread in &self.spreads {
+            let _ = writeln!(
+                text,
+                "  {} x {}: {} ± {}",
+                spread.calls,
+                spread.codelet,
+                nanos(spread.mean.round() as u64),
+                nanos(spread.deviation.round() as u64)
+            );
+            let parts = percents(&spread.parts);
+            let parts = parts.iter().zip(CAUSES).filter(|(part, _)| **part >= 0.1);
+            let parts: Vec<String> = parts.map(|(p, cause)| format!("{cause} {p:.1} %")).collect();
+            let _ = writeln!(text, "    {}", parts.join(", "));
+            let level = |level: &super::Level| {
+                format!("{} {} ({})", level.what, nanos(level.mean.round() as u64), level.calls)
+            };
+            let levels: Vec<String> = spread.levels.iter().map(level).collect();
+            if !levels.is_empty() {
+                let _ = writeln!(text, "    {}", levels.join(", "));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_parts_sum_up() {
+        for parts in [vec![1.0, 1.0, 1.0], vec![0.1; 7], vec![5.0], vec![1e-9, 1.0, 2.0, 3.3]] {
+            let tenths: f64 = percents(&parts).iter().map(|p| (10.0 * p).round()).sum();
+            assert_eq!(tenths, 1000.0, "{parts:?}");
+        }
+        assert_eq!(percents(&[0.0, 0.0]), [0.0, 0.0]);
+    }
+}
