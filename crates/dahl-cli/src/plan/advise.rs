@@ -2,8 +2,8 @@
 
 use dahl::Result;
 use dahl::planner::pipeline::{
-    Bill, Change, LeftOff, Limits, Pipeline, Prices, Problem, Scenario, infeasible, left_off,
-    sensitivity, solve,
+    Bill, BreakEven, Change, Extent, LeftOff, Limits, Pipeline, Prices, Problem, Scenario,
+    infeasible, left_off, sensitivity, solve,
 };
 use dahl::platform::Platform;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub(super) fn changes(
     let mut all = Vec::new();
     for change in changes {
         let changed = change.apply(problem)?;
-        let found = solve(&changed, limits)?;
+        let found = solve(&changed, &Limits { extent: Extent::Best, ..*limits })?;
         let Some(after) = &found.best else { return Err(infeasible(&changed, &found)) };
         let verb = if change.count > 0 { "add" } else { "remove" };
         all.push(ChangeText {
@@ -101,26 +101,29 @@ impl Advice {
         for off in &self.off {
             let unit = &problem.units[off.unit];
             let even = match off.break_even {
-                Some(part) => format!(
+                BreakEven::At(part) => format!(
                     "one more would be used at {:.0} % of its watts ({:.0} W busy, {:.0} W idle, {:.0} W for its machine)",
                     100.0 * part,
                     part * unit.powers[0].busy_watts,
                     part * unit.idle_watts,
                     part * problem.nodes[unit.node].base_watts
                 ),
-                None => "no more would be used even if they drew nothing".to_owned(),
+                BreakEven::Never => "no more would be used even if they drew nothing".to_owned(),
+                BreakEven::Unknown => "from when on was not found out in the time given".to_owned(),
             };
             let _ = writeln!(text, "  {} x{} not worth switching on: {even}", unit.name, off.off);
         }
         text += "  where watts are others within their intervals:\n";
         for case in &self.scenarios {
-            let regret = 100.0 * (case.plan_j - case.best_j) / case.best_j.max(f64::MIN_POSITIVE);
             let units = if case.other_units { ", with other units" } else { "" };
-            let _ = writeln!(
-                text,
-                "    {:40} this plan {:.2} J, best {:.2} J{units} ({regret:.2} % more)",
-                case.name, case.plan_j, case.best_j
-            );
+            let best = match case.best_j {
+                Some(best) => {
+                    let regret = 100.0 * (case.plan_j - best) / best.max(f64::MIN_POSITIVE);
+                    format!("best {best:.2} J{units} ({regret:.2} % more)")
+                }
+                None => "best not found out in the time given".to_owned(),
+            };
+            let _ = writeln!(text, "    {:40} this plan {:.2} J, {best}", case.name, case.plan_j);
         }
         text
     }
@@ -128,7 +131,12 @@ impl Advice {
     pub(super) fn json(&self, problem: &Problem) -> Value {
         let off = self.off.iter().map(|off| {
             let name = &problem.units[off.unit].name;
-            json!({ "unit": name, "off": off.off, "break_even": off.break_even })
+            let (known, part) = match off.break_even {
+                BreakEven::At(part) => (true, Some(part)),
+                BreakEven::Never => (true, None),
+                BreakEven::Unknown => (false, None),
+            };
+            json!({ "unit": name, "off": off.off, "known": known, "break_even": part })
         });
         let cases = self.scenarios.iter().map(|case| {
             json!({

@@ -198,7 +198,8 @@ fn dahl(
     };
     let prices = args.prices.prices();
     let from = Instant::now();
-    let again = || from.elapsed() > args.max_time;
+    // Dozens of plans, each of them quick where the first was.
+    let again = || from.elapsed() > 5 * args.max_time;
     let limits = Limits { stop: &again, ..Limits::default() };
     let changes = advise::changes(problem, best, &args.what_if, &prices, &limits)?;
     let advice =

@@ -3,7 +3,7 @@
 
 use super::explain::cost_of;
 use super::machines::{Machinery, Watts, machinery};
-use super::solve::{Limits, solve};
+use super::solve::{Extent, Limits, solve};
 use super::types::{Pipeline, Problem};
 use crate::error::{Error, Result};
 use crate::platform::Platform;
@@ -15,9 +15,19 @@ pub struct LeftOff {
     pub unit: usize,
     /// How many of it are off.
     pub off: usize,
-    /// The part of its watts, and of those of its machine, at which one more of it would be
-    /// used; nothing where it would not be used even for nothing.
-    pub break_even: Option<f64>,
+    /// When one more of it would be used.
+    pub break_even: BreakEven,
+}
+
+/// When one more unit would be used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BreakEven {
+    /// At this part of its watts, and of those of its machine.
+    At(f64),
+    /// Not even for nothing.
+    Never,
+    /// No plan was proved to be the best in the time given.
+    Unknown,
 }
 
 /// The units that a plan leaves off, and from which part of their watts on it would not.
@@ -32,23 +42,40 @@ pub fn left_off(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> Resu
         if off == 0 {
             continue;
         }
-        let worth = |part: f64| -> Result<bool> {
+        // Whether one more is used at such a part; nothing where that is not known.
+        let worth = |part: f64| -> Result<Option<bool>> {
             let cheaper = scaled(problem, unit, part);
-            let best = solve(&cheaper, limits)?.best;
-            Ok(best.is_some_and(|plan| used(&plan, unit) > now))
+            let best = proved(&cheaper, limits)?;
+            Ok(best.map(|plan| used(&plan, unit) > now))
         };
-        let mut break_even = None;
-        if worth(0.0)? {
-            let (mut low, mut high) = (0.0, 1.0);
-            for _ in 0..7 {
-                let middle = (low + high) / 2.0;
-                if worth(middle)? { low = middle } else { high = middle }
+        let mut break_even = match worth(0.0)? {
+            Some(true) => BreakEven::At(0.0),
+            Some(false) => BreakEven::Never,
+            None => BreakEven::Unknown,
+        };
+        let (mut low, mut high) = (0.0, 1.0);
+        while break_even == BreakEven::At(low) && high - low > 0.01 {
+            let middle = (low + high) / 2.0;
+            match worth(middle)? {
+                Some(true) => low = middle,
+                Some(false) => high = middle,
+                None => {
+                    break_even = BreakEven::Unknown;
+                    break;
+                }
             }
-            break_even = Some(low);
+            break_even = BreakEven::At(low);
         }
         all.push(LeftOff { unit, off, break_even });
     }
     Ok(all)
+}
+
+/// The best plan, if it is known to be.
+fn proved(problem: &Problem, limits: &Limits<'_>) -> Result<Option<Pipeline>> {
+    let found = solve(problem, &Limits { extent: Extent::Best, ..*limits })?;
+    let sure = found.gap(problem) == Some(0.0);
+    Ok(found.best.filter(|_| sure))
 }
 
 /// The problem with a type, and its machines where no other type is in them, at a part of
@@ -164,8 +191,8 @@ pub struct Scenario {
     pub name: String,
     /// Joules of the plan.
     pub plan_j: f64,
-    /// Joules of the best plan.
-    pub best_j: f64,
+    /// Joules of the best plan, where it is known.
+    pub best_j: Option<f64>,
     /// Whether the best plan uses other unit types.
     pub other_units: bool,
 }
@@ -207,12 +234,12 @@ pub fn sensitivity(
             let node = problem.units[unit].node;
             other.nodes[node].base_watts = from.nodes[node].base_watts;
         }
-        let best = solve(&other, limits)?.best;
+        let best = proved(&other, limits)?;
         let plan_j = cost_of(&other, plan)[1];
         all.push(Scenario {
             name,
             plan_j,
-            best_j: best.as_ref().map_or(plan_j, |best| best.energy_j.min(plan_j)),
+            best_j: best.as_ref().map(|best| best.energy_j),
             other_units: best.is_some_and(|best| kinds(&best) != kinds(plan)),
         });
     }

@@ -30,7 +30,7 @@ mod table;
 mod tests;
 mod types;
 
-pub use advice::{Bill, Change, LeftOff, Prices, Scenario, left_off, sensitivity};
+pub use advice::{Bill, BreakEven, Change, LeftOff, Prices, Scenario, left_off, sensitivity};
 pub use certificate::certificate;
 pub use certify::{Flaw, certify};
 pub use explain::{Explained, StageCost, cost_of, explain};
@@ -40,7 +40,7 @@ pub use machines::{Machinery, Watts, machinery};
 pub use maxload::{Device, Load, MaxLoad, max_load};
 pub use pipedream::{DreamPlan, Machines, pipedream};
 pub use proof::{CellProof, Certificate, LabelProof, LevelProof};
-pub use solve::{Limits, Solution, infeasible, solve};
+pub use solve::{Extent, Limits, Solution, infeasible, solve};
 pub use space::Cuts;
 pub use table::Replicas;
 pub use types::{

@@ -11,8 +11,21 @@ use super::types::{Pipeline, Problem};
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 
+/// What is looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// The whole front of period and energy.
+    #[default]
+    Front,
+    /// The best plan for the objective; of the front what is met on the way.
+    Best,
+}
+
 /// How much a search may look at.
+#[derive(Clone, Copy)]
 pub struct Limits<'a> {
+    /// What is looked for.
+    pub extent: Extent,
     /// Sets of layers of a graph; with more, only cuts of the layers' order are taken.
     pub ideals: usize,
     /// Sets of layers times combinations of units that potentials are computed for; with more,
@@ -26,7 +39,13 @@ pub struct Limits<'a> {
 
 impl Default for Limits<'_> {
     fn default() -> Self {
-        Self { ideals: 1500, states: 3_000_000, labels: 20_000_000, stop: &|| false }
+        Self {
+            extent: Extent::Front,
+            ideals: 1500,
+            states: 3_000_000,
+            labels: 20_000_000,
+            stop: &|| false,
+        }
     }
 }
 
@@ -153,14 +172,21 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     // The best half-made plans first: the better what is known, the less is looked at. Then
     // the objective, then all of the front.
     let (mut proved, mut whole, mut labels) = (false, false, 0);
-    let searches = match exact {
-        true => vec![
+    let searches = match (exact, limits.extent) {
+        (true, Extent::Best) => {
+            vec![
+                (Some(10), Wanted::Objective),
+                (Some(100), Wanted::Objective),
+                (None, Wanted::Objective),
+            ]
+        }
+        (true, Extent::Front) => vec![
             (Some(10), Wanted::Front),
             (Some(100), Wanted::Front),
             (None, Wanted::Objective),
             (None, Wanted::Front),
         ],
-        false => vec![(Some(30), Wanted::Objective), (Some(1000), Wanted::Objective)],
+        (false, _) => vec![(Some(30), Wanted::Objective), (Some(1000), Wanted::Objective)],
     };
     for (width, wanted) in searches {
         let effort = Effort { labels: limits.labels, width, stop: limits.stop };
@@ -169,7 +195,7 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
         labels = search.kept.len();
         proved |= ended == Ended::All;
         whole |= ended == Ended::All && wanted == Wanted::Front;
-        if whole {
+        if whole || proved && limits.extent == Extent::Best {
             break;
         }
     }
