@@ -2,6 +2,7 @@
 
 use super::Simulated;
 use crate::output::Colour;
+use dahl::platform::Origin;
 use dahl::sim::WorkerUse;
 use dahl::units::{Joules, Nanos};
 use serde_json::{Value, json};
@@ -42,7 +43,9 @@ pub(super) fn text(of: &Simulated<'_>, colour: Colour) -> String {
         line("times from", from.collect::<Vec<_>>().join(", "));
     }
     line("run", format!("{} for {} jobs", outcome.makespan, of.scenario.jobs.len()));
-    line("energy", format!("{joules} modelled"));
+    let guessed = of.on.platform.figures().any(|figure| figure.from == Origin::Guess);
+    let from = if guessed { ", from figures some of which are guesses" } else { "" };
+    line("energy", format!("{joules} modelled{from}"));
     for (cause, of_cause) in causes(of).iter().filter(|(_, j)| j.0 > 0.0) {
         let part = part(of_cause.0, joules.0);
         line("", format!("{cause:10} {:>11}  {part:5.1} %", of_cause.to_string()));

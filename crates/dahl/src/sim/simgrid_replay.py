@@ -1,6 +1,6 @@
 """Replays a scenario that `dahl simulate --export simgrid` wrote, in SimGrid.
 
-    python3 replay.py scenario.json
+    python3 replay.py [scenario.json]
 
 Needs SimGrid 3.32 with its Python bindings (Debian: python3-simgrid). Prints
 makespan in seconds and joules by worker as one JSON object.
@@ -8,6 +8,7 @@ makespan in seconds and joules by worker as one JSON object.
 
 import ctypes
 import json
+import os
 import sys
 
 from simgrid import Actor, Engine, Host, Link, LinkInRoute, Mailbox, NetZone, Semaphore, this_actor
@@ -21,7 +22,8 @@ library.sg_host_set_property_value.argtypes = [ctypes.c_void_p, ctypes.c_char_p,
 
 
 def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scenario.json")
+    with open(sys.argv[1] if len(sys.argv) > 1 else beside, encoding="utf-8") as file:
         scenario = json.load(file)
     engine = Engine(["replay", "--log=root.thresh:error"])
     library.sg_host_energy_plugin_init()

@@ -105,7 +105,10 @@ impl Steps {
             task_costs.push(task.calls.iter().map(cost).collect::<Vec<Cost>>());
         }
         if let Some(first) = unknown.first() {
-            let found = format!("none for {first} and {} others", unknown.len() - 1);
+            let found = format!(
+                "none for {first} and {} others; dahl calibrate measures them",
+                unknown.len() - 1
+            );
             return Err(Error::config("calibration", "the time of every call", found));
         }
         let memories: Vec<MemoryId> =

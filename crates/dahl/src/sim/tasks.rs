@@ -10,7 +10,7 @@
 //!
 //! [[task]]
 //! name = "B"
-//! on = "laptop/gpu"
+//! on = "desktop/gpu"
 //! seconds = 1.5
 //! traffic = 1e9             # bytes between memory and unit
 //! after = [{ task = "A", bytes = 5e8 }]      # or just "A"
