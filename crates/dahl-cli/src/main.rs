@@ -19,6 +19,7 @@ mod eval;
 mod export;
 mod forecast;
 mod grain;
+mod limit;
 mod live;
 mod machine;
 mod models;

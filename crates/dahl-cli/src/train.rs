@@ -2,7 +2,6 @@
 
 use crate::auto;
 use crate::energy::EnergyArgs;
-use crate::forecast;
 use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
@@ -17,6 +16,7 @@ use crate::settings::{Settings, is_given};
 use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
 use crate::watch::{WatchArgs, Watched, keep_prediction};
+use crate::{forecast, limit};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
@@ -26,6 +26,7 @@ use dahl::native::Native;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::Grain;
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
+use dahl::units::Bytes;
 use dahl::{Error, Result};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,10 @@ pub(crate) struct Args {
     /// changes no bit [default: one piece of the batch a worker]
     #[arg(long, value_parser = cuts)]
     grain: Option<Cuts>,
+    /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
+    /// recomputed where it would need more; it changes no bit
+    #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
+    memory_limit: Option<Bytes>,
     #[command(flatten)]
     kernels: KernelArgs,
     #[command(flatten)]
@@ -261,10 +266,12 @@ impl Args {
         show: Show,
     ) -> Result<Plan> {
         match &self.grain {
-            None => base.plan_with(programs, numerics),
-            Some(Cuts::Given(text)) => base.with(text)?.plan_with(programs, numerics),
+            None => limit::plan(&base, (programs, numerics), self.memory_limit, show),
+            Some(Cuts::Given(text)) => {
+                limit::plan(&base.with(text)?, (programs, numerics), self.memory_limit, show)
+            }
             Some(Cuts::Auto) => {
-                let (samples, limit, calibration) = (self.samples.batch, None, None);
+                let (samples, limit, calibration) = (self.samples.batch, self.memory_limit, None);
                 let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
                 let choice = auto::choice(&wanted, show)?;
                 Ok(choice.candidates.into_iter().next().expect("the best").plan)

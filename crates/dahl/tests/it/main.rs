@@ -9,6 +9,7 @@ mod memory;
 mod models;
 mod ops;
 mod panics;
+mod recompute;
 mod refusals;
 mod report;
 mod resume;
