@@ -1,6 +1,7 @@
 use super::{needed_again, recomputable, recompute};
 use crate::graph::{Builder, Class, Graph, Phase, Store};
-use crate::ops::Meta;
+use crate::ops::optim::Sgd;
+use crate::ops::{Meta, Recorder};
 use crate::units::NodeId;
 use dahl_kernels::{DType, Shape};
 
@@ -61,6 +62,38 @@ fn only_what_is_needed_runs_again() {
     assert_eq!(needed_again(&graph, &[]), []);
     let error = recompute(&graph, &all).expect_err("nothing reads the output again").to_string();
     assert!(error.contains("expected a node whose results the backward pass needs"), "{error}");
+}
+
+#[test]
+fn a_parameter_that_has_changed_is_not_read_again() {
+    let mut store = Store::default();
+    let mut b = Builder::new(&mut store);
+    let meta = Meta::new([4], DType::F32);
+    let (x, w) = (b.input("x", meta), b.persistent("w", meta, Class::Parameter));
+    let y = b.ops().mul(x, w);
+    b.fetch("y", y);
+    b.set_phase(Phase::Backward);
+    let early = b.ops().relu(y);
+    b.fetch("early", early);
+    b.set_phase(Phase::Update);
+    let sgd = Sgd {
+        momentum: 0.0,
+        dampening: 0.0,
+        weight_decay: 0.0,
+        nesterov: false,
+        maximize: false,
+    };
+    b.update(std::sync::Arc::new(sgd), &[x], &[w]);
+    let late = b.ops().relu(y);
+    b.fetch("late", late);
+    let graph = b.finish().expect("a graph");
+    // The first reader comes before the update: what it made is there for the second.
+    recompute(&graph, &[NodeId(0)]).expect("a graph").graph.check().expect("a graph");
+    let nodes = graph.nodes.iter().filter(|n| n.outputs[0] != early).cloned().collect();
+    let fetches = graph.fetches.iter().filter(|(_, v)| *v != early).cloned().collect();
+    let graph = Graph { nodes, fetches, ..graph };
+    let error = recompute(&graph, &[NodeId(0)]).expect_err("w has changed").to_string();
+    assert!(error.contains("to run again before its inputs change, found w, changed by n1"));
 }
 
 #[test]

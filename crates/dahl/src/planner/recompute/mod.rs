@@ -19,8 +19,8 @@ use crate::units::{Bytes, NodeId};
 use live::Live;
 use search::{Found, cheapest, smallest};
 
-/// How often less is asked for than is allowed.
-const TRIES: usize = 8;
+/// How many sets are planned for real on the way to the cheapest.
+const TRIES: usize = 12;
 
 /// A plan that fits.
 #[derive(Clone, Debug)]
@@ -113,15 +113,31 @@ fn of_program(one: &One<'_>, allowed: u64) -> Result<Result<Vec<NodeId>, u64>> {
         least = least.min(work);
         Ok((again, work))
     };
+    // Less is asked for until it fits, then more again as long as it does and costs less.
+    let (mut low, mut high) = (0, allowed.saturating_mul(2));
+    let mut best: Option<(f64, Vec<NodeId>)> = None;
     let mut target = allowed;
     for _ in 0..TRIES {
         let Some(found) = cheapest(&live, target) else { break };
-        let (again, work) = measure(&found)?;
-        if work <= allowed {
-            return Ok(Ok(again));
+        let cost = found.cost();
+        if best.as_ref().is_some_and(|(least, _)| cost >= *least) {
+            low = target;
+        } else {
+            let (again, work) = measure(&found)?;
+            if work <= allowed {
+                best = Some((cost, again));
+                low = target;
+            } else {
+                high = target;
+                // At least as much less as it was too much.
+                let less = (work - allowed).max(allowed / 256);
+                low = if best.is_some() { low } else { target.saturating_sub(2 * less) };
+            }
         }
-        // At least as much less as it was too much.
-        target = target.saturating_sub((work - allowed).max(allowed / 256));
+        target = low + (high - low) / 2;
+    }
+    if let Some((_, again)) = best {
+        return Ok(Ok(again));
     }
     for found in smallest(&live) {
         let (again, work) = measure(&found)?;

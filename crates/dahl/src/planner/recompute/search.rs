@@ -6,6 +6,9 @@ use crate::units::NodeId;
 /// The most segments that layers are divided into.
 const SEGMENTS: usize = 24;
 
+/// Percents of the target that are aimed at: what overshoots is pruned to other sets.
+const AIMS: [u64; 4] = [100, 90, 80, 70];
+
 /// How often the target is halved towards the least peak.
 const HALVINGS: usize = 10;
 
@@ -25,6 +28,11 @@ impl Found {
     fn of(live: &Live, again: Vec<bool>) -> Self {
         let peak = peak(&live.profile(&again));
         Self { cost: live.cost_of(&again), peak, again }
+    }
+
+    /// The work of the nodes.
+    pub(super) fn cost(&self) -> f64 {
+        self.cost
     }
 
     /// The nodes, in order.
@@ -72,7 +80,8 @@ pub(super) fn smallest(live: &Live) -> Vec<Found> {
 }
 
 fn proposed(live: &Live, target: u64) -> Vec<Found> {
-    let mut all = vec![greedy(live, target)];
+    let aims = AIMS.map(|percent| (target as u128 * percent as u128 / 100) as u64);
+    let mut all: Vec<Found> = aims.into_iter().map(|aim| greedy(live, aim)).collect();
     all.extend((1..=SEGMENTS).map(|count| segments(live, count)));
     all
 }
