@@ -76,13 +76,8 @@ fn a_parameter_that_has_changed_is_not_read_again() {
     let early = b.ops().relu(y);
     b.fetch("early", early);
     b.set_phase(Phase::Update);
-    let sgd = Sgd {
-        momentum: 0.0,
-        dampening: 0.0,
-        weight_decay: 0.0,
-        nesterov: false,
-        maximize: false,
-    };
+    let sgd =
+        Sgd { momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false, maximize: false };
     b.update(std::sync::Arc::new(sgd), &[x], &[w]);
     let late = b.ops().relu(y);
     b.fetch("late", late);
