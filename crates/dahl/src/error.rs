@@ -312,7 +312,10 @@ fn memory(
     largest: &[(String, Bytes)],
 ) -> String {
     let least = match least {
-        Some(least) => format!("; {least} is the least that was found, with recomputation"),
+        // To the byte, for a limit that is rounded down would not do.
+        Some(least) => {
+            format!("; {least} ({} bytes) is the least that was found, with recomputation", least.0)
+        }
         None => String::new(),
     };
     let largest: Vec<String> =
