@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Engine, Idle, Session};
 use crate::graph::Programs;
 use crate::plan::{Edges, Plan, TaskGraph, trace_header};
-use crate::sched::{FirstCome, Policy, WorkStealing};
+use crate::sched::{FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
 use crate::units::{Bytes, TaskId};
 use check::Checker;
@@ -52,6 +52,9 @@ pub enum Scheduling {
     FirstCome,
     /// A queue a worker, with stealing.
     WorkStealing,
+    /// The plan's workers, each with whatever is ready of the earliest step: for pipelines
+    /// in which several steps are under way.
+    Staged,
 }
 
 /// What is checked while a plan runs.
@@ -113,6 +116,7 @@ impl Native {
             Scheduling::Static => None,
             Scheduling::FirstCome => Some(Box::new(FirstCome::default())),
             Scheduling::WorkStealing => Some(Box::new(WorkStealing::new(workers))),
+            Scheduling::Staged => Some(Box::new(Staged::new(workers))),
         };
         self.session(programs, plan, policy)
     }

@@ -63,7 +63,7 @@ impl Grain {
         self.check()?;
         let expanded = numerics.expand(programs)?;
         let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
-        let placement = Placement { workers: self.workers, programs: placed.collect() };
+        let placement = Placement::new(self.workers, placed.collect());
         Plan::new(programs, numerics, placement)
     }
 

@@ -7,11 +7,13 @@
 mod critical_path;
 mod earliest_finish;
 mod first_come;
+mod staged;
 mod stealing;
 
 pub use critical_path::{CriticalPath, Rank, ranks};
 pub use earliest_finish::{EarliestFinish, Expected};
 pub use first_come::FirstCome;
+pub use staged::Staged;
 pub use stealing::WorkStealing;
 
 use crate::units::{Nanos, ProgramId, TaskId, WorkerId};

@@ -9,6 +9,7 @@ mod memory;
 mod models;
 mod ops;
 mod panics;
+mod pipelines;
 mod refusals;
 mod report;
 mod resume;
