@@ -5,6 +5,7 @@ mod gemm;
 mod grains;
 mod kernels;
 pub(crate) mod measure;
+mod pipelines;
 mod predictions;
 mod torch;
 mod workloads;
@@ -43,6 +44,7 @@ Examples:
   dahl bench kernels resnet18 --op conv2d
   dahl bench gemm
   dahl bench predictions
+  dahl bench pipelines vgg-small
 
 A cell is marked with ! where the processors were not ours: the processor time is
 not about the time gone by times the threads. Its figures say little."
@@ -98,6 +100,7 @@ enum Of {
     Gemm(gemm::Args),
     Predictions(predictions::Args),
     Grains(grains::Args),
+    Pipelines(pipelines::Args),
 }
 
 /// The shape of a sample.
@@ -136,6 +139,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Some(Of::Gemm(args)) => gemm::run(args),
         Some(Of::Predictions(args)) => predictions::run(args),
         Some(Of::Grains(args)) => grains::run(args),
+        Some(Of::Pipelines(args)) => pipelines::run(args),
         None => bench(args),
     };
     match result {

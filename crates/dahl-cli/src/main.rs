@@ -17,6 +17,7 @@ mod diff;
 mod energy;
 mod eval;
 mod export;
+mod flow;
 mod forecast;
 mod grain;
 mod live;

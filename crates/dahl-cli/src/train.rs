@@ -2,6 +2,7 @@
 
 use crate::auto;
 use crate::energy::EnergyArgs;
+use crate::flow::{FlowArgs, Flowing};
 use crate::forecast;
 use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
@@ -21,7 +22,7 @@ use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
 use dahl::graph::Programs;
-use dahl::model::TrainSpec;
+use dahl::model::{Lowered, TrainSpec};
 use dahl::native::Native;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::Grain;
@@ -66,6 +67,8 @@ pub(crate) struct Args {
     /// changes no bit [default: one piece of the batch a worker]
     #[arg(long, value_parser = cuts)]
     grain: Option<Cuts>,
+    #[command(flatten)]
+    flow: FlowArgs,
     #[command(flatten)]
     kernels: KernelArgs,
     #[command(flatten)]
@@ -132,10 +135,18 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = args.workers.unwrap_or(processors);
-    let lowered = model.lower(&spec)?;
+    let base = Grain { target: args.kernels.target(), ..Grain::for_workers(workers) };
+    let flowing = args.flow.flowing(&model, spec, &base, args.calibration.as_deref())?;
+    if flowing.is_pipeline() && args.grain.is_some() {
+        return Err(
+            Error::config("grain", "none with a pipeline, whose stages are it", "one").into()
+        );
+    }
+    let spec = &flowing.spec;
+    let lowered = model.lower(spec)?;
     let length = Length { epochs: args.epochs, samples: train.len() };
     let mut report = Report::new(args.voice(), length);
-    let plan = args.plan(&lowered.programs, workers, report.shown())?;
+    let plan = args.plan(&lowered, (base, &flowing), report.shown())?;
     let meters = args.energy.open()?;
     let predicted = match &args.calibration {
         Some(path) => Some(forecast::predict(path, (&lowered.programs, &plan), &meters)?),
@@ -146,7 +157,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     }
     let engine =
         Native { record: args.watch.trace, limit: args.watch.limit(), ..Native::default() };
-    let mut trainer = Trainer::with_plan(lowered, plan, &spec, &engine)?;
+    let engine = Native { scheduling: flowing.scheduling(), ..engine };
+    let mut trainer = Trainer::with_plan(lowered, plan, spec, &engine)?;
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
     if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
@@ -167,6 +179,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         if workers == 1 { "" } else { "s" },
         args.samples.dtype
     ));
+    if let Some(text) = flowing.text() {
+        report.log(format_args!("pipeline: {text}"));
+    }
     for note in train.notes().iter().chain(test.notes()) {
         report.warn(format_args!("note: {note}"));
     }
@@ -231,8 +246,17 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
 impl Args {
     /// The plan. A run that goes on keeps its kernels, be they measured or chosen
     /// by another version or on another machine.
-    fn plan(&self, programs: &Programs, workers: usize, show: Show) -> Result<Plan> {
-        let base = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
+    fn plan(
+        &self,
+        lowered: &Lowered,
+        (base, flowing): (Grain, &Flowing),
+        show: Show,
+    ) -> Result<Plan> {
+        let programs = &lowered.programs;
+        let placed = |numerics: Numerics| match flowing.plan(&base, lowered, &numerics) {
+            Some(plan) => plan,
+            None => self.placed(base, programs, numerics, show),
+        };
         let run = self.run.resume.as_deref().map(rundir::find);
         match run.map(|run| rundir::numerics(&run, programs)) {
             Some(Ok(numerics)) => {
@@ -240,14 +264,14 @@ impl Args {
                     let expected = format!("{}, which the run began with", numerics.isa);
                     Error::config("isa", expected, found)
                 })?;
-                self.placed(base, programs, numerics, show)
+                placed(numerics)
             }
             Some(Err(error)) if self.tune.tune => Err(error),
             // Without measurements the kernels follow from the flags; those of
             // checkpoints are compared.
             _ => {
                 let numerics = self.tune.numerics(&base, programs, show)?;
-                self.placed(base, programs, numerics, show)
+                placed(numerics)
             }
         }
     }

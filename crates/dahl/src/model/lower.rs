@@ -186,13 +186,14 @@ impl Model {
         if spec.parts == 0 {
             return Err(Error::config("micro-batches", "at least 1", 0));
         }
-        if spec.parts > 1 && spec.norm_over == NormOver::Batch {
-            if let Some(path) = normalised(&self.layers, "") {
-                let expected = "a model without batch norm, or its statistics over micro-batches \
-                                (--bn micro), which are others than the batch's";
-                let found = format!("batch_norm2d {path:?} and {} micro-batches", spec.parts);
-                return Err(Error::config("micro-batches", expected, found));
-            }
+        if spec.parts > 1
+            && spec.norm_over == NormOver::Batch
+            && let Some(path) = normalised(&self.layers, "")
+        {
+            let expected = "a model without batch norm, or its statistics over micro-batches \
+                            (--bn micro), which are others than the batch's";
+            let found = format!("batch_norm2d {path:?} and {} micro-batches", spec.parts);
+            return Err(Error::config("micro-batches", expected, found));
         }
         Ok(())
     }
@@ -211,7 +212,7 @@ impl Model {
         }
         let shape: Vec<usize> = std::iter::once(batch).chain(self.input.iter().copied()).collect();
         let x = builder.input("input", Meta::new(&shape[..], spec.dtype));
-        let parts = if mode == Mode::Train { split(batch, spec.parts, 1) } else { vec![0..batch] };
+        let parts = split(batch, if mode == Mode::Train { spec.parts } else { 1 }, 1);
         let (mut after, mut versions, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for (part, samples) in parts.iter().enumerate() {
             builder.set_part(part);

@@ -1,22 +1,20 @@
 //! Layers in stages, and steps that compute with older parameters.
 
-use std::collections::BTreeMap;
-
 /// Which stage each layer belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// By the layer's path.
-    of_path: BTreeMap<String, usize>,
+    /// By the layer's path, in the order of the forward pass.
+    layers: Vec<(String, usize)>,
     count: usize,
 }
 
 impl Stages {
     /// Layers, by path in the order of the forward pass, with their stages.
     pub fn new<'a>(layers: impl IntoIterator<Item = (&'a str, usize)>) -> Self {
-        let of_path: BTreeMap<String, usize> =
+        let layers: Vec<(String, usize)> =
             layers.into_iter().map(|(path, stage)| (path.to_owned(), stage)).collect();
-        let count = of_path.values().max().map_or(1, |last| last + 1);
-        Self { of_path, count }
+        let count = layers.iter().map(|(_, stage)| stage + 1).max().unwrap_or(1);
+        Self { layers, count }
     }
 
     /// How many there are.
@@ -29,8 +27,8 @@ impl Stages {
     pub fn of(&self, path: &str) -> usize {
         let mut at = path;
         loop {
-            if let Some(&stage) = self.of_path.get(at) {
-                return stage;
+            if let Some((_, stage)) = self.layers.iter().find(|(path, _)| path == at) {
+                return *stage;
             }
             match at.rsplit_once('.') {
                 Some((above, _)) => at = above,
@@ -41,7 +39,7 @@ impl Stages {
 
     /// The layers of a stage.
     pub fn layers(&self, stage: usize) -> impl Iterator<Item = &str> {
-        self.of_path.iter().filter(move |(_, s)| **s == stage).map(|(path, _)| path.as_str())
+        self.layers.iter().filter(move |(_, s)| *s == stage).map(|(path, _)| path.as_str())
     }
 }
 
