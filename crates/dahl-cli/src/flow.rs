@@ -10,6 +10,7 @@ use dahl::ops::Metas;
 use dahl::perf::{PerfModel, Profile, Work, cpu_kind};
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::{Flow, Grain, Order, even, starting_with};
+use dahl::units::Bytes;
 use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -257,9 +258,14 @@ impl Flowing {
         grain: &Grain,
         lowered: &Lowered,
         numerics: &Numerics,
+        limit: Option<Bytes>,
     ) -> Option<Result<Plan>> {
         let flow = self.flow.as_ref()?;
-        Some(flow.plan_with(grain, &lowered.programs, numerics.clone()))
+        let plan = flow.plan_with(grain, &lowered.programs, numerics.clone());
+        Some(plan.and_then(|plan| {
+            limit.map_or(Ok(()), |limit| plan.check_memory(&lowered.programs, limit))?;
+            Ok(plan)
+        }))
     }
 
     /// How the tasks of its plan find their workers.

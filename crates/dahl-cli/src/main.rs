@@ -20,6 +20,7 @@ mod export;
 mod flow;
 mod forecast;
 mod grain;
+mod limit;
 mod live;
 mod machine;
 mod models;

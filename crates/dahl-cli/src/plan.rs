@@ -12,7 +12,7 @@ use crate::grain::{Cuts, GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, print};
 use crate::progress;
 use crate::tuning::TuneArgs;
-use crate::{auto, machine, models};
+use crate::{auto, limit, machine, models};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::DType;
 use dahl::graph::Programs;
@@ -73,8 +73,9 @@ pub(crate) struct Args {
     grain: GrainArgs,
     #[command(flatten)]
     tune: TuneArgs,
-    /// Refuse a plan that needs more memory, such as 500MiB or 2GiB
-    #[arg(long, value_parser = bytes)]
+    /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
+    /// recomputed where it would need more
+    #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
     memory_limit: Option<Bytes>,
     /// Times of calls, as `dahl calibrate` writes them [default: calibration.json, where it is]
     #[arg(long, value_name = "FILE")]
@@ -159,7 +160,7 @@ fn text(args: &Args) -> dahl::Result<String> {
             let said = progress::Show::on_stderr();
             let base = args.grain.base();
             let numerics = args.tune.numerics(&base, &lowered.programs, said)?;
-            let flowed = flowing.plan(&base, &lowered, &numerics);
+            let flowed = flowing.plan(&base, &lowered, &numerics, args.memory_limit);
             match (flowed, args.grain.cuts()) {
                 (Some(plan), None) => plan?,
                 (Some(_), Some(_)) => {
@@ -183,7 +184,10 @@ fn text(args: &Args) -> dahl::Result<String> {
                     }
                     choice.candidates.into_iter().next().expect("the best").plan
                 }
-                _ => args.grain.grain()?.plan_with(&lowered.programs, numerics)?,
+                _ => {
+                    let what = (&lowered.programs, numerics);
+                    limit::plan(&args.grain.grain()?, what, args.memory_limit, said)?
+                }
             }
         }
     };
@@ -238,6 +242,9 @@ fn text(args: &Args) -> dahl::Result<String> {
                 "  of it reused",
                 format!("{} for values of {reused}", Bytes(plan.memory.work() as u64)),
             );
+            if let Some(what) = limit::recomputed(&lowered.programs, &plan) {
+                line("  recomputed", what);
+            }
             line("time, energy", predicted(args, &lowered.programs, &plan)?);
             line("bits", plan.numerics_hash(&lowered.programs));
             text
@@ -271,20 +278,4 @@ fn predicted(args: &Args, programs: &Programs, plan: &Plan) -> dahl::Result<Stri
         // What the calibration does not know is no fault of the plan.
         Err(error) => format!("no prediction: {error}"),
     })
-}
-
-/// `500MiB`, `2GiB`, `1000000`.
-fn bytes(text: &str) -> Result<Bytes, String> {
-    let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale = match unit.trim() {
-        "" | "B" => 1.0,
-        "KiB" | "K" => 1024.0,
-        "MiB" | "M" => 1024.0 * 1024.0,
-        "GiB" | "G" => 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(format!("unknown unit {unit:?}: expected B, KiB, MiB or GiB")),
-    };
-    let number: f64 = number.parse().map_err(|_| "expected a number, as in 2GiB".to_owned())?;
-    Ok(Bytes((number * scale) as u64))
 }

@@ -40,10 +40,11 @@ const OF_ONE_START: [&str; 24] = [
 
 /// Flags of a run that may change when it goes on: they change no bit of what
 /// was trained. A dataset may have been moved; its samples are compared.
-const FREE: [&str; 9] = [
+const FREE: [&str; 10] = [
     "epochs",
     "workers",
     "grain",
+    "memory-limit",
     "checkpoint-every",
     "keep",
     "save",

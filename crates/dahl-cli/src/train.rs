@@ -3,7 +3,6 @@
 use crate::auto;
 use crate::energy::EnergyArgs;
 use crate::flow::{FlowArgs, Flowing};
-use crate::forecast;
 use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
@@ -18,6 +17,7 @@ use crate::settings::{Settings, is_given};
 use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
 use crate::watch::{WatchArgs, Watched, keep_prediction};
+use crate::{forecast, limit};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
@@ -27,6 +27,7 @@ use dahl::native::Native;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::Grain;
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
+use dahl::units::Bytes;
 use dahl::{Error, Result};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -67,6 +68,10 @@ pub(crate) struct Args {
     /// changes no bit [default: one piece of the batch a worker]
     #[arg(long, value_parser = cuts)]
     grain: Option<Cuts>,
+    /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
+    /// recomputed where it would need more; it changes no bit
+    #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
+    memory_limit: Option<Bytes>,
     #[command(flatten)]
     flow: FlowArgs,
     #[command(flatten)]
@@ -253,10 +258,11 @@ impl Args {
         show: Show,
     ) -> Result<Plan> {
         let programs = &lowered.programs;
-        let placed = |numerics: Numerics| match flowing.plan(&base, lowered, &numerics) {
-            Some(plan) => plan,
-            None => self.placed(base, programs, numerics, show),
-        };
+        let placed =
+            |numerics: Numerics| match flowing.plan(&base, lowered, &numerics, self.memory_limit) {
+                Some(plan) => plan,
+                None => self.placed(base, programs, numerics, show),
+            };
         let run = self.run.resume.as_deref().map(rundir::find);
         match run.map(|run| rundir::numerics(&run, programs)) {
             Some(Ok(numerics)) => {
@@ -285,10 +291,12 @@ impl Args {
         show: Show,
     ) -> Result<Plan> {
         match &self.grain {
-            None => base.plan_with(programs, numerics),
-            Some(Cuts::Given(text)) => base.with(text)?.plan_with(programs, numerics),
+            None => limit::plan(&base, (programs, numerics), self.memory_limit, show),
+            Some(Cuts::Given(text)) => {
+                limit::plan(&base.with(text)?, (programs, numerics), self.memory_limit, show)
+            }
             Some(Cuts::Auto) => {
-                let (samples, limit, calibration) = (self.samples.batch, None, None);
+                let (samples, limit, calibration) = (self.samples.batch, self.memory_limit, None);
                 let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
                 let choice = auto::choice(&wanted, show)?;
                 Ok(choice.candidates.into_iter().next().expect("the best").plan)

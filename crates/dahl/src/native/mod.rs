@@ -174,6 +174,7 @@ impl Native {
         let buffers = Buffers::new(&plan.memory).map_err(|_| Error::Memory {
             needed: plan.memory.peak(),
             limit: Bytes(sys::available_bytes().unwrap_or(0)),
+            least: None,
             largest: plan.memory.largest(&expanded, &graphs, 5),
         })?;
         debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);

@@ -3,7 +3,7 @@
 
 use super::{
     Group, Home, Layout, Memory, Numerics, Placement, Plan, Prediction, ProgramMemory,
-    ProgramNumerics, ProgramPlacement, TaskGraph,
+    ProgramNumerics, ProgramPlacement, Recompute, TaskGraph,
 };
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Programs};
@@ -51,7 +51,7 @@ impl Plan {
         let _ = writeln!(body, "programs = \"{}\"", programs_hash(programs));
         let _ = writeln!(body, "bits = \"{}\"", self.numerics_hash(programs));
         body += &numerics_text(&self.numerics, programs);
-        body += &placement_text(&self.placement, &expanded);
+        body += &placement_text(self, programs, &expanded);
         body += &memory_text(&self.memory, &expanded, &graphs);
         body += "\n[prediction]\n";
         if let Some(step) = self.prediction.step {
@@ -119,13 +119,21 @@ fn numerics_text(numerics: &Numerics, programs: &Programs) -> String {
     text
 }
 
-fn placement_text(placement: &Placement, expanded: &Programs) -> String {
+fn placement_text(plan: &Plan, programs: &Programs, expanded: &Programs) -> String {
+    let placement = &plan.placement;
     let mut text = format!("\n[placement]\nworkers = {}\n", placement.workers);
     if !placement.ahead.is_empty() {
         let _ = writeln!(text, "ahead = {:?}", placement.ahead);
     }
-    for (part, program) in placement.programs.iter().zip(&expanded.programs) {
-        let _ = writeln!(text, "\n[placement.{}]\ngroups = [", quoted(&program.name));
+    for (i, (part, program)) in placement.programs.iter().zip(&expanded.programs).enumerate() {
+        let _ = writeln!(text, "\n[placement.{}]", quoted(&program.name));
+        let again = &plan.recompute.programs[i];
+        if !again.is_empty() {
+            let graph = &programs.programs[i].graph;
+            let again = again.iter().map(|id| quoted(&call_text(graph, *id, &[])));
+            let _ = writeln!(text, "recompute = [{}]", again.collect::<Vec<_>>().join(", "));
+        }
+        text += "groups = [\n";
         for group in &part.groups {
             let calls: Vec<String> = group
                 .nodes
@@ -252,6 +260,8 @@ struct PlacementHead {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GroupsText {
+    #[serde(default)]
+    recompute: Vec<String>,
     groups: Vec<GroupText>,
 }
 
@@ -347,6 +357,11 @@ impl Text {
             })?,
             programs: numerics.collect::<Result<_>>()?,
         };
+        let again = programs.programs.iter().map(|program| {
+            let part = section(&self.placement.programs, "placement", &program.name)?;
+            part.recompute.iter().map(|node| repeated(node, &program.graph)).collect()
+        });
+        let recompute = Recompute { programs: again.collect::<Result<_>>()? };
         let placed = programs.programs.iter().map(|program| {
             let part = section(&self.placement.programs, "placement", &program.name)?;
             let groups = part.groups.iter().enumerate().map(|(g, group)| {
@@ -395,7 +410,7 @@ impl Text {
             step: self.prediction.step_ns.map(crate::units::Nanos),
             joules: self.prediction.joules,
         };
-        Ok(Plan { numerics, placement, memory, prediction })
+        Ok(Plan { numerics, recompute, placement, memory, prediction })
     }
 }
 
@@ -407,6 +422,15 @@ fn section<'a, P>(
     parts
         .get(program)
         .ok_or_else(|| Error::plan(section, format!("a part for {program:?}"), "none"))
+}
+
+/// `12 conv2d`: node 12 of the lowered graph, a conv2d.
+fn repeated(text: &str, graph: &Graph) -> Result<NodeId> {
+    let found = parse_call(text).map(|(id, _)| id).filter(|id| {
+        let node = graph.nodes.get(id.index());
+        node.is_some_and(|_| call_text(graph, *id, &[]) == text)
+    });
+    found.ok_or_else(|| Error::plan("recompute", "a node of the lowered graph and its op", text))
 }
 
 fn parse_call(text: &str) -> Option<(NodeId, Vec<(usize, usize)>)> {

@@ -89,7 +89,11 @@ impl Flow {
         let mut batches: Vec<Batch> = visits
             .into_iter()
             .map(|(stage, visit)| {
-                of(stage, &|phase, part| phase == visit.phase && part == visit.part)
+                let own = |phase| match phase {
+                    Phase::Recompute => visit.phase == Phase::Backward,
+                    phase => phase == visit.phase,
+                };
+                of(stage, &|phase, part| own(phase) && part == visit.part)
             })
             .collect();
         // What all stages wait for, such as the norm of all gradients, is of the last.

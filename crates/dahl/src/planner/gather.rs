@@ -97,9 +97,12 @@ fn gather(
         // A chain stays open while nothing in between is needed; what does not
         // fit into it comes after it.
         let depends: Vec<bool> = open.iter().map(|group| depends_on(&cut, group)).collect();
-        let last = depends.iter().rposition(|&d| d);
-        let fits =
-            (last.unwrap_or(0)..open.len()).find(|&g| gathers(&cut, &open[g], depends[g], grain));
+        let last = depends.iter().rposition(|&d| d).unwrap_or(0);
+        let first = match node.phase {
+            Phase::Recompute => last.max(behind_forward(graph, &cut, &open)),
+            _ => last,
+        };
+        let fits = (first..open.len()).find(|&g| gathers(&cut, &open[g], depends[g], grain));
         match fits {
             Some(g) => open[g].push(cut),
             None => open.push(vec![cut]),
@@ -176,6 +179,14 @@ fn divides_batch(graph: &Graph, node: &Node, regions: &[Region], samples: Option
             && Some(value.meta.shape[0]) == samples
             && *region != Region::full(&value.meta.shape)
     })
+}
+
+/// Where a node that runs again may join at the earliest, for what it makes is not to live
+/// through the forward pass: the last group of as many pieces that is behind it.
+fn behind_forward(graph: &Graph, cut: &Cut, open: &[Vec<Cut>]) -> usize {
+    let behind = |c: &Cut| graph.node(c.node).phase != Phase::Forward;
+    let alike = |group: &Vec<Cut>| group[0].touches.len() == cut.touches.len();
+    open.iter().rposition(|g| alike(g) && g.iter().any(behind)).unwrap_or(open.len())
 }
 
 fn conflict(a: &[(ValueId, Region, bool)], b: &[(ValueId, Region, bool)]) -> bool {

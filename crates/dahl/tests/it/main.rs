@@ -10,6 +10,7 @@ mod models;
 mod ops;
 mod panics;
 mod pipelines;
+mod recompute;
 mod refusals;
 mod report;
 mod resume;
