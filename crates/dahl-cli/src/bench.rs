@@ -1,5 +1,6 @@
 //! `dahl bench`: how fast training steps are, alone and beside PyTorch.
 
+mod adaptive;
 mod cell;
 mod gemm;
 mod grains;
@@ -43,6 +44,8 @@ Examples:
   dahl bench kernels resnet18 --op conv2d
   dahl bench gemm
   dahl bench predictions
+  dahl bench grains lenet-b64
+  dahl bench adaptive lenet-b64
 
 A cell is marked with ! where the processors were not ours: the processor time is
 not about the time gone by times the threads. Its figures say little."
@@ -98,6 +101,7 @@ enum Of {
     Gemm(gemm::Args),
     Predictions(predictions::Args),
     Grains(grains::Args),
+    Adaptive(adaptive::Args),
 }
 
 /// The shape of a sample.
@@ -136,6 +140,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Some(Of::Gemm(args)) => gemm::run(args),
         Some(Of::Predictions(args)) => predictions::run(args),
         Some(Of::Grains(args)) => grains::run(args),
+        Some(Of::Adaptive(args)) => adaptive::run(args),
         None => bench(args),
     };
     match result {

@@ -13,6 +13,7 @@ use crate::report::{Length, Report, Voice};
 use crate::rundir::{self, Log};
 use crate::samples::{Opened, SampleArgs, gone};
 use crate::schedule::Span;
+use crate::scheduling::SchedulingArgs;
 use crate::settings::{Settings, is_given};
 use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
@@ -22,9 +23,9 @@ use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
 use dahl::graph::Programs;
 use dahl::model::TrainSpec;
-use dahl::native::Native;
+use dahl::native::{Native, Throttle};
 use dahl::plan::{Numerics, Plan};
-use dahl::planner::Grain;
+use dahl::planner::{Adapter, Grain, Patience};
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
 use dahl::{Error, Result};
 use std::ops::ControlFlow;
@@ -62,10 +63,16 @@ pub(crate) struct Args {
     /// Worker threads [default: one a processor]
     #[arg(long, value_parser = threads)]
     workers: Option<usize>,
-    /// How ops are cut: auto, or pieces such as sample=4,channel=2 (docs/grain.md); it
-    /// changes no bit [default: one piece of the batch a worker]
+    /// How ops are cut: auto, adaptive, or pieces such as sample=4,channel=2
+    /// (docs/grain.md); it changes no bit [default: one piece of the batch a worker]
     #[arg(long, value_parser = cuts)]
     grain: Option<Cuts>,
+    #[command(flatten)]
+    scheduling: SchedulingArgs,
+    /// An experiment: slow a worker down to a part of its speed, such as 1=0.5, from a
+    /// step of this session on, such as 1=0.5@100; several times for several
+    #[arg(long, value_name = "WORKER=SPEED[@STEP]", value_parser = throttle)]
+    throttle: Vec<Throttle>,
     #[command(flatten)]
     kernels: KernelArgs,
     #[command(flatten)]
@@ -135,7 +142,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let lowered = model.lower(&spec)?;
     let length = Length { epochs: args.epochs, samples: train.len() };
     let mut report = Report::new(args.voice(), length);
-    let plan = args.plan(&lowered.programs, workers, report.shown())?;
+    args.check_scheduling(workers)?;
+    let (plan, adapter) = args.plan(&lowered.programs, workers, report.shown())?;
     let meters = args.energy.open()?;
     let predicted = match &args.calibration {
         Some(path) => Some(forecast::predict(path, (&lowered.programs, &plan), &meters)?),
@@ -144,9 +152,12 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     for note in meters.notes.iter().filter(|note| note.contains("sudo chmod")) {
         report.log(format_args!("note: {note}"));
     }
-    let engine =
-        Native { record: args.watch.trace, limit: args.watch.limit(), ..Native::default() };
+    let (record, limit, throttles) = (args.watch.trace, args.watch.limit(), args.throttle.clone());
+    let native = Native { record, limit, throttles, ..Native::default() };
+    let calibrations: Vec<PathBuf> = args.calibration.iter().cloned().collect();
+    let engine = args.scheduling.engine(native, &calibrations)?;
     let mut trainer = Trainer::with_plan(lowered, plan, &spec, &engine)?;
+    adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
     if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
@@ -203,6 +214,11 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         if let Err(error) = kept {
             report.warn(format_args!("warning: {error}; all else is kept"));
         }
+        if let (Some(directory), true) = (&gave.directory, trainer.changes() > 0) {
+            // The one that the run ended with.
+            let text = trainer.plan().to_text(&trainer.lowered().programs)?;
+            directory.write(rundir::PLAN, &text)?;
+        }
     }
     let weights = TensorFile { tensors: trainer.weights()?.tensors, ..card };
     let confusion = if args.confusion && gave.stopped.is_none() {
@@ -231,7 +247,12 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
 impl Args {
     /// The plan. A run that goes on keeps its kernels, be they measured or chosen
     /// by another version or on another machine.
-    fn plan(&self, programs: &Programs, workers: usize, show: Show) -> Result<Plan> {
+    fn plan(
+        &self,
+        programs: &Programs,
+        workers: usize,
+        show: Show,
+    ) -> Result<(Plan, Option<Adapter>)> {
         let base = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
         let run = self.run.resume.as_deref().map(rundir::find);
         match run.map(|run| rundir::numerics(&run, programs)) {
@@ -259,17 +280,48 @@ impl Args {
         programs: &Programs,
         numerics: Numerics,
         show: Show,
-    ) -> Result<Plan> {
-        match &self.grain {
-            None => base.plan_with(programs, numerics),
-            Some(Cuts::Given(text)) => base.with(text)?.plan_with(programs, numerics),
-            Some(Cuts::Auto) => {
-                let (samples, limit, calibration) = (self.samples.batch, None, None);
-                let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
-                let choice = auto::choice(&wanted, show)?;
-                Ok(choice.candidates.into_iter().next().expect("the best").plan)
+    ) -> Result<(Plan, Option<Adapter>)> {
+        let adaptive = match &self.grain {
+            None => return Ok((base.plan_with(programs, numerics)?, None)),
+            Some(Cuts::Given(text)) => {
+                return Ok((base.with(text)?.plan_with(programs, numerics)?, None));
             }
+            Some(Cuts::Auto) => false,
+            Some(Cuts::Adaptive) => true,
+        };
+        let (samples, limit, calibration) = (self.samples.batch, None, None);
+        let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
+        let chosen = auto::choice(&wanted, show)?;
+        let adapter = adaptive.then(|| chosen.adapter(samples, Patience::default()));
+        let best = chosen.choice.candidates.into_iter().next();
+        Ok((best.expect("a candidate").plan, adapter))
+    }
+
+    /// Refuses what does not go together.
+    fn check_scheduling(&self, workers: usize) -> Result<()> {
+        if self.grain == Some(Cuts::Adaptive) && self.scheduling.rule().is_some() {
+            let expected = "static, where --grain adaptive says who runs what";
+            return Err(Error::config("scheduling", expected, "a policy that does"));
         }
+        if let Some(throttle) = self.throttle.iter().find(|t| t.worker >= workers) {
+            let expected = format!("a worker below {workers}");
+            return Err(Error::config("throttle", expected, throttle.worker));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a worker that is slowed down.
+pub(crate) fn throttle(text: &str) -> std::result::Result<Throttle, String> {
+    let (of, from_step) = match text.split_once('@') {
+        Some((of, step)) => (of, step.parse().ok()),
+        None => (text, Some(0)),
+    };
+    let (worker, speed) = of.split_once('=').unwrap_or((of, ""));
+    let speed = speed.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
+    match (worker.parse().ok(), speed, from_step) {
+        (Some(worker), Some(speed), Some(from_step)) => Ok(Throttle { worker, speed, from_step }),
+        _ => Err("expected a worker and its speed, such as 1=0.5 or 1=0.5@100".to_owned()),
     }
 }
 

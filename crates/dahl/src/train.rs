@@ -1,5 +1,6 @@
 //! Training: a model, its programs, a plan and a session, step by step.
 
+mod adapting;
 mod card;
 mod checkpoint;
 mod checkpoints;
@@ -26,6 +27,7 @@ use crate::model::{Loss, Lowered, Model, Schedule, TrainSpec};
 use crate::plan::Plan;
 use crate::planner::Grain;
 use crate::units::PersistentId;
+use adapting::Adapting;
 use dahl_kernels::StepScalars;
 
 /// A model in training.
@@ -65,6 +67,8 @@ pub struct Trainer {
     evaluated: Option<StepId>,
     /// How many classes the labels have; `None` where targets are numbers.
     classes: Option<usize>,
+    /// Who re-chooses the placement.
+    adapting: Option<Adapting>,
 }
 
 impl Trainer {
@@ -116,6 +120,7 @@ impl Trainer {
             last: None,
             evaluated: None,
             classes,
+            adapting: None,
         })
     }
 
@@ -138,6 +143,7 @@ impl Trainer {
     /// finite, the step changes nothing: no parameter, no optimiser's state, no
     /// running statistic.
     pub fn step(&mut self, slot: Slot) -> Result<StepId> {
+        self.adapt_if_due()?;
         let slot = self.check_labels(slot)?;
         let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
         let Some(&program) = self.lowered.train.get(&batch) else {

@@ -72,7 +72,7 @@ fn sweep(args: &Args, workload: &Workload) -> Result<()> {
     let numerics = Numerics::default_for(programs, base.target);
     let (samples, limit, calibration) = (*batch, None, None);
     let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
-    let choice = auto::choice(&wanted, Show::Nothing)?;
+    let choice = auto::choice(&wanted, Show::Nothing)?.choice;
     let mut all = Vec::new();
     for candidate in choice.candidates {
         let plan = candidate.plan.clone();

@@ -55,21 +55,24 @@ pub fn candidates(workers: usize, samples: usize, base: &Grain) -> Vec<Grain> {
         (0..).map(|i| 1 << i).take_while(|w| *w < workers).chain([workers]).collect();
     counts.dedup();
     for &workers in &counts {
-        let one = Grain { workers, sample: 1, channel: 1, row: 1, column: 1, layer: 1, ..*base };
+        let shares = Vec::new();
+        let one =
+            Grain { sample: 1, channel: 1, row: 1, column: 1, layer: 1, shares, ..base.clone() };
+        let one = || Grain { workers, ..one.clone() };
         let mut sample = workers;
         while sample <= samples.min(PIECES_A_WORKER * workers) {
-            all.push(Grain { sample, ..one });
+            all.push(Grain { sample, ..one() });
             sample *= 2;
         }
         if workers == 1 {
             continue;
         }
-        all.push(Grain { channel: workers, ..one });
-        all.push(Grain { row: workers, ..one });
+        all.push(Grain { channel: workers, ..one() });
+        all.push(Grain { row: workers, ..one() });
         if samples > 1 {
             let sample = workers.min(samples);
-            all.push(Grain { sample, channel: 2, ..one });
-            all.push(Grain { sample: 2 * sample.min(samples), layer: 2, ..one });
+            all.push(Grain { sample, channel: 2, ..one() });
+            all.push(Grain { sample: 2 * sample.min(samples), layer: 2, ..one() });
         }
     }
     all
@@ -97,7 +100,7 @@ pub fn choose(
         let peak = plan.memory.peak();
         least = Some(least.map_or(peak, |least| Bytes(least.0.min(peak.0))));
         if limit.is_none_or(|limit| peak.0 <= limit.0) {
-            plans.push((*grain, plan));
+            plans.push((grain.clone(), plan));
         }
     }
     if plans.is_empty() {

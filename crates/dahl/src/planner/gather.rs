@@ -1,6 +1,7 @@
 //! Cutting ops alike and gathering chains of them.
 
 use super::grain::{Gather, Grain};
+use super::shares::{deal, least};
 use super::stages::Stages;
 use crate::graph::{Graph, Kind, Node, Root};
 use crate::ops::{Metas, split};
@@ -62,10 +63,9 @@ pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
         let flops: u64 = group.iter().map(|cut| cut.flops + cut.bytes as u64).sum();
         let own = stages.workers(group[0].stage, grain.workers);
         let workers: Vec<WorkerId> = if pieces == 1 {
-            let least = own.clone().min_by_key(|&w| load[w]).unwrap_or(0);
-            vec![WorkerId::new(least)]
+            vec![least(flops, own, &grain.shares, &load)]
         } else {
-            (0..pieces).map(|p| WorkerId::new(own.start + p * own.len() / pieces)).collect()
+            deal(pieces, own, &grain.shares)
         };
         workers.iter().for_each(|w| load[w.index()] += flops / pieces as u64);
         let nodes = group.iter().map(|cut| cut.node).collect();
@@ -153,7 +153,7 @@ fn gathers(cut: &Cut, group: &[Cut], depends: bool, grain: &Grain) -> bool {
     }
     if pieces == 1 {
         let so_far: usize = group.iter().map(|c| c.bytes).sum();
-        return grain.workers == 1 || so_far + cut.bytes <= SINGLE_BYTES;
+        return grain.used() == 1 || so_far + cut.bytes <= SINGLE_BYTES;
     }
     depends
         && group.iter().all(|other| {
