@@ -18,7 +18,7 @@ use std::time::Duration;
 /// How long the calls of a candidate are measured.
 const LEARN: Duration = Duration::from_millis(300);
 /// How many candidates are measured at most.
-const MOST: usize = 6;
+const MOST: usize = 8;
 
 /// What a grain is chosen for.
 pub(crate) struct Wanted<'a> {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use dahl::Result;
 use dahl::exec::{Engine, Session};
 use dahl::graph::Programs;
-use dahl::native::{Native, Scheduling as Own};
+use dahl::native::{Native, Scheduling as Own, Throttle};
 use dahl::perf::{PerfModel, cpu_kind};
 use dahl::plan::Plan;
 use dahl::platform::UnitId;
@@ -120,5 +120,34 @@ impl Scheduled {
             dahl::calibrate::steps(programs, plan, program, Duration::ZERO, &kind, &mut known)?;
         }
         expected(&known)
+    }
+}
+
+/// Reads a worker that is slowed down.
+pub(crate) fn throttle(text: &str) -> std::result::Result<Throttle, String> {
+    let (of, from_step) = match text.split_once('@') {
+        Some((of, step)) => (of, step.parse().ok()),
+        None => (text, Some(0)),
+    };
+    let (worker, speed) = of.split_once('=').unwrap_or((of, ""));
+    let speed = speed.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
+    match (worker.parse().ok(), speed, from_step) {
+        (Some(worker), Some(speed), Some(from_step)) => Ok(Throttle { worker, speed, from_step }),
+        _ => Err("expected a worker and its speed, such as 1=0.5 or 1=0.5@100".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_throttle_is_read() {
+        let found = throttle("1=0.5@100").unwrap();
+        assert_eq!((found.worker, found.speed, found.from_step), (1, 0.5, 100));
+        assert_eq!(throttle("0=0.25").unwrap().from_step, 0);
+        for wrong in ["", "1", "1=", "1=0", "1=2", "x=0.5", "1=0.5@", "1=0.5@x", "1=nan"] {
+            assert!(throttle(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::report::{Length, Report, Voice};
 use crate::rundir::{self, Log};
 use crate::samples::{Opened, SampleArgs, gone};
 use crate::schedule::Span;
-use crate::scheduling::SchedulingArgs;
+use crate::scheduling::{SchedulingArgs, throttle};
 use crate::settings::{Settings, is_given};
 use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
@@ -308,20 +308,6 @@ impl Args {
             return Err(Error::config("throttle", expected, throttle.worker));
         }
         Ok(())
-    }
-}
-
-/// Reads a worker that is slowed down.
-pub(crate) fn throttle(text: &str) -> std::result::Result<Throttle, String> {
-    let (of, from_step) = match text.split_once('@') {
-        Some((of, step)) => (of, step.parse().ok()),
-        None => (text, Some(0)),
-    };
-    let (worker, speed) = of.split_once('=').unwrap_or((of, ""));
-    let speed = speed.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
-    match (worker.parse().ok(), speed, from_step) {
-        (Some(worker), Some(speed), Some(from_step)) => Ok(Throttle { worker, speed, from_step }),
-        _ => Err("expected a worker and its speed, such as 1=0.5 or 1=0.5@100".to_owned()),
     }
 }
 
