@@ -1,5 +1,6 @@
 //! `dahl bench`: how fast training steps are, alone and beside PyTorch.
 
+mod adaptive;
 mod cell;
 mod gemm;
 mod grains;
@@ -44,6 +45,8 @@ Examples:
   dahl bench kernels resnet18 --op conv2d
   dahl bench gemm
   dahl bench predictions
+  dahl bench grains lenet-b64
+  dahl bench adaptive lenet-b64
   dahl bench pipelines vgg-small
 
 A cell is marked with ! where the processors were not ours: the processor time is
@@ -100,6 +103,7 @@ enum Of {
     Gemm(gemm::Args),
     Predictions(predictions::Args),
     Grains(grains::Args),
+    Adaptive(adaptive::Args),
     Pipelines(pipelines::Args),
 }
 
@@ -139,6 +143,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Some(Of::Gemm(args)) => gemm::run(args),
         Some(Of::Predictions(args)) => predictions::run(args),
         Some(Of::Grains(args)) => grains::run(args),
+        Some(Of::Adaptive(args)) => adaptive::run(args),
         Some(Of::Pipelines(args)) => pipelines::run(args),
         None => bench(args),
     };

@@ -37,6 +37,7 @@ mod report;
 mod rundir;
 mod samples;
 mod schedule;
+mod scheduling;
 mod see;
 mod settings;
 mod simulate;

@@ -179,6 +179,7 @@ fn text(args: &Args) -> dahl::Result<String> {
                         },
                         said,
                     )?;
+                    let choice = choice.choice;
                     if args.explain {
                         return Ok(explain::text(&choice, &lowered.programs));
                     }

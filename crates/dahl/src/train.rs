@@ -1,5 +1,6 @@
 //! Training: a model, its programs, a plan and a session, step by step.
 
+mod adapting;
 mod card;
 mod checkpoint;
 mod checkpoints;
@@ -26,6 +27,7 @@ use crate::model::{Loss, Lowered, Model, Schedule, TrainSpec};
 use crate::plan::Plan;
 use crate::planner::Grain;
 use crate::units::{PersistentId, ProgramId};
+use adapting::Adapting;
 use dahl_kernels::StepScalars;
 
 /// A model in training.
@@ -69,6 +71,8 @@ pub struct Trainer {
     settling: bool,
     /// How many classes the labels have; `None` where targets are numbers.
     classes: Option<usize>,
+    /// Who re-chooses the placement.
+    adapting: Option<Adapting>,
 }
 
 impl Trainer {
@@ -119,6 +123,7 @@ impl Trainer {
             open: 0,
             settling: false,
             classes,
+            adapting: None,
         })
     }
 
@@ -139,6 +144,7 @@ impl Trainer {
     /// finite, the step changes nothing: no parameter, no optimiser's state, no
     /// running statistic.
     pub fn step(&mut self, slot: Slot) -> Result<StepId> {
+        self.adapt_if_due()?;
         let slot = self.check_labels(slot)?;
         let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
         let program = self.program(batch, self.steps)?;

@@ -157,6 +157,30 @@ impl Buffers {
         })
     }
 
+    /// All but the work memory and scratch, which are those of another placement.
+    pub(crate) fn with_work_of(&self, memory: &Memory) -> Result<Self, TryReserveError> {
+        let scratch = (0..memory.workers).map(|_| Buffer::new(memory.scratch()));
+        Ok(Self {
+            persistent: self.persistent.clone(),
+            work: Buffer::new(memory.work())?,
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            scratch: scratch.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What another placement has too: all but the work memory and scratch.
+    pub(crate) fn kept(&self) -> Result<Self, TryReserveError> {
+        let nothing = Buffer::new(0)?;
+        Ok(Self {
+            persistent: self.persistent.clone(),
+            work: nothing,
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            scratch: Vec::new(),
+        })
+    }
+
     /// The bytes of all buffers.
     pub(crate) fn allocated(&self) -> usize {
         let shared = [&self.persistent, &self.work].into_iter();

@@ -1,17 +1,20 @@
 //! The session: submits steps, drives worker 0, hands out slots and values.
 #![expect(unsafe_code, reason = "leases buffers that no task uses")]
 
+use super::Native;
+use super::counters::Gauges;
 use super::memory::{Buffers, Lease, Token, strides_of};
 use super::recording::Recorder;
 use super::runner::{StepRecord, WorkerState};
 use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};
 use crate::exec::{
-    Gauge, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut, TensorRef,
+    Decision, Gauge, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut,
+    TensorRef,
 };
 use crate::graph::{Programs, Store};
 use crate::ops::Meta;
-use crate::plan::{Memory, TaskGraph};
+use crate::plan::{Memory, Numerics, TaskGraph};
 use crate::trace::{Event, Header, Trace};
 use crate::units::{Bytes, PersistentId, ProgramId};
 use dahl_kernels::StepScalars;
@@ -94,6 +97,13 @@ pub struct NativeSession {
     /// Slots that nobody fills, those that were dropped among them.
     pub(super) free: Returned,
     pub(super) busy: VecDeque<(StepId, Idle)>,
+    /// The counters of all placements.
+    pub(super) gauges: Arc<Gauges>,
+    /// What prepared it, for another placement.
+    pub(super) engine: Native,
+    pub(super) numerics: Numerics,
+    /// The number of the placement.
+    pub(super) placement: u32,
 }
 
 impl NativeSession {
@@ -124,7 +134,13 @@ impl NativeSession {
         Ok(())
     }
 
-    fn wait_all(&mut self) -> Result<()> {
+    /// Takes the events of all workers; no step is under way.
+    pub(super) fn gather_events(&mut self) {
+        self.events.append(&mut self.driver.events);
+        self.events.append(&mut self.shared.take_events());
+    }
+
+    pub(super) fn wait_all(&mut self) -> Result<()> {
         match self.submitted {
             0 => self.shared.check(),
             n => self.wait(StepId(n - 1)),
@@ -168,7 +184,8 @@ impl NativeSession {
             None => (None, vec![0; self.base.len()]),
         };
         // At most a wait a task, and a look at the clock a call.
-        let work = &self.header.programs[p].work;
+        let traced = self.shared.runner.earlier + p as u32;
+        let work = &self.header.programs[traced as usize].work;
         let most = || 1 + work.iter().map(|task| 1 + 2 * task.calls.len()).sum::<usize>();
         let recorded = self.recorder.wants(number, most);
         let record = Arc::new(StepRecord {
@@ -189,7 +206,7 @@ impl NativeSession {
         self.submitted += 1;
         if recorded {
             let at = self.shared.runner.counters.ticks.now();
-            self.events.push(Event::Submit { step: number, program: p as u32, at });
+            self.events.push(Event::Submit { step: number, program: traced, at });
         }
         self.shared.submit(record.clone());
         self.undriven.push_back(record);
@@ -330,14 +347,13 @@ impl Session for NativeSession {
     }
 
     fn gauge(&self) -> Arc<dyn Gauge> {
-        self.shared.runner.counters.clone()
+        self.gauges.clone()
     }
 
     fn take_trace(&mut self) -> Trace {
         let _ = self.wait_all();
+        self.gather_events();
         let mut events = std::mem::take(&mut self.events);
-        events.append(&mut self.driver.events);
-        events.append(&mut self.shared.take_events());
         let rate = self.shared.runner.counters.ticks.rate();
         events.iter_mut().for_each(|event| event.scale(rate));
         events.sort_by_key(Event::start);
@@ -346,6 +362,10 @@ impl Session for NativeSession {
 
     fn allocated(&self) -> Bytes {
         Bytes(self.buffers().allocated() as u64)
+    }
+
+    fn replan(&mut self, decision: &Decision<'_>) -> Result<()> {
+        self.go_on(decision)
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Shared {
     pub(super) runner: Runner,
     pub(super) buffers: Buffers,
     pub(super) workers: usize,
+    /// The first step that this placement runs.
+    pub(super) first_step: u64,
     /// The names of calls by program and task, for errors.
     pub(super) labels: Vec<Vec<Vec<String>>>,
     /// Static mode: the steps under way, by number.
@@ -185,7 +187,7 @@ impl Shared {
     fn live(&self, worker: &mut WorkerState) -> Result<(), Stopped> {
         match &self.mode {
             Mode::Static { lists, gate } => {
-                for number in 0.. {
+                for number in self.first_step.. {
                     worker.leave();
                     gate.wait(self.submissions(), number + 1)?;
                     let step = lock(&self.steps[number as usize % RING]).clone();

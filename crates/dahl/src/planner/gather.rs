@@ -1,6 +1,7 @@
 //! Cutting ops alike and gathering chains of them.
 
 use super::grain::{Gather, Grain};
+use super::shares::{deal, least};
 use super::stages::{even, flops};
 use crate::graph::{Graph, Kind, Node, Phase, Root};
 use crate::model::Stages;
@@ -67,7 +68,8 @@ pub(super) fn place_batches(graph: &Graph, grain: &Grain, batches: &[Batch]) -> 
     let mut load = vec![0u64; grain.workers];
     let groups = batches.iter().flat_map(|batch| {
         let workers = batch.workers.len();
-        let own = Grain { workers, sample: workers, layer: 1, ..*grain };
+        let own = Grain { sample: workers, layer: 1, shares: Vec::new(), ..grain.clone() };
+        let own = Grain { workers, ..own };
         gather(graph, &own, &batch.nodes, &|_| (0, batch.workers.clone()), &mut load)
     });
     ProgramPlacement::new(groups.collect())
@@ -113,10 +115,9 @@ fn gather(
         let flops: u64 = group.iter().map(|cut| cut.flops + cut.bytes as u64).sum();
         let (_, own) = on(graph.node(group[0].node));
         let workers: Vec<WorkerId> = if pieces == 1 {
-            let least = own.clone().min_by_key(|&w| load[w]).unwrap_or(0);
-            vec![WorkerId::new(least)]
+            vec![least(flops, own, &grain.shares, &load)]
         } else {
-            (0..pieces).map(|p| WorkerId::new(own.start + p * own.len() / pieces)).collect()
+            deal(pieces, own, &grain.shares)
         };
         workers.iter().for_each(|w| load[w.index()] += flops / pieces as u64);
         let mut group = group;
@@ -214,7 +215,7 @@ fn gathers(cut: &Cut, group: &[Cut], depends: bool, grain: &Grain) -> bool {
     }
     if pieces == 1 {
         let so_far: usize = group.iter().map(|c| c.bytes).sum();
-        return grain.workers == 1 || so_far + cut.bytes <= SINGLE_BYTES;
+        return grain.used() == 1 || so_far + cut.bytes <= SINGLE_BYTES;
     }
     depends
         && group.iter().all(|other| {

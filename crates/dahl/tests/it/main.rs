@@ -1,6 +1,7 @@
 //! Integration tests, in one binary.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod adaptive;
 mod bits;
 mod damaged;
 mod golden;
