@@ -115,7 +115,7 @@ fn gather(
         let flops: u64 = group.iter().map(|cut| cut.flops + cut.bytes as u64).sum();
         let (_, own) = on(graph.node(group[0].node));
         let workers: Vec<WorkerId> = if pieces == 1 {
-            vec![least(flops, own, &grain.shares, &load)]
+            vec![least(flops, own, &grain.shares, load)]
         } else {
             deal(pieces, own, &grain.shares)
         };
