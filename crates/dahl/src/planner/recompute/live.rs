@@ -2,18 +2,25 @@
 //!
 //! An estimate: pieces, gathered tasks and packing are not known here.
 
-use crate::graph::{Graph, Kind, Phase, recomputable};
+use crate::graph::{Graph, Kind, Phase, Value, recomputable};
 use crate::ops::{Access, Metas};
-use crate::units::NodeId;
+use crate::units::ValueId;
 
 /// What moving a byte costs in floating-point operations: about the ratio of a core's
 /// arithmetic to its share of the memory's bandwidth.
 const FLOPS_A_BYTE: f64 = 4.0;
 
+/// Values this many times smaller than all together do not count.
+const COUNTS: u64 = 1 << 16;
+
 /// A node, its operands as the values whose bytes they look at.
 struct Step {
-    inputs: Vec<usize>,
-    outputs: Vec<usize>,
+    /// The values that count and are read.
+    reads: Vec<usize>,
+    /// The values that count and are written.
+    writes: Vec<usize>,
+    /// The nodes that make what it reads.
+    makers: Vec<usize>,
     forward: bool,
     view: bool,
     /// Bytes that only the node itself needs: prepared weights, partial sums.
@@ -24,86 +31,85 @@ struct Step {
     may: bool,
 }
 
+/// A value of the work memory that is large enough to count.
+struct Counted {
+    bytes: u64,
+    maker: usize,
+    /// Whether something behind the forward pass reads it.
+    kept: bool,
+}
+
+/// What lies between a forward node and the next.
+pub(super) struct Crossing {
+    /// The node.
+    pub(super) node: usize,
+    /// The bytes alive there that forward nodes read later.
+    pub(super) bytes: u64,
+    /// The nodes that made them.
+    pub(super) makers: Vec<usize>,
+}
+
 /// A program as far as its memory over time goes.
 pub(super) struct Live {
     steps: Vec<Step>,
-    /// The bytes of each value in the work memory.
-    bytes: Vec<u64>,
-    /// The node that makes each value.
-    makers: Vec<Option<usize>>,
-    /// Whether something behind the forward pass reads a value.
-    kept: Vec<bool>,
+    values: Vec<Counted>,
+    /// The peak where nothing runs again.
+    pub(super) plain: u64,
+    /// By forward node, in order.
+    pub(super) crossings: Vec<Crossing>,
 }
 
 impl Live {
     /// Of a lowered graph and what its numerics make of it.
     pub(super) fn of(graph: &Graph, expanded: &Graph) -> Self {
         let roots = graph.roots();
-        let root = |v: &crate::units::ValueId| roots[v.index()].value.index();
-        let may = recomputable(graph);
-        let mut private = private_bytes(graph, expanded).into_iter();
-        let steps: Vec<Step> = graph
-            .node_ids()
-            .map(|id| {
-                let node = graph.node(id);
-                let (inputs, outputs) = graph.metas(node);
-                let metas = Metas { inputs: &inputs, outputs: &outputs };
-                let moved: usize = inputs.iter().chain(&outputs).map(|m| m.bytes()).sum();
-                let flops = node.op.flops(metas, &graph.whole(node)).0;
-                Step {
-                    inputs: node.inputs.iter().map(root).collect(),
-                    outputs: node.outputs.iter().map(root).collect(),
-                    forward: node.phase == Phase::Forward,
-                    view: node.op.view().is_some(),
-                    private: private.next().unwrap_or(0),
-                    cost: flops as f64 + FLOPS_A_BYTE * moved as f64,
-                    may: may.binary_search(&id).is_ok(),
-                }
-            })
-            .collect();
+        let root = |v: &ValueId| roots[v.index()].value.index();
         let fetched: Vec<usize> = graph.fetches.iter().map(|(_, v)| root(v)).collect();
-        let of_value = |(i, value): (usize, &crate::graph::Value)| match value.kind {
+        let of_value = |(i, value): (usize, &Value)| match value.kind {
             Kind::Local if roots[i].value.index() == i && !fetched.contains(&i) => {
                 value.meta.bytes() as u64
             }
             _ => 0,
         };
-        let bytes = graph.values.iter().enumerate().map(of_value).collect();
-        let mut makers = vec![None; graph.values.len()];
-        let mut kept = vec![false; graph.values.len()];
-        for (i, step) in steps.iter().enumerate().filter(|(_, step)| !step.view) {
-            let made = step.outputs.iter().enumerate();
-            made.filter(|(o, _)| graph.nodes[i].op.access(*o) == Access::Write)
-                .for_each(|(_, &value)| makers[value] = Some(i));
-            let behind = step.inputs.iter().filter(|_| !step.forward);
-            behind.for_each(|&value| kept[value] = true);
+        let bytes: Vec<u64> = graph.values.iter().enumerate().map(of_value).collect();
+        let makers = graph.makers();
+        let least = bytes.iter().sum::<u64>() / COUNTS;
+        let mut number: Vec<Option<usize>> = vec![None; bytes.len()];
+        let mut values = Vec::new();
+        for (i, &bytes) in bytes.iter().enumerate().filter(|(_, bytes)| **bytes > least) {
+            if let Some(maker) = makers[i] {
+                number[i] = Some(values.len());
+                values.push(Counted { bytes, maker: maker.index(), kept: false });
+            }
         }
-        let mut live = Self { steps, bytes, makers, kept };
-        live.forbid_changed(graph);
+        let may = may_run_again(graph);
+        let private = private_bytes(graph, expanded);
+        let step = |i: usize| {
+            let node = &graph.nodes[i];
+            let (inputs, outputs) = graph.metas(node);
+            let metas = Metas { inputs: &inputs, outputs: &outputs };
+            let moved: usize = inputs.iter().chain(&outputs).map(|m| m.bytes()).sum();
+            let flops = node.op.flops(metas, &graph.whole(node)).0;
+            let read = || node.inputs.iter().map(root);
+            Step {
+                reads: read().filter_map(|v| number[v]).collect(),
+                writes: node.outputs.iter().map(root).filter_map(|v| number[v]).collect(),
+                makers: read().filter_map(|v| makers[v]).map(|m| m.index()).collect(),
+                forward: node.phase == Phase::Forward,
+                view: node.op.view().is_some(),
+                private: private[i],
+                cost: flops as f64 + FLOPS_A_BYTE * moved as f64,
+                may: may[i],
+            }
+        };
+        let steps: Vec<Step> = (0..graph.nodes.len()).map(step).collect();
+        for step in steps.iter().filter(|step| !step.forward && !step.view) {
+            step.reads.iter().for_each(|&v| values[v].kept = true);
+        }
+        let mut live = Self { steps, values, plain: 0, crossings: Vec::new() };
+        live.plain = live.profile(&vec![false; live.len()]).into_iter().max().unwrap_or(0);
+        live.crossings = live.crossings();
         live
-    }
-
-    /// A node whose inputs have changed when the backward pass first needs its results
-    /// may not run again.
-    fn forbid_changed(&mut self, graph: &Graph) {
-        let mut changed: Vec<Option<usize>> = vec![None; self.bytes.len()];
-        for (i, step) in self.steps.iter().enumerate() {
-            let updated = |o: &(usize, &usize)| graph.nodes[i].op.access(o.0) == Access::Update;
-            for (_, &value) in step.outputs.iter().enumerate().filter(updated) {
-                changed[value].get_or_insert(i);
-            }
-        }
-        for i in 0..self.steps.len() {
-            let (before, behind) = self.steps.split_at(i + 1);
-            let reads = |s: &Step| s.inputs.iter().any(|v| before[i].outputs.contains(v));
-            let need = behind.iter().position(|s| !s.forward && !s.view && reads(s));
-            let late = |v: &usize| {
-                changed[*v].zip(need).is_some_and(|(at, need)| i < at && at < i + 1 + need)
-            };
-            if self.steps[i].inputs.iter().any(late) {
-                self.steps[i].may = false;
-            }
-        }
     }
 
     /// How many nodes there are.
@@ -128,7 +134,7 @@ impl Live {
 
     /// The bytes that a node makes.
     pub(super) fn made(&self, node: usize) -> u64 {
-        self.steps[node].outputs.iter().map(|&v| self.bytes[v]).sum()
+        self.steps[node].writes.iter().map(|&v| self.values[v].bytes).sum()
     }
 
     /// The nodes that would have to run again with a node, so that no value lives longer
@@ -137,32 +143,31 @@ impl Live {
         let mut all = vec![node];
         let mut at = 0;
         while at < all.len() {
-            for &value in &self.steps[all[at]].inputs {
-                let maker = self.makers[value].filter(|&m| {
-                    let free = self.bytes[value] == 0 || self.kept[value] || again[m];
-                    !free && self.steps[m].may && !all.contains(&m)
-                });
-                all.extend(maker);
+            for value in self.steps[all[at]].reads.iter().map(|&v| &self.values[v]) {
+                let free = value.kept || again[value.maker];
+                if !free && self.steps[value.maker].may && !all.contains(&value.maker) {
+                    all.push(value.maker);
+                }
             }
             at += 1;
         }
         all
     }
 
-    /// The bytes alive behind each forward node that forward nodes after it read, and the
-    /// nodes that made them.
-    pub(super) fn crossings(&self) -> Vec<(u64, Vec<usize>)> {
+    fn crossings(&self) -> Vec<Crossing> {
         let forward = self.steps.iter().enumerate().filter(|(_, s)| s.forward);
-        let mut last = vec![0; self.bytes.len()];
+        let mut last = vec![0; self.values.len()];
         for (i, step) in forward.clone() {
-            step.inputs.iter().for_each(|&v| last[v] = i);
+            step.reads.iter().for_each(|&v| last[v] = i);
         }
         forward
             .map(|(i, _)| {
-                let across = |v: &usize| self.makers[*v].is_some_and(|m| m <= i) && last[*v] > i;
-                let values: Vec<usize> = (0..self.bytes.len()).filter(across).collect();
-                let bytes = values.iter().map(|&v| self.bytes[v]).sum();
-                (bytes, values.iter().filter_map(|&v| self.makers[v]).collect())
+                let across = || {
+                    let all = self.values.iter().zip(&last);
+                    all.filter(move |(v, last)| v.maker <= i && **last > i).map(|(v, _)| v)
+                };
+                let makers = across().map(|v| v.maker).collect();
+                Crossing { node: i, bytes: across().map(|v| v.bytes).sum(), makers }
             })
             .collect()
     }
@@ -171,7 +176,7 @@ impl Live {
     /// right before they are needed.
     pub(super) fn profile(&self, again: &[bool]) -> Vec<u64> {
         let order = self.order(again);
-        let values = self.bytes.len();
+        let values = self.values.len();
         let mut lives: Vec<(usize, usize)> = vec![(usize::MAX, 0); 2 * values];
         let mut touch = |value: usize, at: usize| {
             let (first, last) = &mut lives[value];
@@ -180,17 +185,17 @@ impl Live {
         for (at, &(i, second)) in order.iter().enumerate() {
             let step = &self.steps[i];
             let behind = second || !step.forward;
-            for &value in &step.inputs {
-                let remade = behind && self.makers[value].is_some_and(|m| again[m]);
+            for &value in &step.reads {
+                let remade = behind && again[self.values[value].maker];
                 touch(if remade { value + values } else { value }, at);
             }
-            for &value in &step.outputs {
+            for &value in &step.writes {
                 touch(if second { value + values } else { value }, at);
             }
         }
         let mut change = vec![0i64; order.len() + 1];
         for (value, &(first, end)) in lives.iter().enumerate().filter(|(_, l)| l.0 < l.1) {
-            let bytes = self.bytes[value % values] as i64;
+            let bytes = self.values[value % values].bytes as i64;
             change[first] += bytes;
             change[end] -= bytes;
         }
@@ -207,7 +212,7 @@ impl Live {
 
     /// The nodes in order, and whether each runs again.
     fn order(&self, again: &[bool]) -> Vec<(usize, bool)> {
-        let mut order = Vec::with_capacity(self.steps.len());
+        let mut order = Vec::with_capacity(2 * self.steps.len());
         let mut done = vec![false; self.steps.len()];
         for (i, step) in self.steps.iter().enumerate().filter(|(_, step)| !step.view) {
             if !step.forward {
@@ -219,7 +224,7 @@ impl Live {
     }
 
     fn remake(&self, i: usize, again: &[bool], done: &mut [bool], order: &mut Vec<(usize, bool)>) {
-        for maker in self.steps[i].inputs.iter().filter_map(|&v| self.makers[v]) {
+        for &maker in &self.steps[i].makers {
             if again[maker] && !std::mem::replace(&mut done[maker], true) {
                 self.remake(maker, again, done, order);
                 order.push((maker, true));
@@ -228,18 +233,52 @@ impl Live {
     }
 }
 
+/// Which nodes may run again: not those whose inputs have changed when the backward pass
+/// first needs their results.
+fn may_run_again(graph: &Graph) -> Vec<bool> {
+    let roots = graph.roots();
+    let root = |v: &ValueId| roots[v.index()].value.index();
+    let mut changed: Vec<Option<usize>> = vec![None; graph.values.len()];
+    let mut needed: Vec<Option<usize>> = vec![None; graph.values.len()];
+    for (i, node) in graph.nodes.iter().enumerate() {
+        for (o, v) in node.outputs.iter().enumerate() {
+            if node.op.access(o) == Access::Update {
+                changed[root(v)].get_or_insert(i);
+            }
+        }
+        if node.phase != Phase::Forward && node.op.view().is_none() {
+            for v in &node.inputs {
+                needed[root(v)].get_or_insert(i);
+            }
+        }
+    }
+    let mut may = vec![false; graph.nodes.len()];
+    for id in recomputable(graph) {
+        let node = graph.node(id);
+        let first = node.outputs.iter().filter_map(|v| needed[root(v)]).min();
+        let late = |v: &ValueId| changed[root(v)].zip(first).is_some_and(|(at, first)| at < first);
+        may[id.index()] = !node.inputs.iter().any(late);
+    }
+    may
+}
+
 /// The bytes of values that numerics add to each node of a lowered graph. The nodes that
 /// a node becomes follow each other, and the last of them makes its results.
 fn private_bytes(graph: &Graph, expanded: &Graph) -> Vec<u64> {
-    let mut private = Vec::with_capacity(graph.nodes.len());
-    let mut bytes = 0;
-    for node in &expanded.nodes {
-        let added = node.outputs.iter().filter(|v| v.index() >= graph.values.len());
-        bytes += added.map(|v| expanded.value(*v).meta.bytes() as u64).sum::<u64>();
-        let next = graph.nodes.get(NodeId::new(private.len()).index());
-        if next.is_some_and(|lowered| lowered.outputs == node.outputs) {
-            private.push(std::mem::take(&mut bytes));
+    let mut nodes = expanded.nodes.iter();
+    let added = |node: &crate::graph::Node| -> u64 {
+        let new = node.outputs.iter().filter(|v| v.index() >= graph.values.len());
+        new.map(|v| expanded.value(*v).meta.bytes() as u64).sum()
+    };
+    let of = |lowered: &crate::graph::Node| {
+        let mut bytes = 0;
+        for node in nodes.by_ref() {
+            bytes += added(node);
+            if node.outputs == lowered.outputs {
+                break;
+            }
         }
-    }
-    private
+        bytes
+    };
+    graph.nodes.iter().map(of).collect()
 }

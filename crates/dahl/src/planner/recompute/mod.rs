@@ -22,6 +22,9 @@ use search::{Found, cheapest, smallest};
 /// How many sets are planned for real on the way to the cheapest.
 const TRIES: usize = 12;
 
+/// A part of what is allowed that is not worth another set.
+const NEAR: u64 = 64;
+
 /// A plan that fits.
 #[derive(Clone, Debug)]
 pub struct Fitted {
@@ -135,6 +138,9 @@ fn of_program(one: &One<'_>, allowed: u64) -> Result<Result<Vec<NodeId>, u64>> {
             }
         }
         target = low + (high - low) / 2;
+        if best.is_some() && high - low < allowed / NEAR {
+            break;
+        }
     }
     if let Some((_, again)) = best {
         return Ok(Ok(again));

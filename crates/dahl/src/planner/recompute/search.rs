@@ -12,6 +12,9 @@ const AIMS: [u64; 4] = [100, 90, 80, 70];
 /// How often the target is halved towards the least peak.
 const HALVINGS: usize = 10;
 
+/// After how many moves all are looked at again.
+const AGAIN: usize = 16;
+
 /// A node whose result is this many times smaller than the peak is not worth running
 /// again.
 const WORTH: u64 = 1024;
@@ -59,7 +62,7 @@ pub(super) fn cheapest(live: &Live, target: u64) -> Option<Found> {
 
 /// The sets of the smallest peaks that were found, the smallest first.
 pub(super) fn smallest(live: &Live) -> Vec<Found> {
-    let (mut low, mut high) = (0, peak(&live.profile(&vec![false; live.len()])));
+    let (mut low, mut high) = (0, live.plain);
     let mut all: Vec<Found> = Vec::new();
     for _ in 0..HALVINGS {
         let target = low + (high - low) / 2;
@@ -88,60 +91,111 @@ fn proposed(live: &Live, target: u64) -> Vec<Found> {
 
 /// One move after the other, the one that takes the most off what is above the target for
 /// its work; a move is a node, alone or with what makes its inputs.
+///
+/// What a move gains mostly shrinks as others are made, so only those that looked best are
+/// looked at again (Minoux 1978), and all of them every so often.
 fn greedy(live: &Live, target: u64) -> Found {
+    let nodes = worth(live);
     let mut again = vec![false; live.len()];
     let mut profile = live.profile(&again);
-    let worth = peak(&profile) / WORTH;
-    let nodes: Vec<usize> =
-        (0..live.len()).filter(|&i| live.may(i) && live.made(i) > worth).collect();
+    let unknown = Move { gain: f64::INFINITY, nodes: Vec::new(), fresh: false };
+    let mut moves = vec![unknown.clone(); nodes.len()];
+    let mut made = 0;
     while peak(&profile) > target {
-        let above = excess(&profile, target);
-        let mut best: Option<(f64, Vec<usize>)> = None;
-        let left: Vec<usize> = nodes.iter().copied().filter(|&i| !again[i]).collect();
-        for node in left {
-            let all = live.with_makers(node, &again);
-            let alone = (all.len() > 1).then(|| vec![node]);
-            for nodes in alone.into_iter().chain([all]) {
-                let cost: f64 = nodes.iter().map(|&i| live.cost(i)).sum();
-                nodes.iter().for_each(|&i| again[i] = true);
-                let after = excess(&live.profile(&again), target);
-                nodes.iter().for_each(|&i| again[i] = false);
-                let gain = above.saturating_sub(after) as f64 / cost.max(1.0);
-                // Of equals the first.
-                if gain > best.as_ref().map_or(0.0, |(best, _)| *best) {
-                    best = Some((gain, nodes));
-                }
+        let left = (0..nodes.len()).filter(|&n| !again[nodes[n]]);
+        // Of equals the first.
+        let best = left.rev().max_by(|&a, &b| moves[a].gain.total_cmp(&moves[b].gain));
+        let Some(best) = best.filter(|&n| moves[n].gain > 0.0) else {
+            if made == 0 {
+                break;
             }
+            (moves, made) = (vec![unknown.clone(); nodes.len()], 0);
+            continue;
+        };
+        if !moves[best].fresh {
+            moves[best] = best_move(live, &mut again, nodes[best], (&profile, target));
+            continue;
         }
-        let Some((_, nodes)) = best else { break };
-        nodes.iter().for_each(|&i| again[i] = true);
+        moves[best].nodes.iter().for_each(|&i| again[i] = true);
         profile = live.profile(&again);
+        made += 1;
+        if made == AGAIN {
+            (moves, made) = (vec![unknown.clone(); nodes.len()], 0);
+        }
+        moves.iter_mut().for_each(|m| m.fresh = false);
     }
     Found::of(live, again)
+}
+
+/// Nodes that run again together.
+#[derive(Clone)]
+struct Move {
+    /// The bytes above the target that it takes off, over all nodes, for its work.
+    gain: f64,
+    nodes: Vec<usize>,
+    /// Whether nothing was changed since.
+    fresh: bool,
+}
+
+fn best_move(
+    live: &Live,
+    again: &mut [bool],
+    node: usize,
+    (profile, target): (&[u64], u64),
+) -> Move {
+    let above = excess(profile, target);
+    let gain = |again: &mut [bool], nodes: Vec<usize>| {
+        let after = excess(&with(live, again, &nodes), target);
+        let cost: f64 = nodes.iter().map(|&i| live.cost(i)).sum();
+        let gain = above.saturating_sub(after) as f64 / cost.max(1.0);
+        Move { gain, nodes, fresh: true }
+    };
+    let alone = gain(again, vec![node]);
+    let all = live.with_makers(node, again);
+    if all.len() == 1 {
+        return alone;
+    }
+    let together = gain(again, all);
+    if together.gain > alone.gain { together } else { alone }
+}
+
+/// The memory alive where some more nodes run again.
+fn with(live: &Live, again: &mut [bool], nodes: &[usize]) -> Vec<u64> {
+    let before: Vec<bool> = nodes.iter().map(|&i| again[i]).collect();
+    nodes.iter().for_each(|&i| again[i] = true);
+    let profile = live.profile(again);
+    nodes.iter().zip(before).for_each(|(&i, before)| again[i] = before);
+    profile
+}
+
+/// The nodes that are worth running again.
+fn worth(live: &Live) -> Vec<usize> {
+    let least = live.plain / WORTH;
+    (0..live.len()).filter(|&i| live.may(i) && live.made(i) > least).collect()
 }
 
 /// Only what crosses the borders of `count` segments is kept: segments of about equal
 /// memory, each border where the least crosses near it.
 fn segments(live: &Live, count: usize) -> Found {
-    let worth = peak(&live.profile(&vec![false; live.len()])) / WORTH;
-    let mut again: Vec<bool> =
-        (0..live.len()).map(|i| live.may(i) && live.made(i) > worth).collect();
-    let total: u64 = (0..live.len()).filter(|&i| again[i]).map(|i| live.made(i)).sum();
-    let crossings = live.crossings();
+    let nodes = worth(live);
+    let total: u64 = nodes.iter().map(|&i| live.made(i)).sum();
+    let mut again = vec![false; live.len()];
+    nodes.iter().for_each(|&i| again[i] = true);
+    let crossings = &live.crossings;
     let mut borders: Vec<Option<usize>> = vec![None; count];
     let mut before = 0;
-    for (i, (bytes, _)) in crossings.iter().enumerate() {
-        before += if again[i] { live.made(i) } else { 0 };
+    for (i, crossing) in crossings.iter().enumerate() {
+        before += if again[crossing.node] { live.made(crossing.node) } else { 0 };
         // Half a segment to each side of a border.
         let nearest = (before * count as u64 * 2 / total.max(1)).div_ceil(2) as usize;
         if let Some(border) = borders.get_mut(nearest).filter(|_| nearest > 0)
-            && border.is_none_or(|at| *bytes < crossings[at].0)
+            && border.is_none_or(|at| crossing.bytes < crossings[at].bytes)
         {
             *border = Some(i);
         }
     }
     for at in borders.into_iter().flatten() {
-        crossings[at].1.iter().for_each(|&maker| again[maker] = false);
+        crossings[at].makers.iter().for_each(|&maker| again[maker] = false);
     }
     Found::of(live, again)
 }
