@@ -7,8 +7,9 @@
 //! A placement is changed where that is predicted to gain enough, by two looks in a row.
 //!
 //! # What it leaves out
-//! A worker that gets nothing is not measured: its last speed is taken to stay. What slows
-//! all workers alike is no reason to change. Cuts other than those of the batch.
+//! A worker that gets nothing is not measured: its last speed is taken to stay, until it is
+//! tried again as if it were as fast as ever. What slows all workers alike is no reason to
+//! change. Cuts other than those of the batch.
 
 use super::grain::Grain;
 use super::shares::apportion;
@@ -36,11 +37,13 @@ pub struct Patience {
     pub looks: usize,
     /// Of the time, the part that may be spent on predicting and changing.
     pub part: f64,
+    /// Looks after which a worker that got nothing is tried again; twice as many each time.
+    pub retry: u64,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { steps: 8, time: Nanos(100_000_000), gain: 0.05, looks: 2, part: 0.05 }
+        Self { steps: 8, time: Nanos(100_000_000), gain: 0.05, looks: 2, part: 0.05, retry: 50 }
     }
 }
 
@@ -86,6 +89,8 @@ pub struct Adapter {
     expected: Option<BTreeMap<(String, String), f64>>,
     /// How many looks in a row have said that another placement is better.
     agreed: usize,
+    /// Looks since a worker gets nothing, and after how many it is tried again.
+    left_out: (u64, u64),
 }
 
 impl Adapter {
@@ -109,6 +114,7 @@ impl Adapter {
             seen: BTreeMap::new(),
             expected: None,
             agreed: 0,
+            left_out: (0, patience.retry.max(1)),
         }
     }
 
@@ -142,6 +148,9 @@ impl Adapter {
         let found = speeds(&since, &of, self.grain.workers);
         let known = self.speeds.iter().zip(&found);
         self.speeds = normalised(known.map(|(old, new)| new.unwrap_or(*old)).collect());
+        if self.tries_again() {
+            return self.decide(programs, plan).map(Some);
+        }
         if differs(&self.speeds, &self.chosen_for) <= self.patience.gain {
             self.agreed = 0;
             return Ok(None);
@@ -150,8 +159,24 @@ impl Adapter {
         if self.agreed < self.patience.looks {
             return Ok(None);
         }
-        self.agreed = 0;
         self.decide(programs, plan).map(Some)
+    }
+
+    /// Whether it is time to give something to a worker that got nothing, as if it were as
+    /// fast as the others: whether it is, only then is known.
+    fn tries_again(&mut self) -> bool {
+        if !self.grain.shares.contains(&0) {
+            self.left_out.0 = 0;
+            return false;
+        }
+        self.left_out.0 += 1;
+        if self.left_out.0 < self.left_out.1 {
+            return false;
+        }
+        self.left_out = (0, 2 * self.left_out.1);
+        let shares = self.speeds.iter_mut().zip(&self.grain.shares);
+        shares.filter(|(_, share)| **share == 0).for_each(|(speed, _)| *speed = 1.0);
+        true
     }
 
     /// What was counted since the last look.
@@ -212,6 +237,7 @@ impl Adapter {
                 best = Some((step, grain, candidate));
             }
         }
+        self.agreed = 0;
         // Whatever comes out, it was chosen for these.
         self.chosen_for.clone_from(&self.speeds);
         let why = words(&self.speeds);

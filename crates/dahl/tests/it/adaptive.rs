@@ -4,7 +4,7 @@
 use crate::support::{Run, Setup, engine, grain, setup};
 use dahl::DType;
 use dahl::exec::{Decision, Session};
-use dahl::native::{Checks, Native, Scheduling, Throttle};
+use dahl::native::{Native, Scheduling, Throttle};
 use dahl::perf::{About, PerfModel, cpu_kind};
 use dahl::plan::Plan;
 use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience};
@@ -112,16 +112,12 @@ fn pieces(plan: &Plan) -> [usize; 2] {
     [0, 1].map(|w| workers.iter().filter(|worker| worker.0 == w).count())
 }
 
-fn slow(from_step: u64) -> Native {
-    let throttles = vec![Throttle { worker: 1, speed: 0.2, from_step }];
-    Native { record: true, throttles, checks: Checks::On, pin: false, ..Native::default() }
-}
-
 #[test]
 fn a_slow_worker_changes_no_bit_and_its_waiting_counts_as_its_calls() {
     let setup = setup("lenet", DType::F32);
     let plan = Grain::for_workers(2).plan(&setup.lower().programs).unwrap();
-    let engine = slow(2);
+    let throttles = vec![Throttle { worker: 1, speed: 0.2, from_step: 2 }];
+    let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
     let session = engine.prepare_native(&setup.lower().programs, &plan).unwrap();
     let mut trainer = setup.trainer(plan, Box::new(session));
     let run = setup.run(&mut trainer).unwrap();
@@ -231,8 +227,8 @@ fn other_numerics_and_policies_are_refused() {
     assert!(plan.numerics == other.numerics || refused.is_err());
 }
 
-#[test]
-fn a_worker_that_becomes_slow_gets_less() {
+/// Trains 60 steps on two workers, adapting as soon as there is a reason to.
+fn adapted(throttles: &[(f64, u64)]) -> (Plan, Trainer) {
     let mut setup = setup("lenet", DType::F32);
     setup.spec.train = vec![12];
     setup.steps = 60;
@@ -240,8 +236,6 @@ fn a_worker_that_becomes_slow_gets_less() {
     let lowered = setup.lower();
     let grain = Grain::for_workers(2);
     let plan = grain.plan(&lowered.programs).unwrap();
-    let before = pieces(&plan);
-    assert_eq!(before[0], before[1]);
     let about = Circumstances {
         known: measured(&setup, &plan),
         platform: machine(),
@@ -249,14 +243,25 @@ fn a_worker_that_becomes_slow_gets_less() {
         samples: 12,
         limit: None,
     };
-    let patience = Patience { steps: 6, time: Nanos(0), part: 1e9, ..Patience::default() };
-    let session = slow(12).prepare_native(&lowered.programs, &plan).unwrap();
-    let mut trainer = setup.trainer(plan, Box::new(session));
+    let patience =
+        Patience { steps: 4, time: Nanos(0), part: 1e9, retry: 2, ..Patience::default() };
+    let slow = |&(speed, from_step)| Throttle { worker: 1, speed, from_step };
+    let throttles = throttles.iter().map(slow).collect();
+    let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
+    let session = engine.prepare_native(&lowered.programs, &plan).unwrap();
+    let mut trainer = setup.trainer(plan.clone(), Box::new(session));
     trainer.adapt(Adapter::new(about, patience));
     let run = setup.run(&mut trainer).unwrap();
     run.assert_same(&reference, "adapted");
+    (plan, trainer)
+}
+
+#[test]
+fn a_worker_that_becomes_slow_gets_less() {
+    let (plan, mut trainer) = adapted(&[(0.2, 12)]);
+    let (before, after) = (pieces(&plan), pieces(trainer.plan()));
+    assert_eq!(before[0], before[1]);
     assert!(trainer.changes() > 0);
-    let after = pieces(trainer.plan());
     assert!(after[1] < after[0] || after == [0, 0], "{before:?} {after:?}");
     let trace = trainer.session().take_trace();
     let stats = Stats::of_trace(&trace);
@@ -264,4 +269,16 @@ fn a_worker_that_becomes_slow_gets_less() {
     assert_eq!(changed.count() as u64, trainer.changes());
     let why = &trace.header.placements.last().unwrap().why;
     assert!(why.contains("worker 1 at 0."), "{why}");
+}
+
+#[test]
+fn a_worker_that_was_left_out_is_tried_again() {
+    // Too slow to be of use, then as fast as ever.
+    let (_, mut trainer) = adapted(&[(0.02, 8), (1.0, 24)]);
+    let trace = trainer.session().take_trace();
+    let names = trace.header.placements.iter().map(|placement| &placement.name);
+    let left_out = names.clone().position(|name| name.ends_with("shares=1:0"));
+    let left_out = left_out.expect("worker 1 without work");
+    let again = names.skip(left_out + 1).any(|name| !name.ends_with("shares=1:0"));
+    assert!(again, "{:?}", trace.header.placements);
 }
