@@ -58,9 +58,10 @@ pub fn fit(
         if memory.work as u64 <= allowed {
             continue;
         }
-        match of_program(&One::of(grain, programs, numerics, i), allowed)? {
+        let one = One::of(grain, programs, numerics, i);
+        match of_program(&one, allowed)? {
             Ok(again) => recompute.programs[i] = again,
-            Err(smallest) => least = least.max(smallest.min(memory.work as u64)),
+            Err(smallest) => least = least.max(least_work(&one, smallest.min(memory.work as u64))?),
         }
     }
     if least > 0 || limit.0 < fixed {
@@ -101,6 +102,18 @@ impl<'a> One<'a> {
         let graphs = TaskGraph::build(&expanded, &placement)?;
         Ok(Memory::plan(&expanded, &placement, &graphs).work() as u64)
     }
+}
+
+/// The smallest work memory that is found by asking for less than the smallest so far.
+fn least_work(one: &One<'_>, smallest: u64) -> Result<u64> {
+    let mut least = smallest;
+    for _ in 0..TRIES {
+        match of_program(one, least.saturating_sub(1))? {
+            Ok(again) => least = one.work(&again)?,
+            Err(_) => break,
+        }
+    }
+    Ok(least)
 }
 
 /// The nodes of a program that run again so that its work memory is at most `allowed`,
