@@ -250,18 +250,21 @@ impl Arenas<'_> {
         let storages = &graph.layout.storages;
         let work = (0..storages.len()).filter(|&s| storages[s].home == Home::Work);
         if self.ahead.is_empty() {
-            return pack(storages, work.collect(), offsets);
+            return pack(storages, work.collect(), offsets, &|_| false);
         }
-        // A storage is that of the worker who needs it for the most steps.
+        let users =
+            |s: StorageId| storages[s].users.iter().map(|(t, _)| graph.task(*t).worker.index());
+        // A storage is that of the worker who needs it for the most steps. What goes from
+        // one stage to another keeps its bytes: else one would wait for the other's.
         let owner = |s: &StorageId| {
-            let users = storages[*s].users.iter().map(|(t, _)| graph.task(*t).worker.index());
-            users.min_by_key(|&w| (std::cmp::Reverse(self.ahead[w]), w)).unwrap_or(0)
+            users(*s).min_by_key(|&w| (std::cmp::Reverse(self.ahead[w]), w)).unwrap_or(0)
         };
+        let apart = |s: StorageId| users(s).any(|w| Some(w) != users(s).next());
         let work: Vec<StorageId> = work.collect();
         let mut base = 0usize;
         for (worker, &ahead) in self.ahead.iter().enumerate() {
             let own: Vec<StorageId> = work.iter().copied().filter(|s| owner(s) == worker).collect();
-            let size = pack(storages, own.clone(), offsets);
+            let size = pack(storages, own.clone(), offsets, &apart);
             let start = size.saturating_mul(self.turn % ahead).saturating_add(base);
             own.iter().for_each(|&s| offsets[s] = offsets[s].saturating_add(start));
             base = size.saturating_mul(ahead).saturating_add(base);
@@ -299,8 +302,14 @@ fn plan_program(
 
 /// Packs the work storages: the largest first, each at the lowest offset where
 /// it meets nothing that lives at the same time (greedy by size; Pisarchyk and
-/// Lee 2020 found it within a few percent of the lower bound).
-fn pack(storages: &[Storage], work: Vec<StorageId>, offsets: &mut [usize]) -> usize {
+/// Lee 2020 found it within a few percent of the lower bound). What is `apart` shares no
+/// bytes.
+fn pack(
+    storages: &[Storage],
+    work: Vec<StorageId>,
+    offsets: &mut [usize],
+    apart: &dyn Fn(StorageId) -> bool,
+) -> usize {
     let mut order = work;
     order.sort_by_key(|&s| (std::cmp::Reverse(storages[s].bytes), s));
     let mut placed: Vec<StorageId> = Vec::new();
@@ -311,7 +320,7 @@ fn pack(storages: &[Storage], work: Vec<StorageId>, offsets: &mut [usize]) -> us
             .iter()
             .filter(|&&p| {
                 let small = storages[p].bytes.min(storages[s].bytes) < SHARED;
-                small || storages[p].coexists(&storages[s])
+                small || apart(p) || apart(s) || storages[p].coexists(&storages[s])
             })
             .map(|&p| offsets[p]..aligned(storages[p].bytes).saturating_add(offsets[p]))
             .collect();
