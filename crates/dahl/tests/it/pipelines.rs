@@ -151,7 +151,7 @@ fn one_forward_one_backward_keeps_fewer_activations_than_all_forward() {
         let flow = Flow { stages: stages(&setup, 2), order, delays: None };
         flow_plan(&setup, &flow, 2).memory.work()
     });
-    assert!(2 * one < all, "{one} of {all} bytes");
+    assert!(3 * one < 2 * all, "{one} of {all} bytes");
 }
 
 /// A small network of three layers that learn.
