@@ -365,7 +365,14 @@ fn bytes(number: &str, unit: &str) -> f64 {
 #[test]
 fn a_run_in_less_memory_gives_the_same_bits() {
     let place = Place::new("less-memory");
-    let args = ["train", "--model", "digits-cnn", "--limit", "128", "--batch", "64"];
+    let block = r#"{ type = "conv2d", out = 8, kernel = 3, padding = 1 },
+        { type = "batch_norm2d" }, { type = "relu" },"#;
+    let model = format!(
+        "input = [1, 8, 8]\nlayers = [{block}{block}{block}{block}\n{}]\n",
+        r#"{ type = "flatten" }, { type = "dropout" }, { type = "linear", out = 10 }"#
+    );
+    fs::write(place.0.join("deep.toml"), model).expect("a model");
+    let args = ["train", "--model", "deep.toml", "--limit", "128", "--batch", "64"];
     let train = |more: &[&str]| place.dahl(&[&args[..], &["--epochs", "1"], more].concat());
     for workers in ["1", "2"] {
         let whole = format!("whole-{workers}");

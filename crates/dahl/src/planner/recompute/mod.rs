@@ -13,7 +13,7 @@ mod search;
 
 use super::grain::Grain;
 use crate::error::{Error, Result};
-use crate::graph::{Programs, needed_again};
+use crate::graph::{Graph, Programs, needed_again};
 use crate::plan::{Memory, Numerics, Plan, Recompute, TaskGraph};
 use crate::units::{Bytes, NodeId};
 use live::Live;
@@ -58,10 +58,9 @@ pub fn fit(
         if memory.work as u64 <= allowed {
             continue;
         }
-        let one = One::of(grain, programs, numerics, i);
-        match of_program(&one, allowed)? {
+        match of_program(&One::of(grain, programs, numerics, i), allowed)? {
             Ok(again) => recompute.programs[i] = again,
-            Err(smallest) => least = least.max(least_work(&one, smallest.min(memory.work as u64))?),
+            Err(smallest) => least = least.max(smallest.min(memory.work as u64)),
         }
     }
     if least > 0 || limit.0 < fixed {
@@ -94,60 +93,77 @@ impl<'a> One<'a> {
         }
     }
 
-    /// The work memory with nodes that run again, as it is planned.
-    fn work(&self, again: &[NodeId]) -> Result<u64> {
-        let recompute = Recompute { programs: vec![again.to_vec()] };
+    fn graph(&self) -> &Graph {
+        &self.programs.programs[0].graph
+    }
+
+    /// Plans the memory with what was found to run again.
+    fn planned(&self, found: &Found) -> Result<Planned> {
+        let again = needed_again(self.graph(), &found.nodes());
+        let recompute = Recompute { programs: vec![again.clone()] };
         let expanded = recompute.expand(&self.numerics, &self.programs)?;
         let placement = self.grain.place_all(&expanded);
         let graphs = TaskGraph::build(&expanded, &placement)?;
-        Ok(Memory::plan(&expanded, &placement, &graphs).work() as u64)
+        let work = Memory::plan(&expanded, &placement, &graphs).work() as u64;
+        Ok(Planned { again, work })
     }
 }
 
-/// The smallest work memory that is found by asking for less than the smallest so far.
-fn least_work(one: &One<'_>, smallest: u64) -> Result<u64> {
-    let mut least = smallest;
-    for _ in 0..TRIES {
-        match of_program(one, least.saturating_sub(1))? {
-            Ok(again) => least = one.work(&again)?,
-            Err(_) => break,
-        }
-    }
-    Ok(least)
+/// Nodes that run again, and the work memory that is planned with them.
+struct Planned {
+    again: Vec<NodeId>,
+    work: u64,
 }
 
 /// The nodes of a program that run again so that its work memory is at most `allowed`,
 /// or the smallest that was found.
 fn of_program(one: &One<'_>, allowed: u64) -> Result<Result<Vec<NodeId>, u64>> {
-    let graph = &one.programs.programs[0].graph;
     let expanded = one.numerics.expand(&one.programs)?;
-    let live = Live::of(graph, &expanded.programs[0].graph);
-    let mut least = u64::MAX;
-    let mut measure = |found: &Found| -> Result<(Vec<NodeId>, u64)> {
-        let again = needed_again(graph, &found.nodes());
-        let work = one.work(&again)?;
-        least = least.min(work);
-        Ok((again, work))
-    };
-    // Less is asked for until it fits, then more again as long as it does and costs less.
+    let live = Live::of(one.graph(), &expanded.programs[0].graph);
+    if let Some(found) = search(one, &live, allowed)? {
+        return Ok(Ok(found.again));
+    }
+    let mut least: Option<Planned> = None;
+    for found in smallest(&live) {
+        let found = one.planned(&found)?;
+        least = Some(least.filter(|least| least.work <= found.work).unwrap_or(found));
+    }
+    // What was found for the least peak by the estimate may be undercut.
+    while let Some(Planned { again, work }) = &least {
+        if *work <= allowed {
+            return Ok(Ok(again.clone()));
+        }
+        match search(one, &live, work - (work / NEAR).max(1).min(*work))? {
+            Some(found) => least = Some(found),
+            None => return Ok(Err(*work)),
+        }
+    }
+    Ok(Err(u64::MAX))
+}
+
+/// The cheapest set that fits when it is planned for real, of those that were tried: less
+/// is asked for until it fits, then more again as long as it does and costs less.
+fn search(one: &One<'_>, live: &Live, allowed: u64) -> Result<Option<Planned>> {
     let (mut low, mut high) = (0, allowed.saturating_mul(2));
-    let mut best: Option<(f64, Vec<NodeId>)> = None;
+    let mut best: Option<(f64, Planned)> = None;
     let mut target = allowed;
     for _ in 0..TRIES {
-        let Some(found) = cheapest(&live, target) else { break };
+        let Some(found) = cheapest(live, target) else { break };
         let cost = found.cost();
         if best.as_ref().is_some_and(|(least, _)| cost >= *least) {
             low = target;
         } else {
-            let (again, work) = measure(&found)?;
-            if work <= allowed {
-                best = Some((cost, again));
+            let planned = one.planned(&found)?;
+            if planned.work <= allowed {
                 low = target;
+                best = Some((cost, planned));
             } else {
                 high = target;
-                // At least as much less as it was too much.
-                let less = (work - allowed).max(allowed / 256);
-                low = if best.is_some() { low } else { target.saturating_sub(2 * less) };
+                if best.is_none() {
+                    // At least as much less as it was too much.
+                    let less = (planned.work - allowed).max(allowed / 256);
+                    low = target.saturating_sub(2 * less);
+                }
             }
         }
         target = low + (high - low) / 2;
@@ -155,14 +171,5 @@ fn of_program(one: &One<'_>, allowed: u64) -> Result<Result<Vec<NodeId>, u64>> {
             break;
         }
     }
-    if let Some((_, again)) = best {
-        return Ok(Ok(again));
-    }
-    for found in smallest(&live) {
-        let (again, work) = measure(&found)?;
-        if work <= allowed {
-            return Ok(Ok(again));
-        }
-    }
-    Ok(Err(least))
+    Ok(best.map(|(_, planned)| planned))
 }
