@@ -31,6 +31,7 @@ fn shapes_that_only_one_has_run_are_compared_with_what_they_should_take() {
     let cells = [cell("six", &[(10, 600), (0, 0)]), cell("five", &[(0, 0), (10, 1000)])];
     let expected = |c: &CellCount| Some(if c.shape == "six" { 60.0 } else { 50.0 });
     assert_eq!(speeds(&cells, &expected, 2), [Some(1.0), Some(0.5)]);
+    // Whoever computed longest is what the others are compared with.
     assert_eq!(speeds(&cells, &unknown, 2), [None, Some(1.0)]);
 }
 
