@@ -228,7 +228,7 @@ fn other_numerics_and_policies_are_refused() {
 }
 
 /// Trains 60 steps on two workers, adapting as soon as there is a reason to.
-fn adapted(throttles: &[(f64, u64)]) -> (Plan, Trainer) {
+fn adapted(throttles: &[(f64, u64)], retry: u64) -> (Plan, Trainer) {
     let mut setup = setup("lenet", DType::F32);
     setup.spec.train = vec![12];
     setup.steps = 60;
@@ -243,8 +243,7 @@ fn adapted(throttles: &[(f64, u64)]) -> (Plan, Trainer) {
         samples: 12,
         limit: None,
     };
-    let patience =
-        Patience { steps: 4, time: Nanos(0), part: 1e9, retry: 2, ..Patience::default() };
+    let patience = Patience { steps: 4, time: Nanos(0), part: 1e9, retry, ..Patience::default() };
     let slow = |&(speed, from_step)| Throttle { worker: 1, speed, from_step };
     let throttles = throttles.iter().map(slow).collect();
     let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
@@ -258,7 +257,8 @@ fn adapted(throttles: &[(f64, u64)]) -> (Plan, Trainer) {
 
 #[test]
 fn a_worker_that_becomes_slow_gets_less() {
-    let (plan, mut trainer) = adapted(&[(0.2, 12)]);
+    // So slow that no other load of the machine can be mistaken for it.
+    let (plan, mut trainer) = adapted(&[(0.02, 12)], 1000);
     let (before, after) = (pieces(&plan), pieces(trainer.plan()));
     assert_eq!(before[0], before[1]);
     assert!(trainer.changes() > 0);
@@ -267,14 +267,14 @@ fn a_worker_that_becomes_slow_gets_less() {
     let stats = Stats::of_trace(&trace);
     let changed = stats.decisions.iter().filter(|row| row.change.is_some());
     assert_eq!(changed.count() as u64, trainer.changes());
-    let why = &trace.header.placements.last().unwrap().why;
-    assert!(why.contains("worker 1 at 0."), "{why}");
+    let why = trace.header.placements.iter().map(|placement| &placement.why);
+    assert!(why.clone().any(|why| why.contains("worker 1 at 0.")), "{:?}", why.collect::<Vec<_>>());
 }
 
 #[test]
 fn a_worker_that_was_left_out_is_tried_again() {
     // Too slow to be of use, then as fast as ever.
-    let (_, mut trainer) = adapted(&[(0.02, 8), (1.0, 24)]);
+    let (_, mut trainer) = adapted(&[(0.02, 8), (1.0, 24)], 2);
     let trace = trainer.session().take_trace();
     let names = trace.header.placements.iter().map(|placement| &placement.name);
     let left_out = names.clone().position(|name| name.ends_with("shares=1:0"));
