@@ -9,7 +9,8 @@ use dahl::graph::Programs;
 use dahl::native::available_bytes;
 use dahl::perf::{PerfModel, cpu_kind};
 use dahl::plan::{Numerics, Plan};
-use dahl::planner::{Choice, Grain, candidates, choose};
+use dahl::planner::{Adapter, Choice, Circumstances, Grain, Patience, candidates, choose};
+use dahl::platform::Platform;
 use dahl::units::{Bytes, ProgramId};
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use std::time::Duration;
 /// How long the calls of a candidate are measured.
 const LEARN: Duration = Duration::from_millis(300);
 /// How many candidates are measured at most.
-const MOST: usize = 6;
+const MOST: usize = 8;
 
 /// What a grain is chosen for.
 pub(crate) struct Wanted<'a> {
@@ -32,9 +33,28 @@ pub(crate) struct Wanted<'a> {
     pub(crate) calibration: Option<&'a Path>,
 }
 
+/// A choice, and what it rests on.
+pub(crate) struct Chosen {
+    pub(crate) choice: Choice,
+    pub(crate) known: PerfModel,
+    pub(crate) platform: Platform,
+    /// The most memory that a plan may need.
+    limit: Option<Bytes>,
+}
+
+impl Chosen {
+    /// Who re-chooses the placement while a run of the best candidate goes on.
+    pub(crate) fn adapter(&self, samples: usize, patience: Patience) -> Adapter {
+        let (known, platform) = (self.known.clone(), self.platform.clone());
+        let (grain, limit) = (self.choice.best().grain.clone(), self.limit);
+        let about = Circumstances { known, platform, grain, samples, limit };
+        Adapter::new(about, patience)
+    }
+}
+
 /// The candidates, the best first. Calls that a calibration of this machine does not
 /// know are measured.
-pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Choice> {
+pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Chosen> {
     let Wanted { programs, base, samples, .. } = wanted;
     let paths: Vec<_> = wanted.calibration.iter().map(|path| path.to_path_buf()).collect();
     let mut known = calibrations(&paths)?;
@@ -54,7 +74,7 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Choice> {
         (a, b) => a.or(b),
     };
     let here = |grain: &&Grain| grain.workers <= on.units.len();
-    let grains: Vec<Grain> = grains.iter().filter(here).copied().collect();
+    let grains: Vec<Grain> = grains.iter().filter(here).cloned().collect();
     let learning = (&mut known, &mut learn as &mut dahl::planner::Learn<'_>, MOST);
     let choice = choose((programs, &wanted.numerics), &grains, &on, learning, limit)?;
     if show != Show::Nothing {
@@ -68,7 +88,8 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Choice> {
         ));
         limit::tell(programs, &best.plan, best.plain, show);
     }
-    Ok(choice)
+    drop(on);
+    Ok(Chosen { choice, known, platform, limit })
 }
 
 fn calibrate_steps(

@@ -1,10 +1,12 @@
 //! `dahl bench`: how fast training steps are, alone and beside PyTorch.
 
+mod adaptive;
 mod cell;
 mod gemm;
 mod grains;
 mod kernels;
 pub(crate) mod measure;
+mod pipelines;
 mod predictions;
 mod torch;
 mod workloads;
@@ -43,6 +45,9 @@ Examples:
   dahl bench kernels resnet18 --op conv2d
   dahl bench gemm
   dahl bench predictions
+  dahl bench grains lenet-b64
+  dahl bench adaptive lenet-b64
+  dahl bench pipelines vgg-small
 
 A cell is marked with ! where the processors were not ours: the processor time is
 not about the time gone by times the threads. Its figures say little."
@@ -98,6 +103,8 @@ enum Of {
     Gemm(gemm::Args),
     Predictions(predictions::Args),
     Grains(grains::Args),
+    Adaptive(adaptive::Args),
+    Pipelines(pipelines::Args),
 }
 
 /// The shape of a sample.
@@ -136,6 +143,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Some(Of::Gemm(args)) => gemm::run(args),
         Some(Of::Predictions(args)) => predictions::run(args),
         Some(Of::Grains(args)) => grains::run(args),
+        Some(Of::Adaptive(args)) => adaptive::run(args),
+        Some(Of::Pipelines(args)) => pipelines::run(args),
         None => bench(args),
     };
     match result {

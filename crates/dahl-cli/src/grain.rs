@@ -28,20 +28,23 @@ pub(crate) struct GrainArgs {
 pub(crate) enum Cuts {
     /// The best of some grains, by prediction.
     Auto,
+    /// The same, re-chosen while the run goes on.
+    Adaptive,
     /// Pieces along axes.
     Given(String),
 }
 
 /// Reads a grain.
 pub(crate) fn cuts(text: &str) -> Result<Cuts, String> {
-    if text == "auto" {
-        return Ok(Cuts::Auto);
+    match text {
+        "auto" => return Ok(Cuts::Auto),
+        "adaptive" => return Ok(Cuts::Adaptive),
+        _ => {}
     }
-    // Stages depend on the workers, which are not known here.
-    match Grain::for_workers(usize::MAX / 2).with(text) {
+    match Grain::check_text(text) {
         Ok(_) => Ok(Cuts::Given(text.to_owned())),
         Err(error) => Err(format!(
-            "expected auto, or {}",
+            "expected auto, adaptive, or {}",
             error.to_string().trim_start_matches("grain: expected ")
         )),
     }
@@ -122,12 +125,19 @@ impl GrainArgs {
             Some(Cuts::Auto) => {
                 Err(dahl::Error::config("grain", "pieces, such as sample=4", "auto"))
             }
+            Some(Cuts::Adaptive) => Err(only_trained()),
         }
     }
 
     pub(crate) fn fusion(&self) -> Fusion {
         if self.no_fusion { Fusion::Off } else { Fusion::On }
     }
+}
+
+/// The error of whoever asks for a grain that changes where nothing runs.
+pub(crate) fn only_trained() -> dahl::Error {
+    let expected = "auto or pieces, such as sample=4; dahl train adapts";
+    dahl::Error::config("grain", expected, "adaptive")
 }
 
 /// Threads of a processor beyond which a run does not get on.

@@ -7,6 +7,7 @@ mod pipeline;
 mod svg;
 mod text;
 
+use crate::flow::FlowArgs;
 use crate::grain::{Cuts, GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, print};
 use crate::progress;
@@ -60,6 +61,8 @@ pub(crate) struct Args {
     model: Option<String>,
     #[command(flatten)]
     pipeline: pipeline::PipelineArgs,
+    #[command(flatten)]
+    flow: FlowArgs,
     /// Samples a step
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     batch: usize,
@@ -124,7 +127,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         };
     }
     if let Some(profile) = &args.pipeline.profile {
-        return match pipeline::run(&args.pipeline, profile, args.memory_limit) {
+        return match pipeline::run((&args.pipeline, &args.flow), profile, args.memory_limit) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, code(&error)),
         };
@@ -144,7 +147,9 @@ fn text(args: &Args) -> dahl::Result<String> {
         fusion: args.grain.fusion(),
         ..TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.1))
     };
-    let lowered = model.lower(&spec)?;
+    let calibration = args.calibration.as_deref();
+    let flowing = args.flow.flowing(&model, spec, &args.grain.base(), calibration)?;
+    let lowered = model.lower(&flowing.spec)?;
     let plan = match &args.check {
         Some(path) => {
             let text = std::fs::read_to_string(path)
@@ -155,8 +160,14 @@ fn text(args: &Args) -> dahl::Result<String> {
             let said = progress::Show::on_stderr();
             let base = args.grain.base();
             let numerics = args.tune.numerics(&base, &lowered.programs, said)?;
-            match args.grain.cuts() {
-                Some(Cuts::Auto) => {
+            let flowed = flowing.plan(&base, &lowered, &numerics, args.memory_limit);
+            match (flowed, args.grain.cuts()) {
+                (Some(plan), None) => plan?,
+                (Some(_), Some(_)) => {
+                    let expected = "none with a pipeline, whose stages are it";
+                    return Err(dahl::Error::config("grain", expected, "one"));
+                }
+                (None, Some(Cuts::Auto)) => {
                     let choice = auto::choice(
                         &auto::Wanted {
                             programs: &lowered.programs,
@@ -168,6 +179,7 @@ fn text(args: &Args) -> dahl::Result<String> {
                         },
                         said,
                     )?;
+                    let choice = choice.choice;
                     if args.explain {
                         return Ok(explain::text(&choice, &lowered.programs));
                     }
@@ -221,6 +233,9 @@ fn text(args: &Args) -> dahl::Result<String> {
                 "tasks a step",
                 format!("{} with {edges} edges, {workers} workers", graphs[0].tasks.len()),
             );
+            if let Some(text) = flowing.text() {
+                line("pipeline", text);
+            }
             line("work a step", flops.to_string());
             line("memory", format!("{} in all", plan.memory.peak()));
             let reused = plan.work_without_reuse(&graphs);

@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Flags that are about one start of a run, not about the run.
-const OF_ONE_START: [&str; 24] = [
+const OF_ONE_START: [&str; 25] = [
     "help",
     "version",
     "config",
@@ -33,6 +33,7 @@ const OF_ONE_START: [&str; 24] = [
     "idle-time",
     "energy-budget",
     "calibration",
+    "throttle",
     "dashboard",
     "dashboard-address",
     "tui",
@@ -40,11 +41,13 @@ const OF_ONE_START: [&str; 24] = [
 
 /// Flags of a run that may change when it goes on: they change no bit of what
 /// was trained. A dataset may have been moved; its samples are compared.
-const FREE: [&str; 10] = [
+const FREE: [&str; 12] = [
     "epochs",
     "workers",
     "grain",
     "memory-limit",
+    "scheduling",
+    "joule-seconds",
     "checkpoint-every",
     "keep",
     "save",

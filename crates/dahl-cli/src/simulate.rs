@@ -5,13 +5,13 @@ mod show;
 use crate::grain::{GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, say, show as print};
 use crate::place::check_file;
+use crate::scheduling::SchedulingArgs;
 use crate::{calibrate, machine, models};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::perf::PerfModel;
 use dahl::plan::Plan;
 use dahl::platform::{Expanded, Platform, UnitId};
-use dahl::sched::{FirstCome, Policy, WorkStealing};
 use dahl::sim::{
     Habits, Known, Noise, Order, Outcome, SCRIPT, Scenario, Start, StepPrediction, Steps, Tasks,
     Worker, run as simulated, to_simgrid,
@@ -74,12 +74,8 @@ pub(crate) struct Args {
     /// Steps, one after the other
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "tasks")]
     steps: u16,
-    /// How ready tasks are given to workers
-    #[arg(long, value_enum, default_value_t = Scheduling::Static)]
-    scheduling: Scheduling,
-    /// The seconds that a joule is worth, with --scheduling least-energy
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.1, value_parser = crate::bench::seconds)]
-    joule_seconds: f64,
+    #[command(flatten)]
+    scheduling: SchedulingArgs,
     /// How much durations vary: the standard deviation over the mean [default: as they did
     /// when they were measured]
     #[arg(long, value_parser = deviation)]
@@ -102,23 +98,6 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// How ready tasks find their workers
-#[derive(Clone, Copy, ValueEnum)]
-enum Scheduling {
-    /// As the plan says
-    Static,
-    /// The first ready task for the first free worker
-    FirstCome,
-    /// A queue a worker, with stealing
-    Stealing,
-    /// The task on the longest way to the end first
-    CriticalPath,
-    /// Each task to the worker that is expected to end it first
-    EarliestFinish,
-    /// The same, where the energy of a task counts too
-    LeastEnergy,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -291,16 +270,10 @@ impl Args {
         on: &Expanded<'_>,
         habits: &Habits,
     ) -> Result<Outcome> {
-        let mut policy: Box<dyn Policy> = match self.scheduling {
-            Scheduling::Static => return simulated(scenario, on, habits, Order::Static),
-            Scheduling::FirstCome => Box::new(FirstCome::default()),
-            Scheduling::Stealing => Box::new(WorkStealing::new(scenario.workers.len())),
-            Scheduling::CriticalPath => Box::new(scenario.critical_path()),
-            Scheduling::EarliestFinish => Box::new(scenario.earliest_finish(on, 0.0)),
-            Scheduling::LeastEnergy => {
-                Box::new(scenario.earliest_finish(on, 1e9 * self.joule_seconds))
-            }
+        let Some(rule) = self.scheduling.rule() else {
+            return simulated(scenario, on, habits, Order::Static);
         };
+        let mut policy = scenario.expectations(on).policy(rule);
         simulated(scenario, on, habits, Order::Policy(&mut *policy))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::auto;
 use crate::energy::EnergyArgs;
+use crate::flow::{FlowArgs, Flowing};
 use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
@@ -12,6 +13,7 @@ use crate::report::{Length, Report, Voice};
 use crate::rundir::{self, Log};
 use crate::samples::{Opened, SampleArgs, gone};
 use crate::schedule::Span;
+use crate::scheduling::{SchedulingArgs, throttle};
 use crate::settings::{Settings, is_given};
 use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
@@ -21,10 +23,10 @@ use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
 use dahl::graph::Programs;
-use dahl::model::TrainSpec;
-use dahl::native::Native;
+use dahl::model::{Lowered, TrainSpec};
+use dahl::native::{Native, Scheduling as Own, Throttle};
 use dahl::plan::{Numerics, Plan};
-use dahl::planner::Grain;
+use dahl::planner::{Adapter, Grain, Patience};
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
 use dahl::units::Bytes;
 use dahl::{Error, Result};
@@ -63,14 +65,22 @@ pub(crate) struct Args {
     /// Worker threads [default: one a processor]
     #[arg(long, value_parser = threads)]
     workers: Option<usize>,
-    /// How ops are cut: auto, or pieces such as sample=4,channel=2 (docs/grain.md); it
-    /// changes no bit [default: one piece of the batch a worker]
+    /// How ops are cut: auto, adaptive, or pieces such as sample=4,channel=2
+    /// (docs/grain.md); it changes no bit [default: one piece of the batch a worker]
     #[arg(long, value_parser = cuts)]
     grain: Option<Cuts>,
     /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
     /// recomputed where it would need more; it changes no bit
     #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
     memory_limit: Option<Bytes>,
+    #[command(flatten)]
+    flow: FlowArgs,
+    #[command(flatten)]
+    scheduling: SchedulingArgs,
+    /// An experiment: slow a worker down to a part of its speed, such as 1=0.5, from a
+    /// step of this session on, such as 1=0.5@100; several times for several
+    #[arg(long, value_name = "WORKER=SPEED[@STEP]", value_parser = throttle)]
+    throttle: Vec<Throttle>,
     #[command(flatten)]
     kernels: KernelArgs,
     #[command(flatten)]
@@ -137,10 +147,19 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = args.workers.unwrap_or(processors);
-    let lowered = model.lower(&spec)?;
+    let base = Grain { target: args.kernels.target(), ..Grain::for_workers(workers) };
+    let flowing = args.flow.flowing(&model, spec, &base, args.calibration.as_deref())?;
+    if flowing.is_pipeline() && args.grain.is_some() {
+        return Err(
+            Error::config("grain", "none with a pipeline, whose stages are it", "one").into()
+        );
+    }
+    let spec = &flowing.spec;
+    let lowered = model.lower(spec)?;
     let length = Length { epochs: args.epochs, samples: train.len() };
     let mut report = Report::new(args.voice(), length);
-    let plan = args.plan(&lowered.programs, workers, report.shown())?;
+    args.check_scheduling(workers, &flowing)?;
+    let (plan, adapter) = args.plan(&lowered, (base, &flowing), report.shown())?;
     let meters = args.energy.open()?;
     let predicted = match &args.calibration {
         Some(path) => Some(forecast::predict(path, (&lowered.programs, &plan), &meters)?),
@@ -149,9 +168,13 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     for note in meters.notes.iter().filter(|note| note.contains("sudo chmod")) {
         report.log(format_args!("note: {note}"));
     }
-    let engine =
-        Native { record: args.watch.trace, limit: args.watch.limit(), ..Native::default() };
-    let mut trainer = Trainer::with_plan(lowered, plan, &spec, &engine)?;
+    let (record, limit, throttles) = (args.watch.trace, args.watch.limit(), args.throttle.clone());
+    let scheduling = flowing.scheduling();
+    let native = Native { record, limit, throttles, scheduling, ..Native::default() };
+    let calibrations: Vec<PathBuf> = args.calibration.iter().cloned().collect();
+    let engine = args.scheduling.engine(native, &calibrations)?;
+    let mut trainer = Trainer::with_plan(lowered, plan, spec, &engine)?;
+    adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
     if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
@@ -172,6 +195,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         if workers == 1 { "" } else { "s" },
         args.samples.dtype
     ));
+    if let Some(text) = flowing.text() {
+        report.log(format_args!("pipeline: {text}"));
+    }
     for note in train.notes().iter().chain(test.notes()) {
         report.warn(format_args!("note: {note}"));
     }
@@ -208,6 +234,11 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         if let Err(error) = kept {
             report.warn(format_args!("warning: {error}; all else is kept"));
         }
+        if let (Some(directory), true) = (&gave.directory, trainer.changes() > 0) {
+            // The one that the run ended with.
+            let text = trainer.plan().to_text(&trainer.lowered().programs)?;
+            directory.write(rundir::PLAN, &text)?;
+        }
     }
     let weights = TensorFile { tensors: trainer.weights()?.tensors, ..card };
     let confusion = if args.confusion && gave.stopped.is_none() {
@@ -236,8 +267,18 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
 impl Args {
     /// The plan. A run that goes on keeps its kernels, be they measured or chosen
     /// by another version or on another machine.
-    fn plan(&self, programs: &Programs, workers: usize, show: Show) -> Result<Plan> {
-        let base = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
+    fn plan(
+        &self,
+        lowered: &Lowered,
+        (base, flowing): (Grain, &Flowing),
+        show: Show,
+    ) -> Result<(Plan, Option<Adapter>)> {
+        let programs = &lowered.programs;
+        let placed =
+            |numerics: Numerics| match flowing.plan(&base, lowered, &numerics, self.memory_limit) {
+                Some(plan) => Ok((plan?, None)),
+                None => self.placed(base.clone(), programs, numerics, show),
+            };
         let run = self.run.resume.as_deref().map(rundir::find);
         match run.map(|run| rundir::numerics(&run, programs)) {
             Some(Ok(numerics)) => {
@@ -245,14 +286,14 @@ impl Args {
                     let expected = format!("{}, which the run began with", numerics.isa);
                     Error::config("isa", expected, found)
                 })?;
-                self.placed(base, programs, numerics, show)
+                placed(numerics)
             }
             Some(Err(error)) if self.tune.tune => Err(error),
             // Without measurements the kernels follow from the flags; those of
             // checkpoints are compared.
             _ => {
                 let numerics = self.tune.numerics(&base, programs, show)?;
-                self.placed(base, programs, numerics, show)
+                placed(numerics)
             }
         }
     }
@@ -264,19 +305,40 @@ impl Args {
         programs: &Programs,
         numerics: Numerics,
         show: Show,
-    ) -> Result<Plan> {
-        match &self.grain {
-            None => limit::plan(&base, (programs, numerics), self.memory_limit, show),
-            Some(Cuts::Given(text)) => {
-                limit::plan(&base.with(text)?, (programs, numerics), self.memory_limit, show)
-            }
-            Some(Cuts::Auto) => {
-                let (samples, limit, calibration) = (self.samples.batch, self.memory_limit, None);
-                let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
-                let choice = auto::choice(&wanted, show)?;
-                Ok(choice.candidates.into_iter().next().expect("the best").plan)
-            }
+    ) -> Result<(Plan, Option<Adapter>)> {
+        let limited = |grain: &Grain, numerics| {
+            let plan = limit::plan(grain, (programs, numerics), self.memory_limit, show)?;
+            Ok((plan, None))
+        };
+        let adaptive = match &self.grain {
+            None => return limited(&base, numerics),
+            Some(Cuts::Given(text)) => return limited(&base.with(text)?, numerics),
+            Some(Cuts::Auto) => false,
+            Some(Cuts::Adaptive) => true,
+        };
+        let (samples, limit, calibration) = (self.samples.batch, self.memory_limit, None);
+        let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
+        let chosen = auto::choice(&wanted, show)?;
+        let adapter = adaptive.then(|| chosen.adapter(samples, Patience::default()));
+        let best = chosen.choice.candidates.into_iter().next();
+        Ok((best.expect("a candidate").plan, adapter))
+    }
+
+    /// Refuses what does not go together.
+    fn check_scheduling(&self, workers: usize, flowing: &Flowing) -> Result<()> {
+        if flowing.scheduling() == Own::Staged && self.scheduling.rule().is_some() {
+            let expected = "static, where a stale pipeline says who runs what";
+            return Err(Error::config("scheduling", expected, "a policy that does"));
         }
+        if self.grain == Some(Cuts::Adaptive) && self.scheduling.rule().is_some() {
+            let expected = "static, where --grain adaptive says who runs what";
+            return Err(Error::config("scheduling", expected, "a policy that does"));
+        }
+        if let Some(throttle) = self.throttle.iter().find(|t| t.worker >= workers) {
+            let expected = format!("a worker below {workers}");
+            return Err(Error::config("throttle", expected, throttle.worker));
+        }
+        Ok(())
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::grain::GrainArgs;
 use crate::output::{BAD_FILE, Colour, DIFFERENT, code, fail, print};
-use clap::{Args as ClapArgs, ValueEnum};
-use dahl::native::{Checks, Native, Scheduling};
+use crate::scheduling::SchedulingArgs;
+use clap::Args as ClapArgs;
+use dahl::native::{Checks, Native};
 use dahl::verify::{self, Report, Settings};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl verify crates/dahl/tests/golden
-  dahl verify golden --workers 2 --grain sample=3 --scheduling stealing
+  dahl verify golden --workers 2 --grain sample=3 --scheduling work-stealing
   dahl verify golden/conv2d_0_f64.safetensors --json
 
 Exit codes: 0 all pass, 1 one fails, 2 usage, 4 nothing to run.")]
@@ -29,9 +30,8 @@ pub(crate) struct Args {
     path: PathBuf,
     #[command(flatten)]
     grain: GrainArgs,
-    /// How tasks find their workers
-    #[arg(long, value_enum, default_value_t = Schedule::Static)]
-    scheduling: Schedule,
+    #[command(flatten)]
+    scheduling: SchedulingArgs,
     /// Check every access and overwrite freed memory while running
     #[arg(long)]
     checked: bool,
@@ -40,29 +40,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Schedule {
-    /// As the plan says
-    Static,
-    /// The first ready task for the first free worker
-    FirstCome,
-    /// A queue a worker, with stealing
-    Stealing,
-}
-
 pub(crate) fn run(args: Args) -> ExitCode {
     let cases = match verify::cases(&args.path) {
         Ok(cases) => cases,
         Err(error) => return fail(error, BAD_FILE),
     };
-    let engine = Native {
-        scheduling: match args.scheduling {
-            Schedule::Static => Scheduling::Static,
-            Schedule::FirstCome => Scheduling::FirstCome,
-            Schedule::Stealing => Scheduling::WorkStealing,
-        },
-        checks: if args.checked { Checks::On } else { Checks::Off },
-        ..Native::default()
+    let checks = if args.checked { Checks::On } else { Checks::Off };
+    let engine = match args.scheduling.engine(Native { checks, ..Native::default() }, &[]) {
+        Ok(engine) => engine,
+        Err(error) => return fail(&error, code(&error)),
     };
     let grain = match args.grain.grain() {
         Ok(grain) => grain,

@@ -1,6 +1,6 @@
 //! `dahl bench grains`: every grain that `--grain auto` chooses from, predicted and run.
 
-use super::measure::{Bench, Timing};
+use super::measure::{Bench, Timing, Timings};
 use super::workloads::{self, Workload};
 use crate::auto;
 use crate::grain::{KernelArgs, at_least_one, threads};
@@ -46,12 +46,18 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A candidate, and how long its step took at best.
+/// A candidate, and how long its step took.
 struct Ran {
     candidate: Candidate,
     bench: Bench,
     steps: u64,
-    best: f64,
+    timings: Timings,
+}
+
+impl Ran {
+    fn best(&self) -> f64 {
+        self.timings.best().wall
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -72,7 +78,7 @@ fn sweep(args: &Args, workload: &Workload) -> Result<()> {
     let numerics = Numerics::default_for(programs, base.target);
     let (samples, limit, calibration) = (*batch, None, None);
     let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
-    let choice = auto::choice(&wanted, Show::Nothing)?;
+    let choice = auto::choice(&wanted, Show::Nothing)?.choice;
     let mut all = Vec::new();
     for candidate in choice.candidates {
         let plan = candidate.plan.clone();
@@ -80,24 +86,26 @@ fn sweep(args: &Args, workload: &Workload) -> Result<()> {
         let first = bench.run(1)?;
         let steps = |one: Timing| (args.seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
         let steps = steps(bench.run(steps(first).div_ceil(4))?);
-        all.push(Ran { candidate, bench, steps, best: f64::INFINITY });
+        all.push(Ran { candidate, bench, steps, timings: Timings::default() });
     }
     for _ in 0..args.rounds {
         for ran in &mut all {
-            ran.best = ran.best.min(ran.bench.run(ran.steps)?.wall);
+            let timing = ran.bench.run(ran.steps)?;
+            ran.timings.0.push(timing);
         }
     }
     // The first is what was chosen.
-    let chosen = all[0].best;
-    let best = all.iter().map(|ran| ran.best).fold(f64::INFINITY, f64::min);
+    let chosen = all[0].best();
+    let best = all.iter().map(Ran::best).fold(f64::INFINITY, f64::min);
     let single = all.iter().filter(|ran| ran.candidate.grain.workers == 1);
-    let single = single.map(|ran| ran.best).fold(f64::INFINITY, f64::min);
+    let single = single.map(Ran::best).fold(f64::INFINITY, f64::min);
     if args.json {
         for ran in &all {
             let (grain, step) = (&ran.candidate.grain, &ran.candidate.step);
             let value = json!({
                 "workload": name, "grain": grain.to_string(), "workers": grain.workers,
-                "predicted_ms": step.step.0 as f64 / 1e6, "measured_ms": 1e3 * ran.best,
+                "predicted_ms": step.step.0 as f64 / 1e6, "measured_ms": 1e3 * ran.best(),
+                "spread": ran.timings.spread(),
             });
             show(&format!("{value}\n"))?;
         }
@@ -108,18 +116,19 @@ fn sweep(args: &Args, workload: &Workload) -> Result<()> {
         return show(&format!("{value}\n"));
     }
     let mut text = format!(
-        "{name}\n  {:28} {:>7} {:>12} {:>12}\n",
-        "grain", "workers", "predicted ms", "measured ms"
+        "{name}\n  {:28} {:>7} {:>12} {:>12} {:>7}\n",
+        "grain", "workers", "predicted ms", "measured ms", "spread"
     );
     for (i, ran) in all.iter().enumerate() {
         let (grain, step) = (&ran.candidate.grain, &ran.candidate.step);
         let mark = if i == 0 { "*" } else { " " };
         text += &format!(
-            "{mark} {:28} {:>7} {:>12.3} {:>12.3}\n",
+            "{mark} {:28} {:>7} {:>12.3} {:>12.3} {:>5.1} %\n",
             grain.to_string(),
             grain.workers,
             step.step.0 as f64 / 1e6,
-            1e3 * ran.best,
+            1e3 * ran.best(),
+            100.0 * ran.timings.spread(),
         );
     }
     text += &format!(

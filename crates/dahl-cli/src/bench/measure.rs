@@ -90,11 +90,21 @@ impl Bench {
         dtype: DType,
         plan: impl FnOnce(&Lowered) -> Result<Plan>,
     ) -> Result<Self> {
+        Self::on(model, (batch, dtype), plan, &Native::default())
+    }
+
+    /// The same on an engine of one's own.
+    pub(super) fn on(
+        model: &Model,
+        (batch, dtype): (usize, DType),
+        plan: impl FnOnce(&Lowered) -> Result<Plan>,
+        engine: &Native,
+    ) -> Result<Self> {
         let spec = TrainSpec::new(batch, dtype, Optimizer::sgd(0.01));
         let lowered = model.lower(&spec)?;
         let classes = models::outputs(&lowered).max(1);
         let plan = plan(&lowered)?;
-        let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
+        let mut trainer = Trainer::with_plan(lowered, plan, &spec, engine)?;
         let samples: usize = batch * model.input.iter().product::<usize>();
         // Both slots are filled once; what is in them stays.
         let slots = [trainer.slot(batch)?, trainer.slot(batch)?];
@@ -107,6 +117,11 @@ impl Bench {
         }
         trainer.last_loss()?;
         Ok(Self { trainer, batch, classes })
+    }
+
+    /// What is trained.
+    pub(super) fn trainer(&mut self) -> &mut Trainer {
+        &mut self.trainer
     }
 
     /// The time of so many steps.

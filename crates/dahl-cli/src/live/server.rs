@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::live::state::Probe;
     use dahl::exec::Gauge;
-    use dahl::trace::{Activity, CodeletCount, ShapeCount, WorkerTime};
+    use dahl::trace::{Activity, CellCount, CodeletCount, ShapeCount, WorkerTime};
     use dahl::train::Pass;
     use std::io::{Read, Write};
 
@@ -148,6 +148,9 @@ mod tests {
                 nanos: 2_000_000_000,
                 ..ShapeCount::default()
             }]
+        }
+        fn cells(&self) -> Vec<CellCount> {
+            Vec::new()
         }
         fn activity(&self) -> Activity {
             let worker = WorkerTime { busy: 2_000_000_000, spinning: 0, parked: 0 };

@@ -14,6 +14,7 @@ mod platform;
 mod predict;
 mod robust;
 mod runs;
+mod scheduling;
 mod see;
 mod sets;
 mod simulate;

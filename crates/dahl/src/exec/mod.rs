@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::ops::Meta;
 use crate::plan::Plan;
-use crate::trace::{Activity, CodeletCount, ShapeCount, Trace};
-use crate::units::{Bytes, PersistentId, ProgramId};
+use crate::trace::{Activity, CellCount, CodeletCount, ShapeCount, Trace};
+use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
 use dahl_kernels::{Element, StepScalars};
 use std::sync::{Arc, Mutex};
 
@@ -78,6 +78,34 @@ pub trait Session {
 
     /// The memory that the session allocated for the plan.
     fn allocated(&self) -> Bytes;
+
+    /// Goes on as decided. A plan of the same numerics changes no bit: values, slots, the
+    /// outputs that are kept and the numbers of steps stay as they are. What was decided is
+    /// in the trace.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the engine cannot change its plan,
+    /// [`Error::Plan`] where the plan has other numerics.
+    fn replan(&mut self, _: &Decision<'_>) -> Result<()> {
+        Err(Error::Unsupported { what: "another placement in mid-run".to_owned() })
+    }
+}
+
+/// By which placement a session goes on, and why.
+#[derive(Clone, Copy, Debug)]
+pub struct Decision<'a> {
+    /// The plan; `None` to stay.
+    pub to: Option<(&'a Programs, &'a Plan)>,
+    /// What the placement is called.
+    pub name: &'a str,
+    /// Why it was taken.
+    pub why: &'a str,
+    /// What a step took before.
+    pub measured: Nanos,
+    /// What a step is expected to take.
+    pub predicted: Nanos,
+    /// How long it took to decide.
+    pub took: Nanos,
 }
 
 /// Counters of a session that are always on. Looking at them disturbs nobody; what
@@ -88,6 +116,9 @@ pub trait Gauge: Send + Sync {
 
     /// The same shape by shape, with the spread of the times.
     fn shapes(&self) -> Vec<ShapeCount>;
+
+    /// The same worker by worker, without the spread.
+    fn cells(&self) -> Vec<CellCount>;
 
     /// What the workers did.
     fn activity(&self) -> Activity;

@@ -81,6 +81,8 @@ pub struct Node {
     /// Which of the op's variants computes it: the plain one, 0, until a plan's
     /// numerics have chosen.
     pub variant: usize,
+    /// Which part of the batch it is for, where the batch is taken in parts.
+    pub part: usize,
 }
 
 /// The values and nodes of one program.

@@ -1,8 +1,9 @@
 //! What the workers count all the time, for anyone who looks.
 
+use super::sync::{Mutex, lock};
 use super::sys::Ticks;
 use crate::exec::Gauge;
-use crate::trace::{Activity, CodeletCount, Header, Histogram, ShapeCount, WorkerTime};
+use crate::trace::{Activity, CellCount, CodeletCount, Header, Histogram, ShapeCount, WorkerTime};
 use crate::units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,9 +22,9 @@ struct OfWorker {
     parked: AtomicU64,
 }
 
-/// The counters of a session, by worker.
+/// The counters of a placement, by worker.
 pub(crate) struct Counters {
-    pub(crate) ticks: Ticks,
+    pub(crate) ticks: Arc<Ticks>,
     header: Arc<Header>,
     workers: Vec<OfWorker>,
 }
@@ -38,7 +39,7 @@ fn zeros(n: usize) -> Box<[AtomicU64]> {
 }
 
 impl Counters {
-    pub(crate) fn new(header: Arc<Header>) -> Self {
+    pub(crate) fn new(header: Arc<Header>, ticks: Arc<Ticks>) -> Self {
         let counter = || Counter {
             calls: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
@@ -50,7 +51,7 @@ impl Counters {
             parked: AtomicU64::new(0),
         };
         let workers = (0..header.workers).map(worker).collect();
-        Self { ticks: Ticks::start(), workers, header }
+        Self { ticks, workers, header }
     }
 
     /// A worker has run a cell for so many ticks.
@@ -68,22 +69,49 @@ impl Counters {
         add(if parked { &of.parked } else { &of.spinning }, ticks);
     }
 
-    /// Calls and ticks of a cell, all workers together.
-    fn sum(&self, cell: usize) -> (u64, u64) {
-        let of = |w: &OfWorker| {
-            let counter = &w.cells[cell];
-            (counter.calls.load(Relaxed), counter.ticks.load(Relaxed))
-        };
-        self.workers.iter().map(of).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    /// Calls and ticks of a cell on a worker.
+    fn of(&self, worker: usize, cell: usize) -> (u64, u64) {
+        let counter = self.workers.get(worker).and_then(|w| w.cells.get(cell));
+        counter.map_or((0, 0), |c| (c.calls.load(Relaxed), c.ticks.load(Relaxed)))
     }
 }
 
-impl Gauge for Counters {
+/// The counters of a session: of all its placements. The cells of an earlier one are the
+/// first of those of a later one.
+pub(crate) struct Gauges {
+    all: Mutex<Vec<Arc<Counters>>>,
+}
+
+impl Gauges {
+    pub(crate) fn new(first: Arc<Counters>) -> Self {
+        Self { all: Mutex::new(vec![first]) }
+    }
+
+    /// The session goes on by another placement.
+    pub(crate) fn go_on(&self, with: Arc<Counters>) {
+        lock(&self.all).push(with);
+    }
+
+    /// The newest header, nanoseconds a tick, and all counters.
+    fn look(&self) -> (Arc<Header>, f64, Vec<Arc<Counters>>) {
+        let all = lock(&self.all).clone();
+        let last = all.last().expect("the first is there from the beginning");
+        (last.header.clone(), last.ticks.rate(), all)
+    }
+}
+
+/// Calls and ticks of a cell, all workers together.
+fn sum(all: &[Arc<Counters>], cell: usize) -> (u64, u64) {
+    let each = all.iter().flat_map(|c| (0..c.workers.len()).map(move |w| c.of(w, cell)));
+    each.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+}
+
+impl Gauge for Gauges {
     fn codelets(&self) -> Vec<CodeletCount> {
-        let rate = self.ticks.rate();
-        let mut sums = vec![(0, 0); self.header.codelets.len()];
-        for (c, cell) in self.header.cells.iter().enumerate() {
-            let (calls, ticks) = self.sum(c);
+        let (header, rate, all) = self.look();
+        let mut sums = vec![(0, 0); header.codelets.len()];
+        for (c, cell) in header.cells.iter().enumerate() {
+            let (calls, ticks) = sum(&all, c);
             let sum = &mut sums[cell.codelet as usize];
             *sum = (sum.0 + calls, sum.1 + ticks);
         }
@@ -92,19 +120,17 @@ impl Gauge for Counters {
             calls,
             time: Nanos((ticks as f64 * rate) as u64),
         };
-        self.header.codelets.iter().zip(sums).map(count).collect()
+        header.codelets.iter().zip(sums).map(count).collect()
     }
 
     fn shapes(&self) -> Vec<ShapeCount> {
-        let rate = self.ticks.rate();
+        let (header, rate, all) = self.look();
         let count = |(c, cell): (usize, &crate::trace::Cell)| {
-            let (calls, ticks) = self.sum(c);
-            let bucket = |b: usize| {
-                let of = |w: &OfWorker| w.cells[c].times[b].load(Relaxed);
-                self.workers.iter().map(of).sum()
-            };
+            let (calls, ticks) = sum(&all, c);
+            let cells = || all.iter().flat_map(|of| &of.workers).filter_map(|w| w.cells.get(c));
+            let bucket = |b: usize| cells().map(|cell| cell.times[b].load(Relaxed)).sum();
             ShapeCount {
-                codelet: self.header.codelets[cell.codelet as usize].clone(),
+                codelet: header.codelets[cell.codelet as usize].clone(),
                 shape: cell.shape.clone(),
                 flops: cell.flops,
                 bytes: cell.bytes,
@@ -113,18 +139,39 @@ impl Gauge for Counters {
                 times: Histogram::of((0..Histogram::LEN).map(bucket), rate),
             }
         };
-        self.header.cells.iter().enumerate().map(count).collect()
+        header.cells.iter().enumerate().map(count).collect()
+    }
+
+    fn cells(&self) -> Vec<CellCount> {
+        let (header, rate, all) = self.look();
+        let count = |(c, cell): (usize, &crate::trace::Cell)| {
+            let worker = |w: usize| {
+                let each = all.iter().map(|counters| counters.of(w, c));
+                let (calls, ticks) = each.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+                (calls, (ticks as f64 * rate) as u64)
+            };
+            CellCount {
+                codelet: header.codelets[cell.codelet as usize].clone(),
+                shape: cell.shape.clone(),
+                workers: (0..header.workers).map(worker).collect(),
+            }
+        };
+        header.cells.iter().enumerate().map(count).collect()
     }
 
     fn activity(&self) -> Activity {
-        let rate = self.ticks.rate();
+        let (header, rate, all) = self.look();
         let nanos = |ticks: u64| (ticks as f64 * rate) as u64;
-        let worker = |of: &OfWorker| WorkerTime {
-            busy: nanos(of.cells.iter().map(|c| c.ticks.load(Relaxed)).sum()),
-            spinning: nanos(of.spinning.load(Relaxed)),
-            parked: nanos(of.parked.load(Relaxed)),
+        let worker = |w: usize| {
+            let each = || all.iter().filter_map(|counters| counters.workers.get(w));
+            let busy = |of: &OfWorker| of.cells.iter().map(|c| c.ticks.load(Relaxed)).sum::<u64>();
+            WorkerTime {
+                busy: nanos(each().map(busy).sum()),
+                spinning: nanos(each().map(|of| of.spinning.load(Relaxed)).sum()),
+                parked: nanos(each().map(|of| of.parked.load(Relaxed)).sum()),
+            }
         };
-        let workers = self.workers.iter().map(worker).collect();
-        Activity { elapsed: nanos(self.ticks.now()), workers }
+        let workers = (0..header.workers).map(worker).collect();
+        Activity { elapsed: nanos(all[0].ticks.now()), workers }
     }
 }

@@ -157,6 +157,30 @@ impl Buffers {
         })
     }
 
+    /// All but the work memory and scratch, which are those of another placement.
+    pub(crate) fn with_work_of(&self, memory: &Memory) -> Result<Self, TryReserveError> {
+        let scratch = (0..memory.workers).map(|_| Buffer::new(memory.scratch()));
+        Ok(Self {
+            persistent: self.persistent.clone(),
+            work: Buffer::new(memory.work())?,
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            scratch: scratch.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What another placement has too: all but the work memory and scratch.
+    pub(crate) fn kept(&self) -> Result<Self, TryReserveError> {
+        let nothing = Buffer::new(0)?;
+        Ok(Self {
+            persistent: self.persistent.clone(),
+            work: nothing,
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            scratch: Vec::new(),
+        })
+    }
+
     /// The bytes of all buffers.
     pub(crate) fn allocated(&self) -> usize {
         let shared = [&self.persistent, &self.work].into_iter();
@@ -238,6 +262,7 @@ pub(super) fn strides_of(graph: &Graph, value: ValueId) -> ([usize; MAX_AXES], u
             assert_eq!(base, below.strides(), "a reshape of contiguous elements");
             (shape.strides(), shift)
         }
+        ViewMap::Slice { start } => (base, shift + start * base[0]),
         ViewMap::Select { axis, index } => {
             let mut strides = [0; MAX_AXES];
             let kept = (0..=shape.rank()).filter(|a| *a != axis);

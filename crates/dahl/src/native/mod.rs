@@ -10,6 +10,7 @@ mod gate;
 mod loom;
 mod memory;
 mod recording;
+mod replan;
 mod replay;
 mod runner;
 mod session;
@@ -28,14 +29,15 @@ use crate::error::{Error, Result};
 use crate::exec::{Engine, Idle, Session};
 use crate::graph::Programs;
 use crate::plan::{Edges, Plan, TaskGraph, trace_header};
-use crate::sched::{FirstCome, Policy, WorkStealing};
+use crate::sched::{FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
 use crate::units::{Bytes, TaskId};
 use check::Checker;
-use counters::Counters;
+use counters::{Counters, Gauges};
 use dahl_kernels::Isa;
 use memory::{Buffers, Lease};
 use recording::Recorder;
+use replan::{Before, Placed};
 use runner::{PreparedProgram, Runner, WorkerState};
 use session::ProgramInfo;
 use std::collections::VecDeque;
@@ -52,6 +54,9 @@ pub enum Scheduling {
     FirstCome,
     /// A queue a worker, with stealing.
     WorkStealing,
+    /// The plan's workers, each with whatever is ready of the earliest step: for pipelines
+    /// in which several steps are under way.
+    Staged,
 }
 
 /// What is checked while a plan runs.
@@ -62,6 +67,18 @@ pub enum Checks {
     Off,
     /// Overlapping access ends the run; freed bytes are overwritten.
     On,
+}
+
+/// A worker that is slowed down, for experiments: after each call it waits until a
+/// slower one would have ended it. What it waits for counts as a part of the call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throttle {
+    /// The worker.
+    pub worker: usize,
+    /// Its speed, above 0 and up to 1.
+    pub speed: f64,
+    /// The first step of the session that it is slow in.
+    pub from_step: u64,
 }
 
 /// The engine of this machine's processors.
@@ -79,6 +96,8 @@ pub struct Native {
     pub pin: bool,
     /// How often a worker looks for work before it sleeps: about 20 µs.
     pub spins: u32,
+    /// Who is slowed down; of several for one worker the last that has begun counts.
+    pub throttles: Vec<Throttle>,
 }
 
 impl Default for Native {
@@ -90,6 +109,7 @@ impl Default for Native {
             limit: TraceLimit::default(),
             pin: true,
             spins: 2_000,
+            throttles: Vec::new(),
         }
     }
 }
@@ -113,6 +133,7 @@ impl Native {
             Scheduling::Static => None,
             Scheduling::FirstCome => Some(Box::new(FirstCome::default())),
             Scheduling::WorkStealing => Some(Box::new(WorkStealing::new(workers))),
+            Scheduling::Staged => Some(Box::new(Staged::new(workers))),
         };
         self.session(programs, plan, policy)
     }
@@ -144,70 +165,15 @@ impl Native {
         graphs: Vec<TaskGraph>,
         policy: Option<Box<dyn Policy>>,
     ) -> Result<NativeSession> {
-        let memories = &plan.memory.programs;
-        let across: Vec<Vec<Edges>> = graphs
-            .iter()
-            .zip(memories)
-            .map(|before| {
-                let edges = graphs.iter().zip(memories).map(|after| Edges::across(before, after));
-                edges.collect()
-            })
-            .collect();
-        let workers = plan.placement.workers;
-        let scheduling = policy.as_ref().map_or("static", |p| p.name()).to_owned();
-        let processors = sys::processors();
-        // Spinning helps only where every worker has a processor.
-        let spins = if workers <= processors.len() { self.spins } else { 0 };
-        let mode = match policy {
-            None => Mode::Static {
-                lists: replay::Lists::new(&graphs, &across, workers),
-                gate: gate::Gate::new(workers + 1, spins),
-            },
-            Some(policy) => {
-                Mode::Dynamic { queue: dynamic::Queue::new(&graphs, &across, policy, spins) }
-            }
-        };
-        let buffers = Buffers::new(&plan.memory).map_err(|_| Error::Memory {
-            needed: plan.memory.peak(),
-            limit: Bytes(sys::available_bytes().unwrap_or(0)),
-            least: None,
-            largest: plan.memory.largest(&expanded, &graphs, 5),
-        })?;
-        debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
-        let header = Arc::new(Header {
-            engine: self.name().to_owned(),
-            scheduling,
-            workers,
-            ..trace_header(&expanded, &graphs)
-        });
-        let prepared =
-            |(p, graph)| PreparedProgram::new(p, &expanded, plan, graph, &buffers, &header);
-        let programs = graphs.iter().enumerate().map(prepared).collect();
-        let labels = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
-            let calls = |t: TaskId| 0..graph.task(t).calls.len();
-            let of = |t| calls(t).map(|c| graph.call_label(&program.graph, t, c)).collect();
-            (0..graph.tasks.len()).map(TaskId::new).map(of).collect()
-        });
-        let labels: Vec<Vec<Vec<String>>> = labels.collect();
-        let checker =
-            (self.checks == Checks::On).then(|| Checker::new(&expanded, plan, &graphs, &buffers));
-        let counters = Arc::new(Counters::new(header.clone()));
+        let slow = |t: &&Throttle| !(t.speed > 0.0 && t.speed <= 1.0);
+        if let Some(throttle) = self.throttles.iter().find(slow) {
+            return Err(Error::config("throttle", "a speed above 0 up to 1", throttle.speed));
+        }
+        let placed = self.placed((&expanded, plan, &graphs), policy, Before::nothing())?;
         let infos = (0..graphs.len())
             .map(|p| ProgramInfo::new(&expanded, &plan.memory, &graphs, p))
             .collect();
-        let shared = Arc::new(Shared {
-            mode,
-            runner: Runner { programs, isa: plan.numerics.isa, counters, checker },
-            buffers,
-            workers,
-            labels,
-            steps: Shared::ring(),
-            failed: sync::Mutex::new(None),
-            events: sync::Mutex::new(Vec::new()),
-        });
-        let pinned = if self.pin && workers <= processors.len() { &processors[..] } else { &[] };
-        let threads = Threads::start(&shared, pinned)
-            .map_err(|e| Error::config("workers", format!("{workers} threads"), e))?;
+        let Placed { shared, threads, header } = placed;
         let free = shared
             .buffers
             .inputs
@@ -227,10 +193,98 @@ impl Native {
             undriven: VecDeque::new(),
             submitted: 0,
             last: None,
-            base: vec![0; workers],
+            base: vec![0; plan.placement.workers],
             busy: VecDeque::new(),
+            gauges: Arc::new(Gauges::new(shared.runner.counters.clone())),
+            engine: self.clone(),
+            numerics: plan.numerics.clone(),
+            placement: 0,
             shared,
         })
+    }
+
+    /// What the workers share to run a plan, and the workers.
+    fn placed(
+        &self,
+        (expanded, plan, graphs): (&Programs, &Plan, &[TaskGraph]),
+        policy: Option<Box<dyn Policy>>,
+        before: Before,
+    ) -> Result<Placed> {
+        let memories = &plan.memory.programs;
+        let across: Vec<Vec<Edges>> = graphs
+            .iter()
+            .zip(memories)
+            .map(|before| {
+                let edges = graphs.iter().zip(memories).map(|after| Edges::across(before, after));
+                edges.collect()
+            })
+            .collect();
+        let workers = plan.placement.workers;
+        let scheduling = policy.as_ref().map_or("static", |p| p.name()).to_owned();
+        let processors = sys::processors();
+        // Spinning helps only where every worker has a processor.
+        let spins = if workers <= processors.len() { self.spins } else { 0 };
+        let mode = match policy {
+            None => Mode::Static {
+                lists: replay::Lists::new(graphs, &across, workers),
+                gate: gate::Gate::new(workers + 1, spins),
+            },
+            Some(policy) => {
+                Mode::Dynamic { queue: dynamic::Queue::new(graphs, &across, policy, spins) }
+            }
+        };
+        let no_memory = |_| Error::Memory {
+            needed: plan.memory.peak(),
+            limit: Bytes(sys::available_bytes().unwrap_or(0)),
+            least: None,
+            largest: plan.memory.largest(expanded, graphs, 5),
+        };
+        let buffers = match &before.buffers {
+            None => Buffers::new(&plan.memory),
+            Some(kept) => kept.with_work_of(&plan.memory),
+        };
+        let buffers = buffers.map_err(no_memory)?;
+        debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
+        let header = Header {
+            engine: self.name().to_owned(),
+            scheduling,
+            workers,
+            ..trace_header(expanded, graphs)
+        };
+        let header = Arc::new(match &before.header {
+            None => header,
+            Some((earlier, name, why)) => earlier.followed_by(header, name, why),
+        });
+        let prepared =
+            |(p, graph)| PreparedProgram::new(p, expanded, plan, graph, &buffers, &header);
+        let programs = graphs.iter().enumerate().map(prepared).collect();
+        let labels = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
+            let calls = |t: TaskId| 0..graph.task(t).calls.len();
+            let of = |t| calls(t).map(|c| graph.call_label(&program.graph, t, c)).collect();
+            (0..graph.tasks.len()).map(TaskId::new).map(of).collect()
+        });
+        let labels: Vec<Vec<Vec<String>>> = labels.collect();
+        let checker =
+            (self.checks == Checks::On).then(|| Checker::new(expanded, plan, graphs, &buffers));
+        let counters = Arc::new(Counters::new(header.clone(), before.ticks.clone()));
+        let earlier = (header.programs.len() - graphs.len()) as u32;
+        let throttles = self.throttles.clone();
+        let isa = plan.numerics.isa;
+        let shared = Arc::new(Shared {
+            mode,
+            runner: Runner { programs, isa, counters, checker, earlier, throttles },
+            buffers,
+            workers,
+            first_step: before.first_step,
+            labels,
+            steps: Shared::ring(),
+            failed: sync::Mutex::new(None),
+            events: sync::Mutex::new(Vec::new()),
+        });
+        let pinned = if self.pin && workers <= processors.len() { &processors[..] } else { &[] };
+        let threads = Threads::start(&shared, pinned)
+            .map_err(|e| Error::config("workers", format!("{workers} threads"), e))?;
+        Ok(Placed { shared, threads, header })
     }
 }
 

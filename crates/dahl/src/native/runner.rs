@@ -1,6 +1,7 @@
 //! Prepared tasks and how a worker runs one.
 #![expect(unsafe_code, reason = "calls kernels on operands that the plan has ordered")]
 
+use super::Throttle;
 use super::check::Checker;
 use super::counters::Counters;
 use super::memory::{Buffer, Buffers};
@@ -52,7 +53,9 @@ impl PreparedProgram {
         let program: &Graph = &expanded.programs[index].graph;
         let memory = &plan.memory.programs[index];
         let output_slots = memory.output_slots;
-        let work = &header.programs[index].work;
+        // Those of earlier placements come first.
+        let earlier = header.programs.len() - expanded.programs.len();
+        let work = &header.programs[earlier + index].work;
         let tasks = graph.tasks.iter().zip(work).map(|(task, work)| {
             let calls = task.calls.iter().zip(&work.calls).map(|(spec, &(cell, _))| {
                 let node = program.node(spec.node);
@@ -173,6 +176,10 @@ pub(crate) struct Runner {
     pub(crate) isa: Isa,
     pub(crate) counters: Arc<Counters>,
     pub(crate) checker: Option<Checker>,
+    /// How many programs of earlier placements traces have.
+    pub(crate) earlier: u32,
+    /// Who is slowed down.
+    pub(crate) throttles: Vec<Throttle>,
 }
 
 impl Runner {
@@ -203,13 +210,13 @@ impl Runner {
                 unsafe { Call::new(operands, call.inputs, &call.piece, &step.scalars, scratch) }
                     .on(self.isa);
             call.op.run(call.variant, &mut args);
-            let now = self.counters.ticks.now();
+            let now = self.delayed(worker, step.number);
             let took = now.wrapping_sub(worker.clock);
             self.counters.ran(worker.index, call.cell, took);
             if worker.recording {
                 worker.events.push(Event::Call {
                     step: step.number,
-                    program: step.program as u32,
+                    program: self.earlier + step.program as u32,
                     task: task.0,
                     codelet: call.codelet,
                     worker: worker.index as u32,
@@ -232,5 +239,26 @@ impl Runner {
             checker.end(worker.index, step.program, task);
         }
         worker.running = None;
+    }
+
+    /// Now, at the end of a call; later where the worker is throttled, who looks at the
+    /// clock until a slower one would have ended it.
+    #[inline]
+    fn delayed(&self, worker: &WorkerState, step: u64) -> u64 {
+        let ticks = &self.counters.ticks;
+        let mut now = ticks.now();
+        if self.throttles.is_empty() {
+            return now;
+        }
+        let slow = |t: &&Throttle| t.worker == worker.index && t.from_step <= step;
+        if let Some(throttle) = self.throttles.iter().rfind(slow) {
+            let took = now.wrapping_sub(worker.clock) as f64 / throttle.speed;
+            let end = worker.clock + took as u64;
+            while now < end {
+                std::hint::spin_loop();
+                now = ticks.now();
+            }
+        }
+        now
     }
 }

@@ -1,17 +1,20 @@
 //! The session: submits steps, drives worker 0, hands out slots and values.
 #![expect(unsafe_code, reason = "leases buffers that no task uses")]
 
+use super::Native;
+use super::counters::Gauges;
 use super::memory::{Buffers, Lease, Token, strides_of};
 use super::recording::Recorder;
 use super::runner::{StepRecord, WorkerState};
 use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};
 use crate::exec::{
-    Gauge, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut, TensorRef,
+    Decision, Gauge, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut,
+    TensorRef,
 };
 use crate::graph::{Programs, Store};
 use crate::ops::Meta;
-use crate::plan::{Memory, TaskGraph};
+use crate::plan::{Memory, Numerics, TaskGraph};
 use crate::trace::{Event, Header, Trace};
 use crate::units::{Bytes, PersistentId, ProgramId};
 use dahl_kernels::StepScalars;
@@ -94,6 +97,13 @@ pub struct NativeSession {
     /// Slots that nobody fills, those that were dropped among them.
     pub(super) free: Returned,
     pub(super) busy: VecDeque<(StepId, Idle)>,
+    /// The counters of all placements.
+    pub(super) gauges: Arc<Gauges>,
+    /// What prepared it, for another placement.
+    pub(super) engine: Native,
+    pub(super) numerics: Numerics,
+    /// The number of the placement.
+    pub(super) placement: u32,
 }
 
 impl NativeSession {
@@ -124,7 +134,13 @@ impl NativeSession {
         Ok(())
     }
 
-    fn wait_all(&mut self) -> Result<()> {
+    /// Takes the events of all workers; no step is under way.
+    pub(super) fn gather_events(&mut self) {
+        self.events.append(&mut self.driver.events);
+        self.events.append(&mut self.shared.take_events());
+    }
+
+    pub(super) fn wait_all(&mut self) -> Result<()> {
         match self.submitted {
             0 => self.shared.check(),
             n => self.wait(StepId(n - 1)),
@@ -144,9 +160,10 @@ impl NativeSession {
     fn submit(&mut self, program: ProgramId, input: usize, scalars: StepScalars) -> Result<StepId> {
         self.shared.check()?;
         let number = self.submitted;
-        // Two steps under way at most; more where the outputs' slots are fewer.
-        if number >= 2 {
-            self.wait(StepId(number - 2))?;
+        // As many steps under way as have inputs; fewer where the outputs' slots are.
+        let window = self.shared.under_way(&self.memory);
+        if number >= window {
+            self.wait(StepId(number - window))?;
         }
         let p = program.index();
         let slots = self.programs[p].output_slots;
@@ -167,7 +184,8 @@ impl NativeSession {
             None => (None, vec![0; self.base.len()]),
         };
         // At most a wait a task, and a look at the clock a call.
-        let work = &self.header.programs[p].work;
+        let traced = self.shared.runner.earlier + p as u32;
+        let work = &self.header.programs[traced as usize].work;
         let most = || 1 + work.iter().map(|task| 1 + 2 * task.calls.len()).sum::<usize>();
         let recorded = self.recorder.wants(number, most);
         let record = Arc::new(StepRecord {
@@ -188,12 +206,12 @@ impl NativeSession {
         self.submitted += 1;
         if recorded {
             let at = self.shared.runner.counters.ticks.now();
-            self.events.push(Event::Submit { step: number, program: p as u32, at });
+            self.events.push(Event::Submit { step: number, program: traced, at });
         }
         self.shared.submit(record.clone());
         self.undriven.push_back(record);
-        // The others may begin with this step; worker 0 does the one before.
-        self.drive(number)?;
+        // The others may begin with this step; worker 0 does those before.
+        self.drive((number + 2).saturating_sub(window))?;
         Ok(StepId(number))
     }
 
@@ -240,9 +258,9 @@ impl Session for NativeSession {
 
     fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId> {
         let info = self.info(program)?;
-        if !Arc::ptr_eq(&info.inputs, &slot.inputs) {
+        let mine = self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, &slot.inputs));
+        if !mine || info.inputs != slot.inputs {
             let expected = format!("a slot for {:?}", info.name);
-            let mine = self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, &slot.inputs));
             let found = if mine { "one for another program" } else { "one of another session" };
             return Err(Error::config("slot", expected, found));
         }
@@ -329,14 +347,13 @@ impl Session for NativeSession {
     }
 
     fn gauge(&self) -> Arc<dyn Gauge> {
-        self.shared.runner.counters.clone()
+        self.gauges.clone()
     }
 
     fn take_trace(&mut self) -> Trace {
         let _ = self.wait_all();
+        self.gather_events();
         let mut events = std::mem::take(&mut self.events);
-        events.append(&mut self.driver.events);
-        events.append(&mut self.shared.take_events());
         let rate = self.shared.runner.counters.ticks.rate();
         events.iter_mut().for_each(|event| event.scale(rate));
         events.sort_by_key(Event::start);
@@ -345,6 +362,10 @@ impl Session for NativeSession {
 
     fn allocated(&self) -> Bytes {
         Bytes(self.buffers().allocated() as u64)
+    }
+
+    fn replan(&mut self, decision: &Decision<'_>) -> Result<()> {
+        self.go_on(decision)
     }
 }
 

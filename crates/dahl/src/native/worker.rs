@@ -7,6 +7,7 @@ use super::replay::{Lists, replay};
 use super::runner::{Runner, Running, StepRecord, WorkerState};
 use super::sync::{Mutex, lock, thread};
 use crate::error::{Error, Result};
+use crate::plan::Memory;
 use crate::trace::Event;
 use crate::units::{Nanos, WorkerId};
 use std::any::Any;
@@ -30,6 +31,8 @@ pub(super) struct Shared {
     pub(super) runner: Runner,
     pub(super) buffers: Buffers,
     pub(super) workers: usize,
+    /// The first step that this placement runs.
+    pub(super) first_step: u64,
     /// The names of calls by program and task, for errors.
     pub(super) labels: Vec<Vec<Vec<String>>>,
     /// Static mode: the steps under way, by number.
@@ -56,6 +59,15 @@ impl Shared {
         match &self.mode {
             Mode::Static { lists, .. } => lists[program].lengths().map(|tasks| tasks + 1).collect(),
             Mode::Dynamic { .. } => vec![0; self.workers],
+        }
+    }
+
+    /// How many steps may be under way at once: lists that are replayed know of the step
+    /// before only.
+    pub(super) fn under_way(&self, memory: &Memory) -> u64 {
+        match &self.mode {
+            Mode::Static { .. } => 2,
+            Mode::Dynamic { .. } => memory.under_way() as u64,
         }
     }
 
@@ -175,7 +187,7 @@ impl Shared {
     fn live(&self, worker: &mut WorkerState) -> Result<(), Stopped> {
         match &self.mode {
             Mode::Static { lists, gate } => {
-                for number in 0.. {
+                for number in self.first_step.. {
                     worker.leave();
                     gate.wait(self.submissions(), number + 1)?;
                     let step = lock(&self.steps[number as usize % RING]).clone();

@@ -122,6 +122,9 @@ fn numerics_text(numerics: &Numerics, programs: &Programs) -> String {
 fn placement_text(plan: &Plan, programs: &Programs, expanded: &Programs) -> String {
     let placement = &plan.placement;
     let mut text = format!("\n[placement]\nworkers = {}\n", placement.workers);
+    if !placement.ahead.is_empty() {
+        let _ = writeln!(text, "ahead = {:?}", placement.ahead);
+    }
     for (i, (part, program)) in placement.programs.iter().zip(&expanded.programs).enumerate() {
         let _ = writeln!(text, "\n[placement.{}]", quoted(&program.name));
         let again = &plan.recompute.programs[i];
@@ -250,6 +253,8 @@ struct NodeText {
 #[derive(Deserialize)]
 struct PlacementHead {
     workers: usize,
+    #[serde(default)]
+    ahead: Vec<usize>,
 }
 
 #[derive(Deserialize)]
@@ -379,6 +384,7 @@ impl Text {
         });
         let placement = Placement {
             workers: self.placement.head.workers,
+            ahead: self.placement.head.ahead.clone(),
             programs: placed.collect::<Result<_>>()?,
         };
         let memories = programs.programs.iter().map(|program| {
@@ -453,7 +459,10 @@ mod tests {
         let sum = b.ops().sum_channels(y);
         b.fetch("sum", sum);
         let graph = b.finish().unwrap();
-        Programs { store, programs: vec![Program { name: "p".into(), graph, output_slots: 2 }] }
+        Programs {
+            store,
+            programs: vec![Program { name: "p".into(), graph, output_slots: 2, turn: 0 }],
+        }
     }
 
     fn plan(programs: &Programs) -> Plan {
@@ -463,7 +472,7 @@ mod tests {
             workers: workers.iter().map(|&w| WorkerId(w)).collect(),
         };
         let groups = vec![group(&[0, 1], &[(0, 2)], &[0, 1]), group(&[2], &[], &[0])];
-        let placement = Placement { workers: 2, programs: vec![ProgramPlacement { groups }] };
+        let placement = Placement::new(2, vec![ProgramPlacement::new(groups)]);
         let mut numerics = Numerics::default_for(programs, crate::Isa::detect());
         numerics.programs[0].blocks = vec![1, 4];
         Plan::new(programs, numerics, placement).unwrap()

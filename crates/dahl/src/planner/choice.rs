@@ -2,8 +2,9 @@
 //!
 //! The space is small and documented (docs/grain.md): numbers of workers, pieces of the
 //! batch, of channels, of rows, and stages of layers. Every candidate is planned and its
-//! step simulated. What looks best may rest on guessed times: then its calls are measured
-//! and all are predicted again, until what looks best has been measured.
+//! step simulated. What may be best may rest on guessed times: then its calls are measured
+//! and all are predicted again, until nothing that was not measured could be better than
+//! the best that was.
 
 use super::grain::Grain;
 use super::recompute::{Fitted, fit};
@@ -58,21 +59,24 @@ pub fn candidates(workers: usize, samples: usize, base: &Grain) -> Vec<Grain> {
         (0..).map(|i| 1 << i).take_while(|w| *w < workers).chain([workers]).collect();
     counts.dedup();
     for &workers in &counts {
-        let one = Grain { workers, sample: 1, channel: 1, row: 1, column: 1, layer: 1, ..*base };
+        let shares = Vec::new();
+        let one =
+            Grain { sample: 1, channel: 1, row: 1, column: 1, layer: 1, shares, ..base.clone() };
+        let one = || Grain { workers, ..one.clone() };
         let mut sample = workers;
         while sample <= samples.min(PIECES_A_WORKER * workers) {
-            all.push(Grain { sample, ..one });
+            all.push(Grain { sample, ..one() });
             sample *= 2;
         }
         if workers == 1 {
             continue;
         }
-        all.push(Grain { channel: workers, ..one });
-        all.push(Grain { row: workers, ..one });
+        all.push(Grain { channel: workers, ..one() });
+        all.push(Grain { row: workers, ..one() });
         if samples > 1 {
             let sample = workers.min(samples);
-            all.push(Grain { sample, channel: 2, ..one });
-            all.push(Grain { sample: 2 * sample.min(samples), layer: 2, ..one });
+            all.push(Grain { sample, channel: 2, ..one() });
+            all.push(Grain { sample: 2 * sample.min(samples), layer: 2, ..one() });
         }
     }
     all
@@ -81,7 +85,7 @@ pub fn candidates(workers: usize, samples: usize, base: &Grain) -> Vec<Grain> {
 /// Measures the calls of a plan, on one worker.
 pub type Learn<'a> = dyn FnMut(&Plan, &mut PerfModel) -> Result<()> + 'a;
 
-/// Predicts all candidates, measures what looks best and rests on guesses, and predicts
+/// Predicts all candidates, measures what may be best and rests on guesses, and predicts
 /// again, `most` times at most.
 ///
 /// # Errors
@@ -97,7 +101,7 @@ pub fn choose(
     let mut closest: Option<Error> = None;
     for grain in grains {
         match fit(grain, programs, numerics, limit.unwrap_or(Bytes(u64::MAX))) {
-            Ok(fitted) => plans.push((*grain, fitted)),
+            Ok(fitted) => plans.push((grain.clone(), fitted)),
             Err(error) => closest = Some(closer(closest, error)?),
         }
     }
@@ -114,11 +118,8 @@ pub fn choose(
             let what = (programs, plan, ProgramId(0));
             all.push(predict(what, on, workers, &habits, &mut Known::new(model))?);
         }
-        let order = |i: &usize| (all[*i].step.0, *i);
-        let best = (0..all.len()).min_by_key(order).expect("a candidate");
-        let measured = all[best].sources.iter().find(|(source, _)| *source == Source::Measured);
-        if measured.map_or(0.0, |(_, part)| *part) < 1.0 - GUESSED && learned < most {
-            learn(&plans[best].1.plan, model)?;
+        if let Some(next) = next_to_measure(&all).filter(|_| learned < most) {
+            learn(&plans[next].1.plan, model)?;
             learned += 1;
             continue;
         }
@@ -144,5 +145,41 @@ fn closer(before: Option<Error>, error: Error) -> Result<Error> {
         (_, None) => Err(error),
         (Some(before), Some(found)) if least(&before) <= Some(found) => Ok(before),
         _ => Ok(error),
+    }
+}
+
+/// The prediction that rests on guesses and could be the shortest of all, if any: one that
+/// is sure of itself need not be measured where even its lower bound is above the best.
+fn next_to_measure(all: &[StepPrediction]) -> Option<usize> {
+    let best = all.iter().map(|step| step.step.0).min()?;
+    let measured = |step: &StepPrediction| {
+        let part = step.sources.iter().find(|(source, _)| *source == Source::Measured);
+        part.map_or(0.0, |(_, part)| *part) >= 1.0 - GUESSED
+    };
+    let could = |step: &StepPrediction| step.interval[0].0.min(step.step.0);
+    let doubtful = (0..all.len()).filter(|&i| !measured(&all[i]) && could(&all[i]) <= best);
+    doubtful.min_by_key(|&i| (could(&all[i]), i))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Joules, Nanos};
+
+    fn step(nanos: u64, low: u64, measured: f64) -> StepPrediction {
+        let sources = vec![(Source::Measured, measured), (Source::Regression, 1.0 - measured)];
+        let interval = [Nanos(low), Nanos(2 * nanos)];
+        StepPrediction { step: Nanos(nanos), interval, joules: Joules(0.0), sources }
+    }
+
+    #[test]
+    fn what_could_be_best_is_measured() {
+        // A guess that looks best, and one that looks worse and may be better still.
+        let all = [step(10, 9, 1.0), step(8, 7, 0.5), step(12, 5, 0.0)];
+        assert_eq!(next_to_measure(&all), Some(2));
+        // Guesses that cannot be better.
+        assert_eq!(next_to_measure(&[step(10, 9, 1.0), step(20, 11, 0.0)]), None);
+        assert_eq!(next_to_measure(&[step(10, 9, 0.95)]), None);
+        assert_eq!(next_to_measure(&[step(10, 9, 0.5)]), Some(0));
     }
 }

@@ -18,7 +18,7 @@ pub enum Gather {
 }
 
 /// The grain of a plan: the same for all ops, as far as they offer it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grain {
     /// How many workers there are.
     pub workers: usize,
@@ -32,6 +32,9 @@ pub struct Grain {
     pub column: usize,
     /// Into how many stages the layers are cut, each with workers of its own.
     pub layer: usize,
+    /// The shares of the workers in the pieces, one each; 0 leaves a worker out. None
+    /// where all are alike.
+    pub shares: Vec<usize>,
     /// Whether chains become one task.
     pub gather: Gather,
     /// What the variants of ops are chosen for.
@@ -48,6 +51,7 @@ impl Grain {
             row: 1,
             column: 1,
             layer: 1,
+            shares: Vec::new(),
             gather: Gather::On,
             target: Target::here(),
         }
@@ -78,7 +82,7 @@ impl Grain {
     /// The placement of programs whose partial sums are explicit.
     pub(super) fn place_all(&self, expanded: &Programs) -> Placement {
         let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
-        Placement { workers: self.workers, programs: placed.collect() }
+        Placement::new(self.workers, placed.collect())
     }
 
     fn check(&self) -> Result<()> {
@@ -90,7 +94,20 @@ impl Grain {
             let expected = format!("at most {}, the workers", self.workers);
             return Err(Error::config("layer", expected, self.layer));
         }
+        let shares = &self.shares;
+        if !shares.is_empty() && (shares.len() != self.workers || self.used() == 0) {
+            let expected = format!("one for each of {} workers, not all 0", self.workers);
+            return Err(Error::config("shares", expected, colons(shares)));
+        }
         Ok(())
+    }
+
+    /// How many workers get anything.
+    pub(super) fn used(&self) -> usize {
+        match &self.shares[..] {
+            [] => self.workers,
+            shares => shares.iter().filter(|share| **share > 0).count(),
+        }
     }
 
     fn counts(&self) -> [(&'static str, usize); 5] {
@@ -113,9 +130,24 @@ impl Grain {
     /// # Errors
     /// What was expected, and what was found.
     pub fn with(&self, text: &str) -> Result<Self> {
-        let mut grain = *self;
+        let grain = self.parsed(text)?;
+        grain.check()?;
+        Ok(grain)
+    }
+
+    /// Whether a text is one that [`with`](Self::with) reads, for some number of workers.
+    ///
+    /// # Errors
+    /// What was expected, and what was found.
+    pub fn check_text(text: &str) -> Result<()> {
+        Self::for_workers(1).parsed(text).map(drop)
+    }
+
+    fn parsed(&self, text: &str) -> Result<Self> {
+        let mut grain = self.clone();
         for part in text.split(',').map(str::trim) {
-            let expected = "parts such as sample=4, channel=2, row=2, column=2, layer=2, gather=on";
+            let expected = "parts such as sample=4, channel=2, row=2, column=2, layer=2, \
+                            shares=2:1, gather=on";
             let wrong = || Error::config("grain", expected, format!("{part:?}"));
             let (key, value) = part.split_once('=').ok_or_else(wrong)?;
             let number = || value.parse::<usize>().ok().filter(|n| *n > 0).ok_or_else(wrong);
@@ -125,6 +157,13 @@ impl Grain {
                 "row" => grain.row = number()?,
                 "column" => grain.column = number()?,
                 "layer" => grain.layer = number()?,
+                "shares" => {
+                    let shares = value.split(':').map(|share| share.parse::<u32>().ok());
+                    let shares: Option<Vec<u32>> = shares.collect();
+                    let shares = shares.filter(|all| all.iter().any(|share| *share > 0));
+                    let shares = shares.ok_or_else(wrong)?;
+                    grain.shares = shares.into_iter().map(|share| share as usize).collect();
+                }
                 "gather" => {
                     grain.gather = match value {
                         "on" => Gather::On,
@@ -135,9 +174,12 @@ impl Grain {
                 _ => return Err(wrong()),
             }
         }
-        grain.check()?;
         Ok(grain)
     }
+}
+
+fn colons(shares: &[usize]) -> String {
+    shares.iter().map(usize::to_string).collect::<Vec<_>>().join(":")
 }
 
 /// As [`Grain::with`] reads it, without what is 1.
@@ -146,6 +188,9 @@ impl fmt::Display for Grain {
         write!(f, "sample={}", self.sample)?;
         for (key, n) in self.counts().into_iter().skip(1).filter(|(_, n)| *n > 1) {
             write!(f, ",{key}={n}")?;
+        }
+        if !self.shares.is_empty() {
+            write!(f, ",shares={}", colons(&self.shares))?;
         }
         f.write_str(match self.gather {
             Gather::On => "",
@@ -161,12 +206,17 @@ mod tests {
     #[test]
     fn a_grain_reads_back() {
         let grain = Grain::for_workers(4);
-        for text in ["sample=4", "sample=8,channel=2", "sample=1,row=4,column=2,layer=2,gather=off"]
-        {
+        let all = "sample=1,row=4,column=2,layer=2,shares=2:1:0:7,gather=off";
+        for text in ["sample=4", "sample=8,channel=2", all] {
+            Grain::check_text(text).unwrap();
             assert_eq!(grain.with(text).unwrap().to_string(), text);
         }
         for wrong in ["", "sample", "sample=0", "sample=-1", "batch=2", "gather=yes", "layer=5"] {
             assert!(grain.with(wrong).is_err(), "{wrong}");
         }
+        for wrong in ["shares=2:1", "shares=0:0:0:0", "shares=1:1:-1:1", "shares="] {
+            assert!(grain.with(wrong).is_err(), "{wrong}");
+        }
+        assert!(Grain::check_text("layer=5,shares=2:1").is_ok());
     }
 }

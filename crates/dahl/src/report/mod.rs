@@ -15,5 +15,6 @@ pub use energy::{Energy, EnergyLine, Figure};
 pub use page::{Mode, page, run_json, runs_json};
 pub use record::{Counted, Predicted, RunRecord, TimedPower, files};
 pub use stats::{
-    CodeletRow, Detail, From, Gap, Level, ProgramPath, ShapeRow, Spread, Stats, WorkerUse, percents,
+    CodeletRow, DecisionRow, Detail, From, Gap, Level, ProgramPath, ShapeRow, Spread, Stats,
+    WorkerUse, percents,
 };

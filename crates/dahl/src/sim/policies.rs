@@ -1,39 +1,68 @@
-//! Policies that know what jobs take, for a scenario.
+//! What policies expect: of a scenario's jobs, and of a plan's tasks.
 
-use super::scenario::{Job, JobId, Scenario};
+use super::scenario::{Job, JobId, Scenario, Worker};
+use super::steps::{Costs, task_costs};
+use crate::error::Result;
+use crate::graph::Programs;
+use crate::plan::Plan;
 use crate::platform::Expanded;
-use crate::sched::{CriticalPath, EarliestFinish, Ready, ranks};
-use crate::units::{Joules, Nanos, TaskId, WorkerId};
+use crate::sched::{CriticalPath, EarliestFinish, Expectations, TaskTimes, WorkerFigures};
+use crate::units::{Nanos, TaskId};
 
 impl Scenario {
+    /// What the jobs are expected to take, as the tasks of one program.
+    pub fn expectations(&self, on: &Expanded<'_>) -> Expectations {
+        Expectations { programs: vec![self.times()], workers: figures(on, &self.workers) }
+    }
+
     /// The policy that takes the job on the longest way to the end first.
     pub fn critical_path(&self) -> CriticalPath {
-        let ids = || (0..self.jobs.len() as u32).map(JobId);
-        let times: Vec<Nanos> = self.jobs.iter().map(time).collect();
-        let preds = ids().map(|id| self.preds(id).iter().map(|p| TaskId(p.0)).collect());
-        let ranks = ranks(&preds.collect::<Vec<Vec<TaskId>>>(), &times);
-        CriticalPath::new(Box::new(move |ready| ranks[ready.task.index()]))
+        Expectations { programs: vec![self.times()], workers: Vec::new() }.critical_path()
     }
 
     /// The policy that gives a job to the worker that ends it first; a joule beyond
     /// idling is worth `price` nanoseconds.
     pub fn earliest_finish(&self, on: &Expanded<'_>, price: f64) -> EarliestFinish {
-        let units = self.workers.iter().map(|worker| {
-            let unit = on.unit(worker.unit);
-            let state = worker.state.map(|state| &unit.states[state]);
-            let speed = unit.speed.value * state.map_or(1.0, |state| state.speed.value);
-            let busy = state.map_or(unit.busy_watts, |state| state.busy_watts).value;
-            (speed, busy - unit.idle_watts.value)
-        });
-        let units: Vec<(f64, f64)> = units.collect();
-        let times: Vec<Nanos> = self.jobs.iter().map(time).collect();
-        let expected = move |ready: &Ready, worker: WorkerId| {
-            let (speed, watts) = units[worker.index()];
-            let nanos = times[ready.task.index()].0 as f64 / speed;
-            (Nanos(nanos.round() as u64), Joules(watts * nanos / 1e9))
-        };
-        EarliestFinish::weighted(self.workers.len(), Box::new(expected), price)
+        self.expectations(on).earliest_finish(price)
     }
+
+    fn times(&self) -> TaskTimes {
+        let ids = (0..self.jobs.len() as u32).map(JobId);
+        let preds = ids.map(|id| self.preds(id).iter().map(|p| TaskId(p.0)).collect());
+        TaskTimes { times: self.jobs.iter().map(time).collect(), preds: preds.collect() }
+    }
+}
+
+/// What the tasks of a plan are expected to take on workers, program by program.
+///
+/// # Errors
+/// Where nobody knows what a call takes.
+pub fn expectations(
+    (programs, plan): (&Programs, &Plan),
+    (on, workers): (&Expanded<'_>, &[Worker]),
+    costs: &mut dyn Costs,
+) -> Result<Expectations> {
+    let (expanded, graphs) = plan.task_graphs(programs)?;
+    let mut all = Vec::with_capacity(graphs.len());
+    for (program, tasks) in expanded.programs.iter().zip(&graphs) {
+        let what = (&program.graph, tasks, plan.numerics.isa);
+        let costs = task_costs(what, (on, workers), costs)?;
+        let sum = |calls: &Vec<super::Cost>| calls.iter().map(|call| call.nanos).sum::<f64>();
+        let times = costs.iter().map(|calls| Nanos(sum(calls).round() as u64)).collect();
+        all.push(TaskTimes { times, preds: tasks.edges.preds.clone() });
+    }
+    Ok(Expectations { programs: all, workers: figures(on, workers) })
+}
+
+fn figures(on: &Expanded<'_>, workers: &[Worker]) -> Vec<WorkerFigures> {
+    let of = |worker: &Worker| {
+        let unit = on.unit(worker.unit);
+        let state = worker.state.map(|state| &unit.states[state]);
+        let speed = unit.speed.value * state.map_or(1.0, |state| state.speed.value);
+        let busy = state.map_or(unit.busy_watts, |state| state.busy_watts).value;
+        WorkerFigures { speed, watts: busy - unit.idle_watts.value }
+    };
+    workers.iter().map(of).collect()
 }
 
 /// What a job takes at a speed of 1; transfers have their own time, which depends on

@@ -43,10 +43,25 @@ pub fn predict(
     habits: &Habits,
     costs: &mut dyn Costs,
 ) -> Result<StepPrediction> {
+    predict_at(what, on, (workers, &[]), habits, costs)
+}
+
+/// The same with workers that have speeds of their own, beside those of their units.
+///
+/// # Errors
+/// As [`Steps::new`].
+pub fn predict_at(
+    what: (&Programs, &Plan, ProgramId),
+    on: &Expanded<'_>,
+    (workers, speeds): (Vec<Worker>, &[f64]),
+    habits: &Habits,
+    costs: &mut dyn Costs,
+) -> Result<StepPrediction> {
     let groups = what.1.placement.programs[what.2.index()].groups.iter();
     let tasks: usize = groups.map(|group| group.workers.len()).sum();
     let count = (TASKS / tasks.max(1)).clamp(*STEPS.start(), *STEPS.end());
-    let steps = Steps::new(what, (on, workers), count, costs)?;
+    let mut steps = Steps::new(what, (on, workers), count, costs)?;
+    steps.at_speeds(speeds);
     let habits = Habits { noise: Noise::Own, ..*habits };
     let outcome = run(&steps.scenario, on, &habits, Order::Static)?;
     Ok(steps.predicted(&outcome))

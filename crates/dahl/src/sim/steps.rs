@@ -86,31 +86,8 @@ impl Steps {
         let (graph, tasks) = (&expanded.programs[program.index()].graph, &graphs[program.index()]);
         let memory = &plan.memory.programs[program.index()];
         let across = Edges::across((tasks, memory), (tasks, memory));
-        let mut unknown = Vec::new();
-        let mut task_costs = Vec::with_capacity(tasks.tasks.len());
-        for task in &tasks.tasks {
-            let worker = workers[task.worker.index()];
-            let of = on.units[worker.unit.0 as usize];
-            let node = &on.platform.nodes[of.kind];
-            let unit = &node.units[of.unit];
-            let place = Where { isa: plan.numerics.isa, unit, memory: &node.memories[unit.memory] };
-            let kind = &unit.kind;
-            let cost = |call: &CallSpec| {
-                costs.call(graph, call, &place).unwrap_or_else(|| {
-                    let node = graph.node(call.node);
-                    unknown.push(format!("{} {:?} on {kind}", node.op.name(), node.path));
-                    Cost::unknown()
-                })
-            };
-            task_costs.push(task.calls.iter().map(cost).collect::<Vec<Cost>>());
-        }
-        if let Some(first) = unknown.first() {
-            let found = format!(
-                "none for {first} and {} others; dahl calibrate measures them",
-                unknown.len() - 1
-            );
-            return Err(Error::config("calibration", "the time of every call", found));
-        }
+        let what = (graph, tasks, plan.numerics.isa);
+        let task_costs = task_costs(what, (on, &workers), costs)?;
         let memories: Vec<MemoryId> =
             workers.iter().map(|w| on.units[w.unit.0 as usize].memory).collect();
         let mut build = Build {
@@ -132,6 +109,18 @@ impl Steps {
         Ok(Self { scenario: build.scenario, jobs, costs: task_costs })
     }
 
+    /// Has each worker take its jobs at a speed of its own, beside that of its unit;
+    /// those that are not said at 1.
+    pub fn at_speeds(&mut self, speeds: &[f64]) {
+        for job in &mut self.scenario.jobs {
+            if let Job::Compute { worker, work, .. } = job
+                && let Some(speed) = speeds.get(*worker as usize)
+            {
+                work.0 = (work.0 as f64 / speed.max(1e-6)).round() as u64;
+            }
+        }
+    }
+
     /// How much of a step's time comes from where, as parts of 1.
     pub fn sources(&self) -> Vec<(Source, f64)> {
         let calls = || self.costs.iter().flatten();
@@ -142,6 +131,39 @@ impl Steps {
         };
         Source::ALL.into_iter().map(part).filter(|(_, part)| *part > 0.0).collect()
     }
+}
+
+/// The costs of the calls of a program's tasks, on the workers that the plan names.
+///
+/// # Errors
+/// Where nobody knows what a call takes.
+pub(super) fn task_costs(
+    (graph, tasks, isa): (&Graph, &TaskGraph, Isa),
+    (on, workers): (&Expanded<'_>, &[Worker]),
+    costs: &mut dyn Costs,
+) -> Result<Vec<Vec<Cost>>> {
+    let mut unknown = Vec::new();
+    let mut all = Vec::with_capacity(tasks.tasks.len());
+    for task in &tasks.tasks {
+        let worker = workers[task.worker.index()];
+        let of = on.units[worker.unit.0 as usize];
+        let node = &on.platform.nodes[of.kind];
+        let unit = &node.units[of.unit];
+        let place = Where { isa, unit, memory: &node.memories[unit.memory] };
+        let kind = &unit.kind;
+        let cost = |call: &CallSpec| {
+            costs.call(graph, call, &place).unwrap_or_else(|| {
+                let node = graph.node(call.node);
+                unknown.push(format!("{} {:?} on {kind}", node.op.name(), node.path));
+                Cost::unknown()
+            })
+        };
+        all.push(task.calls.iter().map(cost).collect::<Vec<Cost>>());
+    }
+    let Some(first) = unknown.first() else { return Ok(all) };
+    let found =
+        format!("none for {first} and {} others; dahl calibrate measures them", unknown.len() - 1);
+    Err(Error::config("calibration", "the time of every call", found))
 }
 
 /// The bytes of a plan in each memory that has a worker: all of it in each, as long

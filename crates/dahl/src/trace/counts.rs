@@ -34,6 +34,17 @@ pub struct ShapeCount {
     pub times: Histogram,
 }
 
+/// How often each worker ran a codelet on operands of one shape, and for how long.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CellCount {
+    /// The op and its variant.
+    pub codelet: String,
+    /// The boxes that are read and written, and the op's attributes.
+    pub shape: String,
+    /// By worker: calls, and nanoseconds of all of them.
+    pub workers: Vec<(u64, u64)>,
+}
+
 /// What the workers did since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Activity {

@@ -5,8 +5,9 @@
 //! Times are nanoseconds since the session began.
 
 mod counts;
+mod follow;
 
-pub use counts::{Activity, CodeletCount, Histogram, ShapeCount, WorkerTime};
+pub use counts::{Activity, CellCount, CodeletCount, Histogram, ShapeCount, WorkerTime};
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,20 @@ pub struct Header {
     /// The names of the memories that bytes are moved between, where they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<String>,
+    /// The placements that the run changed to, in order; it began with another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placements: Vec<PlacementHeader>,
+}
+
+/// A placement that a run changed to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementHeader {
+    /// Its grain.
+    pub name: String,
+    /// Why it was taken.
+    pub why: String,
+    /// The first of its programs; there are as many as at the beginning.
+    pub program: u32,
 }
 
 /// A program's name and its tasks' names.
@@ -142,6 +157,22 @@ pub enum Event {
         /// When it ended.
         to: u64,
     },
+    /// It was decided by which placement the run goes on.
+    Replan {
+        /// The first step after it.
+        step: u64,
+        /// The placement: 0 as at the beginning, else one more than the index among the
+        /// header's placements.
+        placement: u32,
+        /// What a step took before, in nanoseconds.
+        measured: u64,
+        /// What a step is expected to take from now on.
+        predicted: u64,
+        /// When the decision began.
+        from: u64,
+        /// When the run went on.
+        to: u64,
+    },
 }
 
 impl Event {
@@ -152,7 +183,8 @@ impl Event {
             Event::Call { from, .. }
             | Event::Wait { from, .. }
             | Event::Preempt { from, .. }
-            | Event::Move { from, .. } => from,
+            | Event::Move { from, .. }
+            | Event::Replan { from, .. } => from,
         }
     }
 
@@ -163,7 +195,8 @@ impl Event {
             Event::Call { to, .. }
             | Event::Wait { to, .. }
             | Event::Preempt { to, .. }
-            | Event::Move { to, .. } => to,
+            | Event::Move { to, .. }
+            | Event::Replan { to, .. } => to,
         }
     }
 
@@ -175,7 +208,8 @@ impl Event {
             Event::Call { from, to, .. }
             | Event::Wait { from, to, .. }
             | Event::Preempt { from, to, .. }
-            | Event::Move { from, to, .. } => {
+            | Event::Move { from, to, .. }
+            | Event::Replan { from, to, .. } => {
                 scale(from);
                 scale(to);
             }
@@ -257,6 +291,9 @@ impl Trace {
         if !header.cells.iter().all(|cell| within(cell.codelet, header.codelets.len())) {
             return Err((1, "cells of the codelets", "other numbers".to_owned()));
         }
+        if !header.placements.iter().all(|p| within(p.program, header.programs.len())) {
+            return Err((1, "placements of the programs", "other numbers".to_owned()));
+        }
         for (i, event) in self.events.iter().enumerate() {
             let of_program = |p: u32| header.programs.get(p as usize);
             let known = match *event {
@@ -272,6 +309,7 @@ impl Trace {
                 Event::Move { source, target, .. } => {
                     [source, target].iter().all(|&m| within(m, header.memories.len()))
                 }
+                Event::Replan { placement, .. } => within(placement, 1 + header.placements.len()),
             };
             if !known || event.end() < event.start() {
                 let expected = "numbers of what the header lists, and an end after the start";
@@ -302,6 +340,11 @@ mod tests {
                 ],
             }],
             memories: vec!["ram".to_owned(), "gpu".to_owned()],
+            placements: vec![PlacementHeader {
+                name: "sample=3,shares=2:1".to_owned(),
+                why: "worker 1 is slow".to_owned(),
+                program: 0,
+            }],
             ..Header::default()
         }
     }
@@ -314,6 +357,7 @@ mod tests {
             Event::Wait { worker: 1, from: 7, to: 8, parked: true },
             Event::Preempt { worker: 1, from: 7, to: 9, lost: 2 },
             Event::Move { source: 0, target: 1, bytes: 64, from: 8, to: 9 },
+            Event::Replan { step: 1, placement: 1, measured: 9, predicted: 6, from: 9, to: 10 },
         ];
         let trace = Trace { header: header(), events };
         assert_eq!(Trace::parse(&trace.to_text(), Path::new("x")).unwrap(), trace);
@@ -330,6 +374,9 @@ mod tests {
         let wait = |worker, to| Event::Wait { worker, from: 7, to, parked: false };
         assert!(refused(header(), vec![wait(0, 8), wait(2, 8)]).starts_with("x: line 3: "));
         assert!(refused(header(), vec![wait(0, 6)]).starts_with("x: line 2: "));
+        let (step, measured, predicted, from, to) = (0, 1, 1, 7, 8);
+        let replan = Event::Replan { step, placement: 2, measured, predicted, from, to };
+        assert!(refused(header(), vec![replan]).starts_with("x: line 2: "));
         let mut broken = header();
         broken.programs[0].work[0].after.push(1);
         assert!(refused(broken, vec![]).starts_with("x: line 1: "));

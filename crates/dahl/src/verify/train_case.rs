@@ -34,7 +34,7 @@ pub(super) fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Vec<Compar
         fusion: settings.fusion,
         ..TrainSpec::new(batch, dtype, optimizer)
     };
-    let mut trainer = Trainer::new(&model, &spec, settings.grain, settings.engine)?;
+    let mut trainer = Trainer::new(&model, &spec, settings.grain.clone(), settings.engine)?;
     for (name, tensor) in &case.file.tensors {
         if let Some(name) = name.strip_prefix("init.") {
             trainer.write(name, &tensor.to_f64_vec())?;

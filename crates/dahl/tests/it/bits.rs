@@ -25,7 +25,7 @@ fn check(grains: impl Fn(&Setup) -> Vec<(Grain, Scheduling)>) {
                 reference.losses
             );
             for (grain, scheduling) in grains(&setup) {
-                let run = setup.at(grain, &engine(scheduling));
+                let run = setup.at(grain.clone(), &engine(scheduling));
                 run.assert_same(&reference, &format!("{name} {dtype} {grain:?} {scheduling:?}"));
             }
         }
@@ -180,9 +180,9 @@ fn evaluations_snapshots_and_short_batches_change_no_bit_of_training() {
         setup.spec.train.push(3);
         setup.spec.eval = vec![setup.spec.train[0], 3];
         let one = Grain::for_workers(1);
-        let reference = epochs(&setup, one, Scheduling::Static, Between::Nothing);
+        let reference = epochs(&setup, one.clone(), Scheduling::Static, Between::Nothing);
         for between in [Between::Evaluation, Between::Snapshot, Between::Everything] {
-            let run = epochs(&setup, one, Scheduling::Static, between);
+            let run = epochs(&setup, one.clone(), Scheduling::Static, between);
             run.assert_same(&reference, &format!("{name} {between:?}"));
         }
         for scheduling in SCHEDULINGS {

@@ -18,7 +18,7 @@ fn check(directory: &Path, grain: Grain, engine: &Native) {
     let mut failed = Vec::new();
     for case in &cases {
         for fusion in [Fusion::On, Fusion::Off] {
-            let settings = Settings { grain, fusion, engine };
+            let settings = Settings { grain: grain.clone(), fusion, engine };
             let name = case.file_name().unwrap_or_default().to_string_lossy();
             match verify::run(case, &settings) {
                 Ok(report) if report.passes() => {}
@@ -51,20 +51,20 @@ fn the_repository_has_its_fixtures() {
 #[test]
 fn fixtures_pass_whole_on_one_worker() {
     let (grain, engine) = &ways()[0];
-    check(&own(), *grain, engine);
+    check(&own(), grain.clone(), engine);
 }
 
 #[test]
 fn fixtures_pass_in_pieces_on_two_workers() {
     for (grain, engine) in &ways()[1..3] {
-        check(&own(), *grain, engine);
+        check(&own(), grain.clone(), engine);
     }
 }
 
 #[test]
 fn fixtures_pass_in_small_pieces_on_three_workers_with_checks() {
     for (grain, engine) in &ways()[3..] {
-        check(&own(), *grain, engine);
+        check(&own(), grain.clone(), engine);
     }
 }
 
@@ -76,7 +76,7 @@ fn shared_cases_pass_where_they_are() {
         return;
     }
     let (grain, engine) = &ways()[1];
-    check(&shared, *grain, engine);
+    check(&shared, grain.clone(), engine);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_wrong_answer_fails() {
     let path = std::env::temp_dir().join(format!("dahl-wrong-{}.safetensors", std::process::id()));
     file.write(&path).unwrap();
     let (grain, engine) = &ways()[0];
-    let settings = Settings { grain: *grain, fusion: Fusion::On, engine };
+    let settings = Settings { grain: grain.clone(), fusion: Fusion::On, engine };
     let report = verify::run(&path, &settings);
     std::fs::remove_file(&path).unwrap();
     let report = report.unwrap();

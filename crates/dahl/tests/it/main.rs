@@ -1,6 +1,7 @@
 //! Integration tests, in one binary.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod adaptive;
 mod bits;
 mod damaged;
 mod golden;
@@ -9,6 +10,7 @@ mod memory;
 mod models;
 mod ops;
 mod panics;
+mod pipelines;
 mod recompute;
 mod refusals;
 mod report;

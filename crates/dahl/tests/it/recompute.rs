@@ -186,7 +186,7 @@ fn resnet18(batch: usize, grain: Grain, part: f64) -> (Programs, Plan, Plan) {
 #[test]
 fn resnet18_fits_into_three_fifths_of_its_work_memory() {
     for grain in [Grain::for_workers(1), Grain::for_workers(2)] {
-        let (programs, _, plan) = resnet18(32, grain, 0.6);
+        let (programs, _, plan) = resnet18(32, grain.clone(), 0.6);
         let repeated = plan.recompute.repeated(&programs, 0);
         let percent = repeated.percent();
         println!("{grain}: {} nodes run again, {percent:.2} % more flops", repeated.nodes);

@@ -50,6 +50,7 @@ fn by_hand() -> Trace {
             ],
         }],
         memories: Vec::new(),
+        placements: Vec::new(),
     };
     let call = |task, codelet, worker, from, to| Event::Call {
         step: 0,

@@ -57,6 +57,7 @@ fn check(scheduling: Scheduling, name: &str) {
             }
             Event::Preempt { from, to, .. } => assert!(from < to),
             Event::Move { .. } => panic!("{event:?} in a single memory"),
+            Event::Replan { .. } => panic!("{event:?} though nothing was to adapt"),
         }
     }
     assert_eq!(submitted, STEPS);

@@ -77,6 +77,11 @@ pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
                 row[3] = format!("{} to {}", name(source), name(target));
                 row[13] = bytes.to_string();
             }
+            Event::Replan { step, placement, .. } => {
+                row[0] = "replan".to_owned();
+                row[1] = step.to_string();
+                row[3] = format!("placement {placement}");
+            }
         }
         row[9] = from.to_string();
         row[10] = to.to_string();

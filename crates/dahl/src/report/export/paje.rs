@@ -116,7 +116,10 @@ pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<
                 let value = if parked { "park" } else { "spin" };
                 push(worker, from, to, value.to_owned());
             }
-            Event::Submit { .. } | Event::Move { .. } | Event::Preempt { .. } => {}
+            Event::Submit { .. }
+            | Event::Move { .. }
+            | Event::Preempt { .. }
+            | Event::Replan { .. } => {}
         }
     }
     changes.sort_by_key(|change| (change.0, change.1, change.2));

@@ -82,6 +82,14 @@ pub fn perfetto(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Res
                     header.memories[source as usize], header.memories[target as usize]
                 ))
             )?,
+            Event::Replan { step, placement, from, to, .. } => write!(
+                out,
+                ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":{},\"dur\":{},\"name\":{},\
+                 \"cat\":\"replan\",\"args\":{{\"step\":{step}}}}}",
+                Micros(from),
+                Micros(to - from),
+                text(&format!("placement {placement}"))
+            )?,
             Event::Call { .. } | Event::Preempt { .. } => {}
         }
     }

@@ -84,7 +84,10 @@ pub(super) fn gantt(calls: &Calls<'_>) -> Value {
             Event::Wait { worker, from, to, parked } => {
                 tracks[worker as usize].begin(u64::from(parked), from, to);
             }
-            Event::Submit { .. } | Event::Preempt { .. } | Event::Move { .. } => {}
+            Event::Submit { .. }
+            | Event::Preempt { .. }
+            | Event::Move { .. }
+            | Event::Replan { .. } => {}
         }
     }
     let mut bytes = Vec::new();

@@ -175,7 +175,7 @@ pub(super) fn idle(calls: &Calls<'_>) -> (Vec<WorkerUse>, Vec<Gap>) {
                 line.free = line.free.max(to);
                 next += 1;
             }
-            Event::Move { .. } | Event::Preempt { .. } => {}
+            Event::Move { .. } | Event::Preempt { .. } | Event::Replan { .. } => {}
         }
     }
     for line in &mut lines {

@@ -4,12 +4,14 @@
 
 mod codelets;
 mod critical;
+mod decisions;
 mod idle;
 mod spread;
 mod text;
 
 pub use codelets::{CodeletRow, ShapeRow};
 pub use critical::ProgramPath;
+pub use decisions::DecisionRow;
 pub use idle::{Gap, WorkerUse};
 pub use spread::{Level, Spread};
 pub use text::{Detail, percents};
@@ -54,6 +56,9 @@ pub struct Stats {
     pub paths: Vec<ProgramPath>,
     /// The largest gaps.
     pub gaps: Vec<Gap>,
+    /// By which placement the run went on, wherever that was decided.
+    #[serde(default)]
+    pub decisions: Vec<DecisionRow>,
 }
 
 impl Stats {
@@ -88,6 +93,7 @@ impl Stats {
             spreads: spread::spreads(calls),
             paths: critical::paths(calls),
             gaps,
+            decisions: decisions::decisions(calls.trace),
         }
     }
 
@@ -105,6 +111,7 @@ impl Stats {
             spreads: Vec::new(),
             paths: Vec::new(),
             gaps: Vec::new(),
+            decisions: Vec::new(),
         }
     }
 

@@ -58,6 +58,9 @@ impl Stats {
             nanos(self.window),
             self.workers.len()
         );
+        for decision in &self.decisions {
+            let _ = writeln!(text, "{decision}");
+        }
         self.codelet_table(&mut text, detail);
         self.worker_table(&mut text);
         for path in &self.paths {

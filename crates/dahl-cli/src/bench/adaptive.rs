@@ -1,0 +1,168 @@
+//! `dahl bench adaptive`: a worker that becomes slow in mid-run, and what is made of it.
+
+use super::measure::{Bench, Timing, Timings};
+use super::workloads::{self, Workload};
+use crate::auto;
+use crate::grain::{KernelArgs, at_least_one};
+use crate::output::show;
+use crate::progress::Show;
+use clap::Args as ClapArgs;
+use dahl::model::{Lowered, Optimizer, TrainSpec};
+use dahl::native::{Native, Throttle};
+use dahl::plan::{Numerics, Plan};
+use dahl::planner::{Grain, Patience, shared};
+use dahl::{DType, Result};
+use serde_json::json;
+
+/// Slow one of two workers down in mid-run: does --grain adaptive make up for it?
+///
+/// The same network is trained by the placement that --grain auto chooses, with and
+/// without the slow worker; by --grain adaptive, which finds the worker slow in mid-run;
+/// and by every placement that suits the speeds, known beforehand, of which the best
+/// counts. All take turns, so that all see the same machine. The worker is slowed down
+/// by waiting after each of its calls.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl bench adaptive lenet-b64
+  dahl bench adaptive seed-28-b64 vgg-small-b32 --speed 0.25 --rounds 15")]
+pub(crate) struct Args {
+    /// Workloads [default: all]
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// The speed of the second worker
+    #[arg(long, default_value_t = 0.5, value_parser = speed)]
+    speed: f64,
+    /// Element type
+    #[arg(long, default_value = "f32", value_parser = super::floats)]
+    dtype: DType,
+    #[command(flatten)]
+    kernels: KernelArgs,
+    /// Repetitions of each, in turns
+    #[arg(long, default_value_t = 9, value_parser = at_least_one)]
+    rounds: usize,
+    /// Seconds that a repetition takes about
+    #[arg(long, default_value_t = 0.2, value_parser = super::seconds)]
+    seconds: f64,
+    /// Print one JSON object a workload
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads the speed of a worker that is slowed down.
+fn speed(text: &str) -> std::result::Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
+    speed.ok_or_else(|| "expected a number above 0 up to 1, such as 0.5".to_owned())
+}
+
+/// How often the adaptive run is given a repetition to adapt in, at most.
+const WAITING: usize = 20;
+
+/// A way to train, and how long its step took.
+struct Way {
+    name: String,
+    grain: String,
+    bench: Bench,
+    steps: u64,
+    timings: Timings,
+}
+
+impl Way {
+    fn new(name: &str, grain: String, mut bench: Bench, seconds: f64) -> Result<Self> {
+        let first = bench.run(2)?;
+        let steps = |one: Timing| (seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
+        let steps = steps(bench.run(steps(first).div_ceil(4))?);
+        Ok(Self { name: name.to_owned(), grain, bench, steps, timings: Timings::default() })
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let workloads = match &args.workloads[..] {
+        [] => workloads::all(),
+        names => names.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,
+    };
+    workloads.iter().try_for_each(|workload| throttled(args, workload))
+}
+
+fn throttled(args: &Args, workload: &Workload) -> Result<()> {
+    let Workload { model, batch, name } = workload;
+    let base = Grain { target: args.kernels.target(), ..Grain::for_workers(2) };
+    let lowered = model.lower(&TrainSpec::new(*batch, args.dtype, Optimizer::sgd(0.01)))?;
+    let programs = &lowered.programs;
+    let numerics = Numerics::default_for(programs, base.target);
+    let (samples, limit, calibration) = (*batch, None, None);
+    let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
+    let mut chosen = auto::choice(&wanted, Show::Nothing)?;
+    // A run of one worker has nobody to be slowed down.
+    chosen.choice.candidates.retain(|candidate| candidate.grain.workers == 2);
+    let (auto, plan) = (chosen.choice.best().grain.clone(), chosen.choice.best().plan.clone());
+    let bench = |plan: &Plan, throttle: Option<u64>| {
+        let slow = |from_step| Throttle { worker: 1, speed: args.speed, from_step };
+        let throttles = throttle.map(slow).into_iter().collect();
+        let engine = Native { throttles, ..Native::default() };
+        Bench::on(model, (*batch, args.dtype), |_: &Lowered| Ok(plan.clone()), &engine)
+    };
+    let way = |name: &str, grain: String, bench| Way::new(name, grain, bench, args.seconds);
+    let mut all = vec![
+        way("before", auto.to_string(), bench(&plan, None)?)?,
+        way("slow worker, same placement", auto.to_string(), bench(&plan, Some(0))?)?,
+    ];
+    // Full speed for about two repetitions, then slow.
+    let mut adaptive = bench(&plan, Some(4 * all[0].steps))?;
+    adaptive.trainer().adapt(chosen.adapter(*batch, Patience::default()));
+    let before = adaptive.run(2 * all[0].steps)?.wall;
+    let spurious = adaptive.trainer().changes();
+    for _ in 0..WAITING {
+        adaptive.run(2 * all[1].steps)?;
+        if adaptive.trainer().changes() > spurious {
+            break;
+        }
+    }
+    let placement = format!("{} changes", adaptive.trainer().changes());
+    all.push(way("slow worker, adaptive", placement, adaptive)?);
+    // Finer cuts too, which adaptive does not try.
+    let mut grains = shared(&[1.0, args.speed], *batch, &auto);
+    let finer = grains.iter().rfind(|grain| !grain.shares.is_empty()).cloned();
+    let finer = [12, 24].into_iter().filter(|pieces| pieces <= batch).zip(finer.iter().cycle());
+    let finer: Vec<Grain> =
+        finer.map(|(sample, as_is)| Grain { sample, ..as_is.clone() }).collect();
+    grains.extend(finer);
+    for grain in grains {
+        let plan = grain.plan_with(programs, plan.numerics.clone())?;
+        all.push(way("fresh plan", grain.to_string(), bench(&plan, Some(0))?)?);
+    }
+    for _ in 0..args.rounds {
+        for way in &mut all {
+            let timing = way.bench.run(way.steps)?;
+            way.timings.0.push(timing);
+        }
+    }
+    let best = |way: &Way| way.timings.best().wall;
+    let fresh = all[3..].iter().map(best).fold(f64::INFINITY, f64::min);
+    let over = best(&all[2]) / fresh - 1.0;
+    if args.json {
+        let ways = all.iter().map(|way| {
+            json!({
+                "way": way.name, "grain": way.grain, "ms": 1e3 * best(way),
+                "spread": way.timings.spread(),
+            })
+        });
+        let ways: Vec<_> = ways.collect();
+        let value = json!({
+            "workload": name, "speed": args.speed, "ways": ways, "over_fresh": over,
+            "spurious_changes": spurious,
+        });
+        return show(&format!("{value}\n"));
+    }
+    let mut text = format!("{name}, worker 1 at {} of its speed\n", args.speed);
+    text += &format!("  {:28} {:24} {:>9} {:>7}\n", "", "grain", "ms a step", "spread");
+    for way in &all {
+        let (ms, spread) = (1e3 * best(way), 100.0 * way.timings.spread());
+        text += &format!("  {:28} {:24} {ms:>9.3} {spread:>5.1} %\n", way.name, way.grain);
+    }
+    text += &format!(
+        "  adaptive is {:.1} % above the best fresh plan; {:.3} ms in the same run before\n\n",
+        100.0 * over,
+        1e3 * before
+    );
+    show(&text)
+}

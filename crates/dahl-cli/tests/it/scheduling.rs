@@ -1,0 +1,72 @@
+//! Policies, slow workers and placements that change: none changes a bit of a run.
+
+use crate::runs::Place;
+use std::fs;
+
+/// Trains a small model, with more arguments.
+fn train(place: &Place, more: &[&str]) -> (i32, String, String) {
+    let small = ["train", "--model", "small.toml", "--limit", "48", "--batch", "6"];
+    place.dahl(&[&small[..], more].concat())
+}
+
+/// Trains a small model and gives its weights.
+#[track_caller]
+fn weights(place: &Place, more: &[&str]) -> Vec<u8> {
+    let (code, stdout, stderr) =
+        train(place, &[&["--no-run", "--quiet", "--save", "w.safetensors"], more].concat());
+    assert_eq!(code, 0, "{more:?}: {stdout}{stderr}");
+    fs::read(place.0.join("w.safetensors")).expect("weights")
+}
+
+#[test]
+fn every_policy_trains_to_the_same_weights() {
+    let place = Place::new("policies");
+    let one = weights(&place, &["--workers", "1"]);
+    for policy in [
+        "static",
+        "first-come",
+        "work-stealing",
+        "critical-path",
+        "earliest-finish",
+        "least-energy",
+    ] {
+        for workers in ["1", "2", "3"] {
+            let found = weights(&place, &["--workers", workers, "--scheduling", policy]);
+            assert!(found == one, "{policy} on {workers}");
+        }
+    }
+    let slow = &["--workers", "2", "--throttle", "1=0.5", "--throttle", "0=0.5@3"];
+    assert!(weights(&place, slow) == one);
+    let uneven = &["--workers", "2", "--grain", "sample=3,shares=1:2"];
+    assert!(weights(&place, uneven) == one);
+}
+
+#[test]
+fn an_adaptive_run_goes_on_to_the_same_weights() {
+    let place = Place::new("adaptive");
+    let one = weights(&place, &["--workers", "1", "--epochs", "4"]);
+    let adaptive = ["--workers", "2", "--grain", "adaptive"];
+    let run = [&adaptive[..], &["--run", "a", "--epochs", "2", "--trace"]].concat();
+    let (code, stdout, stderr) = train(&place, &run);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let (code, stdout, stderr) =
+        place.dahl(&["train", "--resume", "a", "--epochs", "4", "--save", "w.safetensors"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(fs::read(place.0.join("w.safetensors")).expect("weights") == one);
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let place = Place::new("together");
+    let refused = |more: &[&str], expected: &str| {
+        let (code, stdout, stderr) = train(&place, &[&["--no-run"], more].concat());
+        assert_eq!(code, 2, "{more:?}: {stdout}{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+    };
+    let both = ["--grain", "adaptive", "--scheduling", "first-come"];
+    refused(&both, "scheduling: expected static");
+    refused(&["--workers", "2", "--throttle", "2=0.5"], "throttle: expected a worker below 2");
+    refused(&["--throttle", "0=2"], "expected a worker and its speed");
+    refused(&["--workers", "2", "--grain", "shares=1:2:3"], "shares: expected one for each of 2");
+    place.check(&["plan", "small.toml", "--grain", "adaptive"], 2, "dahl train adapts");
+}

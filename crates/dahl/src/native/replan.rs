@@ -1,0 +1,129 @@
+//! Another placement in mid-run: the same values, slots and numbers of steps.
+//!
+//! Persistent values, inputs and outputs lie where they did, whatever the placement is: a
+//! plan stores them whole, in the order of the values. What is new is the work memory,
+//! the tasks with their operands, the counters and the workers' threads.
+
+use super::memory::Buffers;
+use super::runner::WorkerState;
+use super::session::{NativeSession, ProgramInfo};
+use super::sys::Ticks;
+use super::worker::{Mode, Shared, Threads};
+use crate::error::{Error, Result};
+use crate::exec::Decision;
+use crate::graph::Programs;
+use crate::plan::Plan;
+use crate::trace::{Event, Header};
+use std::sync::Arc;
+
+/// What a placement takes over: nothing at the beginning, or what another one left.
+pub(super) struct Before {
+    pub(super) first_step: u64,
+    pub(super) ticks: Arc<Ticks>,
+    /// The header of traces so far, the name of the placement and why it is taken.
+    pub(super) header: Option<(Arc<Header>, String, String)>,
+    pub(super) buffers: Option<Buffers>,
+}
+
+impl Before {
+    pub(super) fn nothing() -> Self {
+        Self { first_step: 0, ticks: Arc::new(Ticks::start()), header: None, buffers: None }
+    }
+}
+
+/// A plan that is ready to run.
+pub(super) struct Placed {
+    pub(super) shared: Arc<Shared>,
+    pub(super) threads: Threads,
+    pub(super) header: Arc<Header>,
+}
+
+impl NativeSession {
+    /// See [`Session::replan`](crate::exec::Session::replan).
+    pub(super) fn go_on(&mut self, decision: &Decision<'_>) -> Result<()> {
+        let ticks = self.shared.runner.counters.ticks.clone();
+        let begin = ticks.now();
+        if let Some((programs, plan)) = decision.to {
+            self.replace((programs, plan), decision)?;
+        }
+        if self.engine.record {
+            let to = ticks.now();
+            let took = (decision.took.0 as f64 / ticks.rate()) as u64;
+            self.events.push(Event::Replan {
+                step: self.submitted,
+                placement: self.placement,
+                measured: decision.measured.0,
+                predicted: decision.predicted.0,
+                from: begin.saturating_sub(took),
+                to,
+            });
+        }
+        Ok(())
+    }
+
+    fn replace(
+        &mut self,
+        (programs, plan): (&Programs, &Plan),
+        decision: &Decision<'_>,
+    ) -> Result<()> {
+        if matches!(self.shared.mode, Mode::Dynamic { .. }) {
+            let what = "another placement where a policy gives tasks to workers".to_owned();
+            return Err(Error::Unsupported { what });
+        }
+        if plan.numerics != self.numerics {
+            return Err(Error::plan("numerics", "those that the session began with", "others"));
+        }
+        plan.check(programs)?;
+        let (expanded, graphs) = plan.task_graphs(programs)?;
+        for (p, before) in self.programs.iter().enumerate() {
+            let after = ProgramInfo::new(&expanded, &plan.memory, &graphs, p);
+            if before.inputs != after.inputs || before.outputs != after.outputs {
+                let place = format!("memory of {:?}", before.name);
+                return Err(Error::plan(place, "slots as before", "others"));
+            }
+        }
+        let (old, new) = (&self.memory, &plan.memory);
+        let slots = |m: &crate::plan::Memory| {
+            let outputs: Vec<(usize, usize)> =
+                m.programs.iter().map(|p| (p.output_slots, p.outputs)).collect();
+            (m.input_slots, m.input_slot(), outputs)
+        };
+        if old.persistent != new.persistent || slots(old) != slots(new) {
+            return Err(Error::plan("memory", "values and slots as before", "others"));
+        }
+        self.wait_all()?;
+        self.gather_events();
+        self.shared.stop();
+        self.threads.join();
+        let no_memory = |_| Error::Memory {
+            needed: plan.memory.peak(),
+            limit: plan.memory.peak(),
+            least: None,
+            largest: Vec::new(),
+        };
+        let kept = self.shared.buffers.kept().map_err(no_memory)?;
+        let names = (decision.name.to_owned(), decision.why.to_owned());
+        let before = Before {
+            first_step: self.submitted,
+            ticks: self.shared.runner.counters.ticks.clone(),
+            header: Some((self.header.clone(), names.0, names.1)),
+            buffers: Some(kept),
+        };
+        // The old work memory goes before the new one comes.
+        self.driver = WorkerState::new(0, self.shared.buffers.persistent.clone());
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.buffers = shared.buffers.kept().map_err(no_memory)?;
+            shared.runner.programs.clear();
+        }
+        let placed = self.engine.placed((&expanded, plan, &graphs), None, before)?;
+        let Placed { shared, threads, header } = placed;
+        self.gauges.go_on(shared.runner.counters.clone());
+        self.driver = WorkerState::new(0, shared.buffers.scratch[0].clone());
+        (self.shared, self.threads, self.header) = (shared, threads, header);
+        self.memory = plan.memory.clone();
+        self.base = vec![0; plan.placement.workers];
+        self.last = None;
+        self.placement += 1;
+        Ok(())
+    }
+}

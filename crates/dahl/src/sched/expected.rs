@@ -1,0 +1,123 @@
+//! Policies that know what tasks take.
+
+use super::{CriticalPath, EarliestFinish, FirstCome, Policy, Ready, WorkStealing, ranks};
+use crate::units::{Joules, Nanos, TaskId, WorkerId};
+
+/// What the tasks of programs are expected to take, and what workers are like.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Expectations {
+    /// By program.
+    pub programs: Vec<TaskTimes>,
+    /// By worker.
+    pub workers: Vec<WorkerFigures>,
+}
+
+/// The tasks of a program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskTimes {
+    /// What each takes at a speed of 1.
+    pub times: Vec<Nanos>,
+    /// The tasks of the same step that each waits for, which come before it.
+    pub preds: Vec<Vec<TaskId>>,
+}
+
+/// What is expected of a worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkerFigures {
+    /// Its speed.
+    pub speed: f64,
+    /// The watts of a busy one beyond those of an idle one.
+    pub watts: f64,
+}
+
+/// Which policy gives tasks to workers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// The first ready task for the first free worker.
+    FirstCome,
+    /// A queue a worker, with stealing.
+    WorkStealing,
+    /// The task on the longest way to the end first.
+    CriticalPath,
+    /// Each task to the worker that is expected to end it first.
+    EarliestFinish,
+    /// The same, where a joule beyond idling is worth so many nanoseconds.
+    LeastEnergy {
+        /// Nanoseconds a joule.
+        price: f64,
+    },
+}
+
+impl Rule {
+    /// Whether it asks what tasks take.
+    pub fn expects(self) -> bool {
+        !matches!(self, Rule::FirstCome | Rule::WorkStealing)
+    }
+}
+
+impl Expectations {
+    /// The policy of a rule.
+    pub fn policy(&self, rule: Rule) -> Box<dyn Policy> {
+        match rule {
+            Rule::FirstCome => Box::new(FirstCome::default()),
+            Rule::WorkStealing => Box::new(WorkStealing::new(self.workers.len())),
+            Rule::CriticalPath => Box::new(self.critical_path()),
+            Rule::EarliestFinish => Box::new(self.earliest_finish(0.0)),
+            Rule::LeastEnergy { price } => Box::new(self.earliest_finish(price)),
+        }
+    }
+
+    /// The task on the longest way to the end of its step first.
+    pub fn critical_path(&self) -> CriticalPath {
+        let ranks = self.programs.iter().map(|program| ranks(&program.preds, &program.times));
+        let ranks: Vec<Vec<Nanos>> = ranks.collect();
+        CriticalPath::new(Box::new(move |ready| ranks[ready.program.index()][ready.task.index()]))
+    }
+
+    /// Each task to the worker that ends it first; a joule beyond idling is worth `price`
+    /// nanoseconds.
+    pub fn earliest_finish(&self, price: f64) -> EarliestFinish {
+        let workers = self.workers.clone();
+        let times = self.programs.iter().map(|program| program.times.clone());
+        let times: Vec<Vec<Nanos>> = times.collect();
+        let expected = move |ready: &Ready, worker: WorkerId| {
+            let WorkerFigures { speed, watts } = workers[worker.index()];
+            let nanos = times[ready.program.index()][ready.task.index()].0 as f64 / speed;
+            (Nanos(nanos.round() as u64), Joules(watts * nanos / 1e9))
+        };
+        EarliestFinish::weighted(self.workers.len(), Box::new(expected), price)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::ProgramId;
+
+    #[test]
+    fn tasks_are_those_of_their_program() {
+        let tasks = |times: [u64; 2]| TaskTimes {
+            times: times.map(Nanos).to_vec(),
+            preds: vec![Vec::new(); 2],
+        };
+        let worker = |speed| WorkerFigures { speed, watts: 1.0 };
+        let known = Expectations {
+            programs: vec![tasks([1, 9]), tasks([9, 1])],
+            workers: vec![worker(1.0), worker(0.5)],
+        };
+        for (program, first) in [(0, 1), (1, 0)] {
+            let program = ProgramId(program);
+            let ready = |task| {
+                let (near, planned) = (None, WorkerId(0));
+                Ready { step: 0, program, task: TaskId(task), near, planned }
+            };
+            let mut longest = known.policy(Rule::CriticalPath);
+            (0..2).for_each(|task| longest.ready(ready(task), Nanos(0)));
+            assert_eq!(longest.next(WorkerId(1), Nanos(0)).map(|r| r.task.0), Some(first));
+            let mut soonest = known.policy(Rule::EarliestFinish);
+            soonest.ready(ready(first), Nanos(0));
+            assert_eq!(soonest.next(WorkerId(1), Nanos(0)), None, "the first is faster");
+            assert_eq!(soonest.next(WorkerId(0), Nanos(0)).map(|r| r.task.0), Some(first));
+        }
+    }
+}

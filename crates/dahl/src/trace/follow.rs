@@ -1,0 +1,89 @@
+//! One header for a run that changes its placement.
+
+use super::{Cell, Header, PlacementHeader};
+use std::collections::BTreeMap;
+
+impl Header {
+    /// The header of a run that goes on by another placement, whose own is `next`: the
+    /// numbers of all that was before stay as they are, and what is new comes behind. The
+    /// programs of the new placement come again, with its number.
+    pub(crate) fn followed_by(&self, next: Header, name: &str, why: &str) -> Header {
+        let mut all = self.clone();
+        let number = all.placements.len() + 1;
+        let codelets = numbers(&mut all.codelets, next.codelets);
+        let layers = numbers(&mut all.layers, next.layers);
+        let known = all.cells.iter().enumerate();
+        let mut known: BTreeMap<(u32, String), u32> =
+            known.map(|(i, cell)| ((cell.codelet, cell.shape.clone()), i as u32)).collect();
+        let mut cells = Vec::with_capacity(next.cells.len());
+        for cell in next.cells {
+            let codelet = codelets[cell.codelet as usize];
+            let number = *known.entry((codelet, cell.shape.clone())).or_insert_with(|| {
+                all.cells.push(Cell { codelet, ..cell });
+                all.cells.len() as u32 - 1
+            });
+            cells.push(number);
+        }
+        let program = all.programs.len() as u32;
+        for mut program in next.programs {
+            program.name = format!("{} ({number})", program.name);
+            for (cell, layer) in program.work.iter_mut().flat_map(|work| &mut work.calls) {
+                (*cell, *layer) = (cells[*cell as usize], layers[*layer as usize]);
+            }
+            all.programs.push(program);
+        }
+        all.workers = all.workers.max(next.workers);
+        let (name, why) = (name.to_owned(), why.to_owned());
+        all.placements.push(PlacementHeader { name, why, program });
+        all
+    }
+}
+
+/// The numbers of names in a list that grows by those that it does not have.
+fn numbers(all: &mut Vec<String>, names: Vec<String>) -> Vec<u32> {
+    let known = all.iter().enumerate().map(|(i, name)| (name.clone(), i as u32));
+    let mut known: BTreeMap<String, u32> = known.collect();
+    let mut number = |name: String| {
+        *known.entry(name).or_insert_with_key(|name| {
+            all.push(name.clone());
+            all.len() as u32 - 1
+        })
+    };
+    names.into_iter().map(&mut number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{ProgramHeader, TaskWork};
+
+    fn header(codelets: &[&str], workers: usize) -> Header {
+        let cell = |codelet| Cell { codelet, shape: "f32[2]".to_owned(), flops: 4, bytes: 8 };
+        let count = codelets.len() as u32;
+        let calls = (0..count).map(|c| (c, 0)).collect();
+        Header {
+            workers,
+            codelets: codelets.iter().map(|name| (*name).to_owned()).collect(),
+            cells: (0..count).map(cell).collect(),
+            layers: vec!["fc".to_owned()],
+            programs: vec![ProgramHeader {
+                name: "train 2".to_owned(),
+                tasks: vec!["t0".to_owned()],
+                work: vec![TaskWork { calls, after: vec![] }],
+            }],
+            ..Header::default()
+        }
+    }
+
+    #[test]
+    fn numbers_stay_and_new_ones_come_behind() {
+        let both = header(&["a", "b"], 1).followed_by(header(&["c", "a"], 2), "sample=2", "why");
+        assert_eq!(both.codelets, ["a", "b", "c"]);
+        assert_eq!(both.cells.iter().map(|c| c.codelet).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(both.programs[0].work[0].calls, [(0, 0), (1, 0)]);
+        assert_eq!(both.programs[1].work[0].calls, [(2, 0), (0, 0)]);
+        assert_eq!(both.programs[1].name, "train 2 (1)");
+        assert_eq!((both.workers, both.layers.len()), (2, 1));
+        assert_eq!((both.placements[0].name.as_str(), both.placements[0].program), ("sample=2", 1));
+    }
+}

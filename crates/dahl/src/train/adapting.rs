@@ -1,0 +1,71 @@
+//! Re-choosing the placement between steps.
+
+use super::Trainer;
+use crate::error::Result;
+use crate::exec::Decision;
+use crate::planner::Adapter;
+use crate::units::Nanos;
+use std::time::Instant;
+
+/// A placement that is re-chosen while steps go by.
+pub(super) struct Adapting {
+    adapter: Adapter,
+    /// The steps and the time of the last look.
+    last: (u64, Instant),
+    /// What deciding and changing took lately: it is paid for by waiting.
+    spent: Nanos,
+    changes: u64,
+}
+
+impl Trainer {
+    /// Re-chooses the placement between steps from what the workers take. No bit changes.
+    /// It needs an engine that can change its plan, such as the native one without a policy.
+    pub fn adapt(&mut self, adapter: Adapter) {
+        let last = (self.steps, Instant::now());
+        self.adapting = Some(Adapting { adapter, last, spent: Nanos(0), changes: 0 });
+    }
+
+    /// How often the placement was changed.
+    pub fn changes(&self) -> u64 {
+        self.adapting.as_ref().map_or(0, |adapting| adapting.changes)
+    }
+
+    /// Looks, where it is time to.
+    pub(super) fn adapt_if_due(&mut self) -> Result<()> {
+        let Some(adapting) = &mut self.adapting else { return Ok(()) };
+        let patience = adapting.adapter.patience();
+        let (steps, since) = adapting.last;
+        if self.steps < steps + patience.steps.max(1) {
+            return Ok(());
+        }
+        let elapsed = Nanos(since.elapsed().as_nanos() as u64);
+        let paid = adapting.spent.0 as f64 / patience.part.max(1e-3);
+        if elapsed.0 < patience.time.0.max(paid as u64) {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let counted = self.session.gauge().cells();
+        let verdict = adapting.adapter.look((&self.lowered.programs, &self.plan), &counted)?;
+        let took = Nanos(begin.elapsed().as_nanos() as u64);
+        adapting.spent = Nanos(0);
+        if let Some(verdict) = verdict {
+            let change = verdict.change.as_ref();
+            let name = change.map_or(String::new(), |(grain, _)| grain.to_string());
+            self.session.replan(&Decision {
+                to: change.map(|(_, plan)| (&self.lowered.programs, plan)),
+                name: &name,
+                why: &verdict.why,
+                measured: Nanos(elapsed.0 / (self.steps - steps).max(1)),
+                predicted: verdict.predicted,
+                took,
+            })?;
+            if let Some((_, plan)) = verdict.change {
+                self.plan = plan;
+                adapting.changes += 1;
+            }
+            adapting.spent = Nanos(begin.elapsed().as_nanos() as u64);
+        }
+        adapting.last = (self.steps, Instant::now());
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! Policies that know what tasks take, slow workers, and placements that are changed in
+//! mid-run: none changes a bit.
+
+use crate::support::{Run, Setup, engine, grain, setup};
+use dahl::DType;
+use dahl::exec::{Decision, Session};
+use dahl::native::{Native, Scheduling, Throttle};
+use dahl::perf::{About, PerfModel, cpu_kind};
+use dahl::plan::Plan;
+use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience};
+use dahl::platform::{Figure, Memory, Node, Origin, Platform, Unit, UnitId};
+use dahl::report::Stats;
+use dahl::sched::Rule;
+use dahl::sim::{Known, Worker, expectations};
+use dahl::trace::Event;
+use dahl::train::Trainer;
+use dahl::units::{Nanos, ProgramId, WorkerId};
+use std::path::Path;
+use std::time::Duration;
+
+/// A machine of four processors.
+fn machine() -> Platform {
+    let exact = |value| Figure::exact(value, Origin::Guess);
+    let ram = Memory { name: "ram".to_owned(), bytes: 1 << 33, bandwidth: exact(2e10) };
+    let core = Unit {
+        name: "core".to_owned(),
+        kind: "cpu".to_owned(),
+        count: 4,
+        memory: 0,
+        speed: exact(1.0),
+        flops: None,
+        busy_watts: exact(10.0),
+        spinning_watts: exact(10.0),
+        idle_watts: exact(1.0),
+        states: Vec::new(),
+    };
+    let node = Node {
+        name: "here".to_owned(),
+        count: 1,
+        base_watts: exact(0.0),
+        sleep: None,
+        memories: vec![ram],
+        units: vec![core],
+        links: Vec::new(),
+    };
+    Platform { nodes: vec![node], ..Platform::default() }
+}
+
+/// What the calls of a plan take here, by a few steps of each program.
+fn measured(setup: &Setup, plan: &Plan) -> PerfModel {
+    let programs = setup.lower().programs;
+    let mut known = PerfModel::new(About::default());
+    let kind = cpu_kind(plan.numerics.isa);
+    for program in (0..programs.programs.len()).map(ProgramId::new) {
+        dahl::calibrate::steps(&programs, plan, program, Duration::ZERO, &kind, &mut known)
+            .unwrap();
+    }
+    known
+}
+
+#[test]
+fn every_policy_gives_the_bits_of_the_plan() {
+    let platform = machine();
+    let on = platform.expand();
+    for name in ["lenet", "projected"] {
+        let setup = setup(name, DType::F32);
+        let reference = setup.reference();
+        let programs = setup.lower().programs;
+        for workers in 1..=3 {
+            let plan = grain(workers, 3, 1, Gather::On).plan(&programs).unwrap();
+            let known = measured(&setup, &plan);
+            let unit = |unit| Worker { unit: UnitId(unit), state: None };
+            let units: Vec<Worker> = (0..workers as u32).map(unit).collect();
+            let what = (&programs, &plan);
+            let expected = expectations(what, (&on, &units), &mut Known::new(&known)).unwrap();
+            for rule in [
+                Rule::FirstCome,
+                Rule::WorkStealing,
+                Rule::CriticalPath,
+                Rule::EarliestFinish,
+                Rule::LeastEnergy { price: 1e9 },
+            ] {
+                let engine = engine(Scheduling::Static);
+                let run = setup.train_with(&plan, &engine, expected.policy(rule)).unwrap();
+                run.assert_same(&reference, &format!("{name} {workers} {rule:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn shares_give_the_bits_of_the_plan() {
+    for name in ["lenet", "projected", "dropout"] {
+        let setup = setup(name, DType::F32);
+        let reference = setup.reference();
+        let programs = setup.lower().programs;
+        for text in ["sample=3,shares=2:1", "sample=4,shares=0:1", "sample=5,channel=2,shares=1:3"]
+        {
+            let plan = Grain::for_workers(2).with(text).unwrap().plan(&programs).unwrap();
+            let run = setup.train(&plan, &engine(Scheduling::Static)).unwrap();
+            run.assert_same(&reference, &format!("{name} {text}"));
+            let stored = Plan::parse(&plan.to_text(&programs).unwrap(), &programs).unwrap();
+            assert_eq!(stored.placement, plan.placement, "{text}");
+        }
+    }
+}
+
+/// How many pieces of groups with several each worker has.
+fn pieces(plan: &Plan) -> [usize; 2] {
+    let groups = plan.placement.programs[0].groups.iter().filter(|g| g.workers.len() > 1);
+    let workers: Vec<WorkerId> = groups.flat_map(|g| g.workers.clone()).collect();
+    [0, 1].map(|w| workers.iter().filter(|worker| worker.0 == w).count())
+}
+
+#[test]
+fn a_slow_worker_changes_no_bit_and_its_waiting_counts_as_its_calls() {
+    let setup = setup("lenet", DType::F32);
+    let plan = Grain::for_workers(2).plan(&setup.lower().programs).unwrap();
+    let throttles = vec![Throttle { worker: 1, speed: 0.2, from_step: 2 }];
+    let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
+    let session = engine.prepare_native(&setup.lower().programs, &plan).unwrap();
+    let mut trainer = setup.trainer(plan, Box::new(session));
+    let run = setup.run(&mut trainer).unwrap();
+    run.assert_same(&setup.reference(), "throttled");
+    let trace = trainer.session().take_trace();
+    let calls = |step| {
+        trace.events.iter().filter(
+            move |event| matches!(event, Event::Call { step: s, worker: 1, .. } if *s == step),
+        )
+    };
+    let busy = |step| calls(step).map(|event| event.end() - event.start()).sum::<u64>();
+    let wall = |step| {
+        calls(step).map(Event::end).max().unwrap() - calls(step).map(Event::start).min().unwrap()
+    };
+    assert!(busy(3) <= wall(3), "calls of a worker follow each other");
+    assert!(calls(0).count() == calls(3).count() && busy(3) > 0);
+    let wrong = Native {
+        throttles: vec![Throttle { worker: 0, speed: 0.0, from_step: 0 }],
+        ..Native::default()
+    };
+    assert!(wrong.prepare_native(&setup.lower().programs, trainer.plan()).is_err());
+}
+
+/// Steps with a change of placement before each of some of them.
+fn changing(setup: &Setup, engine: &Native, texts: &[&str]) -> (Run, Trainer) {
+    let programs = setup.lower().programs;
+    let grain = Grain::for_workers(2);
+    let plan = grain.plan(&programs).unwrap();
+    let session = engine.prepare_native(&programs, &plan).unwrap();
+    let mut trainer = setup.trainer(plan, Box::new(session));
+    let mut losses = Vec::new();
+    let mut last = None;
+    for step in 0..setup.steps {
+        // A slot that is being filled meanwhile, as a loader does.
+        let held = trainer.slot(setup.spec.train[0]).unwrap();
+        if let Some(text) = texts.get(step) {
+            let plan = grain.with(text).unwrap().plan(&programs).unwrap();
+            let decision = Decision {
+                to: Some((&programs, &plan)),
+                name: text,
+                why: "to see",
+                measured: Nanos(2),
+                predicted: Nanos(1),
+                took: Nanos(0),
+            };
+            trainer.session().replan(&decision).unwrap();
+            assert_eq!(trainer.session().allocated(), plan.memory.peak(), "{text}");
+        }
+        let mut slot = held;
+        crate::support::fill(&mut slot, step as u64).unwrap();
+        let id = trainer.step(slot).unwrap();
+        if let Some(before) = last.replace(id) {
+            losses.push(trainer.loss(before).unwrap().to_bits());
+        }
+    }
+    losses.push(trainer.loss(last.unwrap()).unwrap().to_bits());
+    let state = crate::support::state(&mut trainer).unwrap();
+    (Run { losses, state }, trainer)
+}
+
+#[test]
+fn a_session_goes_on_by_another_placement() {
+    let texts = ["sample=2", "sample=3,shares=2:1", "sample=1,shares=0:1", "sample=4,channel=2"];
+    for name in ["lenet", "identity", "dropout"] {
+        let setup = setup(name, DType::F32);
+        let engine = Native { record: true, ..engine(Scheduling::Static) };
+        let (run, mut trainer) = changing(&setup, &engine, &texts);
+        run.assert_same(&setup.reference(), name);
+        // Counters and trace are of the whole run.
+        let gauge = trainer.session().gauge();
+        let counted: u64 = gauge.codelets().iter().map(|codelet| codelet.calls).sum();
+        let by_worker = gauge.cells().into_iter().flat_map(|cell| cell.workers);
+        assert_eq!(by_worker.map(|(calls, _)| calls).sum::<u64>(), counted);
+        let trace = trainer.session().take_trace();
+        let trace = dahl::trace::Trace::parse(&trace.to_text(), Path::new("trace")).unwrap();
+        let calls = trace.events.iter().filter(|event| matches!(event, Event::Call { .. }));
+        assert_eq!(calls.count() as u64, counted, "{name}");
+        let steps = trace.events.iter().filter(|event| matches!(event, Event::Submit { .. }));
+        assert_eq!(steps.count(), setup.steps, "{name}");
+        let stats = Stats::of_trace(&trace);
+        let changes: Vec<String> = stats.decisions.iter().map(|row| row.to_string()).collect();
+        assert_eq!(changes.len(), texts.len());
+        assert!(changes[1].starts_with("step 1: placement sample=3,shares=2:1, since to see; "));
+        assert!(stats.to_text(Default::default()).contains(&changes[2]));
+    }
+}
+
+#[test]
+fn other_numerics_and_policies_are_refused() {
+    let setup = setup("lenet", DType::F32);
+    let programs = setup.lower().programs;
+    let plan = Grain::for_workers(2).plan(&programs).unwrap();
+    let decision = |plan| Decision {
+        to: Some((&programs, plan)),
+        name: "other",
+        why: "to see",
+        measured: Nanos(1),
+        predicted: Nanos(1),
+        took: Nanos(0),
+    };
+    let mut session = engine(Scheduling::FirstCome).prepare_native(&programs, &plan).unwrap();
+    assert!(session.replan(&decision(&plan)).is_err());
+    let target = dahl::ops::Target { isa: dahl::Isa::Portable, accuracy: None };
+    let other = Grain { target, ..Grain::for_workers(2) }.plan(&programs).unwrap();
+    let mut session = engine(Scheduling::Static).prepare_native(&programs, &plan).unwrap();
+    let refused = session.replan(&decision(&other));
+    assert!(plan.numerics == other.numerics || refused.is_err());
+}
+
+/// Trains 60 steps on two workers, adapting as soon as there is a reason to.
+fn adapted(throttles: &[(f64, u64)], retry: u64) -> (Plan, Trainer) {
+    let mut setup = setup("lenet", DType::F32);
+    setup.spec.train = vec![12];
+    setup.steps = 60;
+    let reference = setup.reference();
+    let lowered = setup.lower();
+    let grain = Grain::for_workers(2);
+    let plan = grain.plan(&lowered.programs).unwrap();
+    let about = Circumstances {
+        known: measured(&setup, &plan),
+        platform: machine(),
+        grain,
+        samples: 12,
+        limit: None,
+    };
+    let patience = Patience { steps: 4, time: Nanos(0), part: 1e9, retry, ..Patience::default() };
+    let slow = |&(speed, from_step)| Throttle { worker: 1, speed, from_step };
+    let throttles = throttles.iter().map(slow).collect();
+    let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
+    let session = engine.prepare_native(&lowered.programs, &plan).unwrap();
+    let mut trainer = setup.trainer(plan.clone(), Box::new(session));
+    trainer.adapt(Adapter::new(about, patience));
+    let run = setup.run(&mut trainer).unwrap();
+    run.assert_same(&reference, "adapted");
+    (plan, trainer)
+}
+
+#[test]
+fn a_worker_that_becomes_slow_gets_less() {
+    // So slow that no other load of the machine can be mistaken for it.
+    let (plan, mut trainer) = adapted(&[(0.02, 12)], 1000);
+    let (before, after) = (pieces(&plan), pieces(trainer.plan()));
+    assert_eq!(before[0], before[1]);
+    assert!(trainer.changes() > 0);
+    assert!(after[1] < after[0] || after == [0, 0], "{before:?} {after:?}");
+    let trace = trainer.session().take_trace();
+    let stats = Stats::of_trace(&trace);
+    let changed = stats.decisions.iter().filter(|row| row.change.is_some());
+    assert_eq!(changed.count() as u64, trainer.changes());
+    let why = trace.header.placements.iter().map(|placement| &placement.why);
+    assert!(why.clone().any(|why| why.contains("worker 1 at 0.")), "{:?}", why.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_worker_that_was_left_out_is_tried_again() {
+    // Too slow to be of use, then as fast as ever.
+    let (_, mut trainer) = adapted(&[(0.02, 8), (1.0, 24)], 2);
+    let trace = trainer.session().take_trace();
+    let names = trace.header.placements.iter().map(|placement| &placement.name);
+    let left_out = names.clone().position(|name| name.ends_with("shares=1:0"));
+    let left_out = left_out.expect("worker 1 without work");
+    let again = names.skip(left_out + 1).any(|name| !name.ends_with("shares=1:0"));
+    assert!(again, "{:?}", trace.header.placements);
+}
