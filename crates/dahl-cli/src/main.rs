@@ -21,6 +21,7 @@ mod forecast;
 mod grain;
 mod live;
 mod machine;
+mod metered;
 mod models;
 mod outcome;
 mod output;
