@@ -189,11 +189,11 @@ mod tests {
         };
         check(&[total(30.0, 4.0, 0.0)], model(), 30.0, "measured by RAPL");
         // A quarter of the time, and one of two packages, is the model's.
-        let how = "measured by RAPL, with 20.0 J modelled for the 25 % that was missed";
+        let how = "measured by RAPL, with 20 J modelled for the 25 % that was missed";
         check(&[total(30.0, 3.0, 1.0)], model(), 50.0, how);
-        let how = "measured by RAPL, with 40.0 J modelled for the 50 % that was missed";
+        let how = "measured by RAPL, with 40 J modelled for the 50 % that was missed";
         check(&[total(30.0, 4.0, 0.0), total(0.0, 0.0, 4.0)], model(), 70.0, how);
-        let how = "measured by RAPL, with 10.0 J as much as the rest for the 25 % that was missed";
+        let how = "measured by RAPL, with 10 J as much as the rest for the 25 % that was missed";
         check(&[total(30.0, 3.0, 1.0)], None, 40.0, how);
     }
 }

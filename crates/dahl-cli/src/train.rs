@@ -392,10 +392,11 @@ fn go(
                 for error in logs.iter_mut().filter_map(|log| log.add(&history).err()) {
                     report.warn(format_args!("warning: {error}; the run goes on"));
                 }
+                report.epoch(record);
+                // The last: what follows is the next epoch.
                 if let Err(error) = watched.epoch(record) {
                     report.warn(format_args!("warning: {error}; the run goes on"));
                 }
-                report.epoch(record);
             }
             Event::Saved(_) => {
                 if let Err(error) = watched.saved() {

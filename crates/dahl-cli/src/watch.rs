@@ -130,7 +130,6 @@ impl Watched {
         self.counted.from_step = state.steps;
         (self.epoch, self.samples) = (state.epoch + 1, state.pass.samples as u64);
         self.lined = self.samples;
-        self.learning = Some(self.metered.counted());
         let mut story = Story::default();
         if let Some((run, session)) = run {
             self.run = Some(run.clone());
@@ -152,6 +151,7 @@ impl Watched {
             shared.go_on(story, (self.counted.session, self.epoch), state);
         }
         self.metered.go_on();
+        self.learning = Some(self.metered.counted());
         Ok(())
     }
 
@@ -243,8 +243,9 @@ impl Watched {
         if let Some(shared) = &self.shared {
             shared.epoch(record);
         }
+        let written = self.write(line);
         self.learning = Some(self.metered.counted());
-        self.write(line)
+        written
     }
 
     /// A checkpoint is there: should the process be killed, what it took is known up to here.

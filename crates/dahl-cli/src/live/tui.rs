@@ -40,8 +40,9 @@ impl Tui {
                 let recent = activity.since(&before);
                 before = activity;
                 let (now, url) = (shared.now(), url.as_deref());
-                let drawn = terminal.draw(|frame| draw(frame, (&shared, url), &now, &recent));
-                if drawn.is_err() || !goes_on() {
+                let mut drawing =
+                    || terminal.draw(|frame| draw(frame, (&shared, url), &now, &recent)).map(drop);
+                if own.draw(&mut drawing).is_err() || !goes_on() {
                     break;
                 }
             }

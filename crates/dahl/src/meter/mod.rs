@@ -155,12 +155,12 @@ impl Scope {
 
     /// Whether a figure is one of this scope.
     pub fn has(self, total: &Total) -> bool {
-        match (self, total.covers, total.source) {
-            (Scope::Command, Covers::Machine, Source::Command) => true,
-            (Scope::Battery, Covers::Machine, Source::Battery) => true,
-            (Scope::Board, Covers::Machine, Source::Rapl | Source::Nvml) => true,
-            (Scope::Parts, Covers::Package | Covers::Memory | Covers::Gpu, _) => true,
-            _ => false,
+        let machine = total.covers == Covers::Machine;
+        match self {
+            Scope::Command => machine && total.source == Source::Command,
+            Scope::Battery => machine && total.source == Source::Battery,
+            Scope::Board => machine && total.source == Source::Rapl,
+            Scope::Parts => !machine && total.covers != Covers::Part,
         }
     }
 }

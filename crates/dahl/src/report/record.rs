@@ -190,7 +190,7 @@ impl RunRecord {
         run.energy = run.kept(files::ENERGY, lines(&file(files::ENERGY)));
         run.power = run.kept(files::POWER, object(&file(files::POWER)));
         run.predicted = run.kept(files::PREDICTION, object(&file(files::PREDICTION)));
-        let trace = parsed(&file(files::TRACE), |text, path| Trace::parse(text, path));
+        let trace = parsed(&file(files::TRACE), Trace::parse);
         run.trace = run.kept(files::TRACE, trace);
         let platform = parsed(&file(files::PLATFORM), |text, path| Platform::parse(path, text));
         run.platform = run.kept(files::PLATFORM, platform);

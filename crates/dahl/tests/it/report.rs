@@ -7,7 +7,7 @@ use dahl::native::Native;
 use dahl::planner::Grain;
 use dahl::platform::Platform;
 use dahl::report::export::{self, Watts};
-use dahl::report::{Calls, Mode, RunRecord, Stats, page, runs_json};
+use dahl::report::{Calls, Mode, Predicted, RunRecord, Stats, page, runs_json};
 use dahl::trace::{Cell, Event, Header, ProgramHeader, TaskWork, Trace, VERSION};
 use dahl::train::Trainer;
 use serde_json::Value;
@@ -101,6 +101,45 @@ fn a_trace_by_hand_is_understood() {
     assert_eq!(warm, [false, true, false], "who knows whose, its own, the other worker's");
     assert_eq!(calls.all[2].lost, 30);
     assert!(calls.all.iter().all(|call| call.neighbours == 0.0));
+}
+
+#[test]
+fn joules_of_layers_are_those_of_the_calls_in_the_trace() {
+    let platform = platform();
+    let unit = &platform.nodes[0].units[0];
+    let watts = unit.busy_watts.value - unit.idle_watts.value;
+    // Whatever other sessions took: counters and energies of the run are not asked.
+    let run = RunRecord { trace: Some(by_hand()), ..RunRecord::default() };
+    let data = runs_json(&[run], Some(&platform));
+    let layers = data["all"][0]["layers"].as_array().unwrap();
+    let sum: f64 = layers.iter().map(|layer| layer[3].as_f64().unwrap()).sum();
+    assert!((sum - watts * 270e-9).abs() < 1e-15, "{layers:?}");
+}
+
+#[test]
+fn a_prediction_is_compared_with_steps_of_its_program() {
+    let mut trace = by_hand();
+    // A program of judging runs the same codelet once.
+    let judge = ProgramHeader { name: "eval 2".to_owned(), ..trace.header.programs[0].clone() };
+    trace.header.programs.push(judge);
+    let step =
+        Event::Call { step: 1, program: 1, task: 0, codelet: 0, worker: 0, from: 500, to: 900 };
+    trace.events.push(step);
+    let stats = Stats::of_trace(&trace);
+    let train = stats.paths.iter().find(|path| path.program == "train 2").unwrap();
+    assert_eq!(train.steps, 1);
+    assert_eq!(train.times, [("conv2d.gemm".to_owned(), 250), ("relu.plain".to_owned(), 20)]);
+    let predicted = Predicted { program: "train 2".to_owned(), ..Predicted::default() };
+    let run = RunRecord { trace: Some(trace), predicted: Some(predicted), ..RunRecord::default() };
+    let platform = platform();
+    let node = &platform.nodes[0];
+    let idle: f64 = node.units.iter().map(|u| u.count as f64 * u.idle_watts.value).sum();
+    let busy = node.units[0].busy_watts.value - node.units[0].idle_watts.value;
+    // 280 ns from the first call to the end of the last, 270 of them calls.
+    let expected = (node.base_watts.value + idle) * 280e-9 + busy * 270e-9;
+    let data = runs_json(&[run], Some(&platform));
+    let found = data["all"][0]["step_joules"].as_f64().unwrap();
+    assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}");
 }
 
 #[test]

@@ -14,12 +14,12 @@ fn run(name: &str, micros: &[f64]) -> RunRecord {
     RunRecord { name: name.to_owned(), epochs, ..RunRecord::default() }
 }
 
-/// Counters of 100 samples: nanoseconds of codelets, all workers together.
+/// Counters of 200 samples: nanoseconds of codelets, all workers together.
 fn counted(run: RunRecord, workers: usize, elapsed: u64, codelets: &[(&str, u64)]) -> RunRecord {
     let codelets = codelets.iter().map(|&(name, nanos)| (name.to_owned(), (10, nanos))).collect();
     let busy = WorkerTime { busy: 0, spinning: 100, parked: 200 };
     let activity = Activity { elapsed, workers: vec![busy; workers] };
-    let training = Training { samples: 100, activity, codelets };
+    let training = Training { samples: 200, activity, codelets };
     RunRecord { counted: Some(Counted { training, ..Counted::default() }), ..run }
 }
 
@@ -27,9 +27,9 @@ fn counted(run: RunRecord, workers: usize, elapsed: u64, codelets: &[(&str, u64)
 fn reasons_sum_up_to_the_difference_and_agree_with_the_verdict() {
     // Two workers: each call takes somewhat longer beside a neighbour, all together less.
     let two =
-        counted(run("a", &[50.0, 50.0]), 2, 5_000_000, &[("conv", 8_000_000), ("relu", 400_000)]);
+        counted(run("a", &[50.0, 50.0]), 2, 10_000_000, &[("conv", 16_000_000), ("relu", 800_000)]);
     let one =
-        counted(run("b", &[70.0, 70.0]), 1, 7_000_000, &[("conv", 6_500_000), ("relu", 300_000)]);
+        counted(run("b", &[70.0, 70.0]), 1, 14_000_000, &[("conv", 13_000_000), ("relu", 600_000)]);
     let found = compare(&two, &one);
     let verdict = found.faster.as_ref().unwrap();
     assert_eq!(verdict.less, Some(0), "{}", verdict.text);
@@ -41,6 +41,13 @@ fn reasons_sum_up_to_the_difference_and_agree_with_the_verdict() {
     let sizes: Vec<f64> = found.reasons.iter().map(|row| row.difference().abs()).collect();
     assert!(sizes.is_sorted_by(|a, b| a >= b), "all rows by size: {sizes:?}");
     assert!(found.to_text().contains("together"));
+    assert_eq!(found.reasons.len(), 5, "nothing is left that was not counted: {found:?}");
+    // Counters of half of the epochs: the rest has a row of its own.
+    let later = counted(run("c", &[70.0; 4]), 1, 10_000_000, &[("conv", 9_000_000)]);
+    let found = compare(&two, &later);
+    assert!(found.to_text().contains("earlier sessions"), "{}", found.to_text());
+    let sum: f64 = found.reasons.iter().map(Reason::difference).sum();
+    assert!((sum - 20_000.0).abs() < 1e-6, "{sum}");
 }
 
 #[test]
