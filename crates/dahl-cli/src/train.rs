@@ -201,7 +201,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     report.release();
     // A run that failed is looked at most of all.
     let trace = args.watch.trace.then(|| trainer.session().take_trace());
-    let bound = trace.as_ref().and_then(|trace| dahl::report::Recorded::of_trace(trace));
+    let bound = trace.as_ref().and_then(dahl::report::Recorded::of_trace);
     if let Err(error) = watched.end(trace) {
         report.warn(format_args!("warning: {error}; all else is kept"));
     }

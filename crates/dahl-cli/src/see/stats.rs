@@ -99,10 +99,8 @@ fn stats(run: &RunRecord, wanted: From) -> Result<Stats> {
         }
         _ => {
             let expected = format!("a run with {} or {}", files::TRACE, files::COUNTERS);
-            let lacks = match run.problem(files::COUNTERS) {
-                Some(problem) => problem,
-                None => "which has neither: it was killed before its first epoch had ended",
-            };
+            let neither = "which has neither: it was killed before its first epoch had ended";
+            let lacks = run.problem(files::COUNTERS).unwrap_or(neither);
             Err(Error::config("RUN", expected, format!("{}, {lacks}", run.name)))
         }
     }
