@@ -94,7 +94,7 @@ fn a_trace_by_hand_is_understood() {
     assert_eq!((gap.worker, gap.from, gap.to, gap.cause.as_str()), (1, 100, 250, "spinning"));
     assert_eq!((gap.ended_by.as_str(), gap.then.as_str()), ("t0 on worker 0", "t1"));
     // Text and page count from the first event.
-    assert!(stats.to_string().contains("worker 1 at 0.0 ns, step 0, spinning"), "{stats}");
+    assert!(stats.to_string().contains("worker 1 at 0 ns, step 0, spinning"), "{stats}");
     assert!(stats.to_string().starts_with("steps 0 to 0 (1 of \"train 2\") in 300"), "{stats}");
     let calls = Calls::of(&trace);
     let warm: Vec<bool> = calls.all.iter().map(|call| call.warm).collect();

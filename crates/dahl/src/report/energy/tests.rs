@@ -163,7 +163,7 @@ fn printed_shares_are_a_whole() {
     (of.base, of.idle, of.spinning) = (part(1.0), part(1.0), part(1.0));
     of.busy = vec![part(1.0), part(1.0), part(1.0)];
     let text = Energy::modelled(&run(vec![odd])).remove(0).to_text(None);
-    let shares = text.lines().filter_map(|line| line.split_once(" %")?.0.rsplit(' ').next());
+    let shares = text.lines().filter_map(|line| line.split_once(" %  ")?.0.rsplit(' ').next());
     let tenths: f64 = shares.map(|share| (10.0 * share.parse::<f64>().unwrap()).round()).sum();
     assert_eq!(tenths, 1000.0, "{text}");
 }
