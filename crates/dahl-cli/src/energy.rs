@@ -67,7 +67,10 @@ pub(crate) fn joules(text: &str) -> std::result::Result<Joules, String> {
 /// What was opened, and what could not be.
 pub(crate) struct Meters {
     pub(crate) sampler: Sampler,
-    pub(crate) notes: Vec<String>,
+    /// What is wrong with meters that are read.
+    pub(crate) warnings: Vec<String>,
+    /// Why meters that are there are not read.
+    pub(crate) hints: Vec<String>,
     pub(crate) platform: Option<Platform>,
 }
 
@@ -78,13 +81,18 @@ impl EnergyArgs {
     /// Where a meter that was asked for is not there.
     pub(crate) fn open(&self) -> Result<Meters> {
         let mut meters: Vec<Box<dyn Meter>> = Vec::new();
-        let (rapl, mut notes) = Rapl::open(&self.powercap);
+        let (rapl, notes) = Rapl::open(&self.powercap);
         let asked = self.powercap != Path::new("/sys/class/powercap");
         if rapl.is_empty() && asked {
             let found = notes.first().cloned().unwrap_or_default();
             return Err(Error::config("powercap", "a directory with counters", found));
         }
-        if !rapl.is_empty() {
+        let (mut warnings, mut hints) = (Vec::new(), Vec::new());
+        if rapl.is_empty() {
+            // Most virtual machines have no counters at all: no reason to speak.
+            hints.extend(notes.into_iter().filter(|note| note.contains("energy_uj")));
+        } else {
+            warnings = notes;
             meters.push(Box::new(rapl));
         }
         match Battery::open(&self.power_supply) {
@@ -94,10 +102,10 @@ impl EnergyArgs {
             }
             Err(_) => {}
         }
+        // No library is no card, or none that is used.
         #[cfg(feature = "nvml")]
-        match dahl::meter::Nvml::open() {
-            Ok(cards) => meters.push(Box::new(cards)),
-            Err(why) => notes.push(why),
+        if let Ok(cards) = dahl::meter::Nvml::open() {
+            meters.push(Box::new(cards));
         }
         if let Some(command) = &self.meter_cmd {
             let meter =
@@ -111,7 +119,7 @@ impl EnergyArgs {
             Some(path) => Some(Platform::read(path)?),
             None => detect(Path::new("/")).ok().map(|found| found.platform),
         };
-        Ok(Meters { sampler, notes, platform })
+        Ok(Meters { sampler, warnings, hints, platform })
     }
 }
 

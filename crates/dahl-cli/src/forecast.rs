@@ -49,6 +49,7 @@ pub(crate) fn predict(
     }
     let name = |(codelet, nanos): (u32, f64)| (header.codelets[codelet as usize].clone(), nanos);
     Ok(Predicted {
+        program: programs.programs[0].name.clone(),
         step: step.step.0,
         interval: step.interval.map(|nanos| nanos.0),
         joules: step.joules.0,

@@ -2,11 +2,13 @@
 
 mod http;
 mod prometheus;
+mod screen;
 mod server;
 mod state;
 mod tui;
 
-pub(crate) use state::{Probe, Shared};
+pub(crate) use screen::Screen;
+pub(crate) use state::{Shared, Story};
 
 use crate::report::Report;
 use crate::watch::Watched;
@@ -15,7 +17,6 @@ use dahl::{Error, Result};
 use server::Server;
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use tui::Tui;
 
 /// Views of the running job
@@ -36,7 +37,7 @@ pub(crate) struct LiveArgs {
 /// The views that are open.
 pub(crate) struct Live {
     server: Option<Server>,
-    _tui: Option<Tui>,
+    tui: Option<Tui>,
 }
 
 impl LiveArgs {
@@ -50,8 +51,7 @@ impl LiveArgs {
         if self.dashboard.is_none() && !self.tui {
             return Ok(None);
         }
-        let shared = Arc::new(Shared::new(model, config, watched.probe()));
-        watched.shared = Some(shared.clone());
+        let shared = watched.share(model, config);
         let server = match self.dashboard {
             Some(port) => {
                 let address = SocketAddr::new(self.dashboard_address, port);
@@ -68,19 +68,25 @@ impl LiveArgs {
             }
             true => {
                 let failed = |e| Error::config("tui", "a terminal that can be drawn on", e);
-                Some(Tui::start(shared).map_err(failed)?)
+                let url = server.as_ref().map(Server::url);
+                Some(Tui::start(shared, url).map_err(failed)?)
             }
             false => None,
         };
-        Ok(Some(Live { server, _tui: tui }))
+        Ok(Some(Live { server, tui }))
     }
 }
 
 impl Live {
-    /// Says where to look.
-    pub(crate) fn tell(&self, report: &mut Report) {
-        if let Some(server) = &self.server {
-            report.warn(format_args!("dashboard: {}", server.url()));
+    /// Says where to look; the terminal, where it is drawn on.
+    pub(crate) fn tell(&self, report: &mut Report) -> Option<Screen> {
+        let screen = self.tui.as_ref().map(Tui::screen);
+        match (&self.server, &screen) {
+            // The view itself has it.
+            (_, Some(screen)) => report.hold(screen.clone()),
+            (Some(server), None) => report.warn(format_args!("dashboard: {}", server.url())),
+            (None, None) => {}
         }
+        screen
     }
 }

@@ -23,6 +23,7 @@ mod grain;
 mod limit;
 mod live;
 mod machine;
+mod metered;
 mod models;
 mod outcome;
 mod output;

@@ -48,6 +48,8 @@ pub(crate) struct Ended {
     pub(crate) confusion: Option<Confusion>,
     /// What the session took, with where that is from.
     pub(crate) energy: Option<String>,
+    /// What it took up to the stop by a budget, and after that.
+    pub(crate) overspent: Option<String>,
 }
 
 /// Writes what the run gave, and says so. Returns the exit code.
@@ -57,7 +59,7 @@ pub(crate) fn conclude(
     report: &mut Report,
     end: Ended,
 ) -> Result<u8, Failure> {
-    let Ended { begin, planned, weights, confusion, energy } = end;
+    let Ended { begin, planned, weights, confusion, energy, overspent } = end;
     let run = gave.directory.as_ref();
     let on = |run: &RunDir| format!("dahl train --resume {}", quoted(run.path()));
     let epochs = gave.history.len();
@@ -78,8 +80,10 @@ pub(crate) fn conclude(
         weights.write(path).map_err(unsaved)?;
     }
     if let Some(why) = gave.stopped {
-        if let (Reason::EnergyBudget, Some(energy)) = (why, &energy) {
-            report.log(format_args!("energy: {energy}"));
+        match (why, overspent) {
+            // Whoever set a limit wants to know, however silent the run is.
+            (Reason::EnergyBudget, Some(spent)) => report.warn(format_args!("energy: {spent}")),
+            _ => energy.iter().for_each(|text| report.log(format_args!("energy: {text}"))),
         }
         report.stopped(why, gave.steps, run.map(RunDir::path));
         return Ok(why.code().max(report.code()));

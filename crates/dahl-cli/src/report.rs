@@ -1,5 +1,6 @@
 //! What a person sees of a run.
 
+use crate::live::Screen;
 use crate::output::{FAILED, quoted, say, show};
 use crate::progress::{Meter, Progress, Show};
 use crate::rundir::{metrics, speed};
@@ -42,6 +43,9 @@ pub(crate) struct Report {
     meter: Option<(String, Meter)>,
     /// Results could not be printed.
     unprinted: bool,
+    /// The terminal, where somebody else draws on it, and what is to be said after that.
+    screen: Option<Screen>,
+    held: Vec<String>,
 }
 
 /// What a run gave.
@@ -69,7 +73,19 @@ pub(crate) struct Conclusion<'a> {
 impl Report {
     pub(crate) fn new(voice: Voice, length: Length) -> Self {
         let progress = Progress::of_looking(Show::Nothing);
-        Self { voice, length, headed: false, progress, meter: None, unprinted: false }
+        let (meter, screen, held) = (None, None, Vec::new());
+        Self { voice, length, headed: false, progress, meter, unprinted: false, screen, held }
+    }
+
+    /// Somebody draws on the terminal: what is said waits.
+    pub(crate) fn hold(&mut self, screen: Screen) {
+        self.screen = Some(screen);
+    }
+
+    /// The terminal is free again.
+    pub(crate) fn release(&mut self) {
+        self.screen = None;
+        self.held.drain(..).for_each(say);
     }
 
     /// Training begins, or goes on from here.
@@ -98,6 +114,11 @@ impl Report {
     /// Something that the user should know even of a run that is silent.
     pub(crate) fn warn(&mut self, text: impl Display) {
         self.clear();
+        if self.screen.as_ref().is_some_and(Screen::is_drawn_on) {
+            self.held.push(text.to_string());
+            return;
+        }
+        self.held.drain(..).for_each(say);
         say(text);
     }
 

@@ -27,6 +27,7 @@ pub(crate) const WEIGHTS: &str = "weights.safetensors";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 
 /// A run's directory, which no other process trains in.
+#[derive(Clone)]
 pub(crate) struct RunDir {
     path: PathBuf,
 }
@@ -154,11 +155,16 @@ impl RunDir {
             .map_err(Error::while_writing)
     }
 
+    /// Removes a file, where it is there.
+    pub(crate) fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.path.join(name));
+    }
+
     /// Writes what is known beforehand, and notes who starts the run, or goes on
-    /// with it, from which step.
-    pub(crate) fn begin(&self, texts: &[(&str, String)], seed: u64, step: u64) -> Result<()> {
+    /// with it, from which step. Gives the number of the session, from 1.
+    pub(crate) fn begin(&self, texts: &[(&str, String)], seed: u64, step: u64) -> Result<u64> {
         // What an earlier end said is true no more.
-        let _ = fs::remove_file(self.path.join(RESULT));
+        self.remove(RESULT);
         texts.iter().try_for_each(|(name, text)| self.write(name, text))?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let mut line = machine::about();
@@ -168,8 +174,11 @@ impl RunDir {
         line["command"] = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
         let path = self.path.join("sessions.jsonl");
         // A process that was killed may have left half a line.
-        let torn = fs::read(&path).is_ok_and(|old| !old.is_empty() && !old.ends_with(b"\n"));
-        append(&path, format!("{}{line}\n", if torn { "\n" } else { "" }).as_bytes())
+        mend(&path, "{\"damaged\":true}\n")?;
+        mend(&self.path.join(dahl::report::files::ENERGY), "")?;
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        append(&path, format!("{line}\n").as_bytes())?;
+        Ok(before.lines().count() as u64 + 1)
     }
 
     /// Adds a line to a file.
@@ -238,6 +247,17 @@ impl Log {
         self.whole = true;
         Ok(())
     }
+}
+
+/// Replaces a last line that is not whole.
+fn mend(path: &Path, by: &str) -> Result<()> {
+    let Ok(bytes) = fs::read(path) else { return Ok(()) };
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    if whole == bytes.len() {
+        return Ok(());
+    }
+    let bytes = [&bytes[..whole], by.as_bytes()].concat();
+    replace(path, |out| out.write_all(&bytes)).map_err(Error::while_writing)
 }
 
 fn append(path: &Path, bytes: &[u8]) -> Result<()> {

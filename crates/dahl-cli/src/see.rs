@@ -8,6 +8,7 @@ pub(crate) use report::{Args as ReportArgs, run as report};
 pub(crate) use stats::{Args as StatsArgs, run as stats};
 pub(crate) use trace::{Args as TraceArgs, run as trace};
 
+use crate::output::say;
 use crate::rundir;
 use dahl::report::{RunRecord, files};
 use dahl::trace::Trace;
@@ -27,11 +28,22 @@ fn read(name: &Path) -> Result<RunRecord> {
     if !path.join(rundir::CONFIG).exists() {
         return Err(rundir::no_run("RUN", &path));
     }
-    RunRecord::read(&path)
+    let run = RunRecord::read(&path)?;
+    for (_, problem) in &run.problems {
+        say(format_args!("warning: {problem}; it is left out"));
+    }
+    Ok(run)
 }
 
 /// The trace of a run.
-fn traced(run: &RunRecord) -> Result<&Trace> {
+fn traced<'a>(run: &'a RunRecord, name: &Path) -> Result<&'a Trace> {
+    if run.problem(files::TRACE).is_some() {
+        // What is wrong with it is the answer.
+        let path = rundir::find(name).join(files::TRACE);
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|source| Error::Io { path: path.clone(), source })?;
+        Trace::parse(&text, &path)?;
+    }
     run.trace.as_ref().ok_or_else(|| {
         let expected = format!("a run with {}, which dahl train --trace writes", files::TRACE);
         Error::config("RUN", expected, &run.name)

@@ -1,11 +1,11 @@
 //! What ends a run early: signals and limits.
 
+use crate::live::Screen;
 use dahl::{Error, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
-use std::io;
+use signal_hook::iterator::Signals;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Why a run stops.
@@ -48,21 +48,26 @@ pub(crate) struct Stop {
 
 impl Stop {
     /// From now on the first SIGINT or SIGTERM asks to stop, and the second ends
-    /// the process at once.
-    pub(crate) fn new(deadline: Option<Instant>, steps: Option<usize>) -> Result<Self> {
+    /// the process at once, with the terminal as it was.
+    pub(crate) fn new(
+        deadline: Option<Instant>,
+        steps: Option<usize>,
+        screen: Option<Screen>,
+    ) -> Result<Self> {
         let signal = Arc::new(AtomicUsize::new(0));
-        let asked = Arc::new(AtomicBool::new(false));
-        let register = |number: i32| -> io::Result<()> {
-            // In this order: the first signal must not see its own mark.
-            flag::register_conditional_shutdown(number, 128 + number, asked.clone())?;
-            flag::register(number, asked.clone())?;
-            flag::register_usize(number, signal.clone(), number as usize)?;
-            Ok(())
+        let failed = |source| Error::Write { path: "signal handler".into(), source };
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let seen = signal.clone();
+        let body = move || {
+            for number in &mut signals {
+                if seen.swap(number as usize, Ordering::Relaxed) != 0 {
+                    screen.iter().for_each(Screen::leave);
+                    signal_hook::low_level::exit(128 + number);
+                }
+            }
         };
-        [SIGINT, SIGTERM]
-            .into_iter()
-            .try_for_each(register)
-            .map_err(|source| Error::Write { path: "signal handler".into(), source })?;
+        let thread = std::thread::Builder::new().name("dahl-signals".to_owned());
+        thread.spawn(body).map_err(failed)?;
         Ok(Self { signal, deadline, steps })
     }
 

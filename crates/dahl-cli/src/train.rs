@@ -4,13 +4,14 @@ use crate::auto;
 use crate::energy::EnergyArgs;
 use crate::flow::{FlowArgs, Flowing};
 use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
+use crate::live::Screen;
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
 use crate::place::{Place, RunArgs, check_file};
 use crate::progress::Show;
 use crate::recipe::{Learning, RecipeArgs};
 use crate::report::{Length, Report, Voice};
-use crate::rundir::{self, Log};
+use crate::rundir::{self, Log, RunDir};
 use crate::samples::{Opened, SampleArgs, gone};
 use crate::schedule::Span;
 use crate::scheduling::{SchedulingArgs, throttle};
@@ -165,9 +166,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         Some(path) => Some(forecast::predict(path, (&lowered.programs, &plan), &meters)?),
         None => None,
     };
-    for note in meters.notes.iter().filter(|note| note.contains("sudo chmod")) {
-        report.log(format_args!("note: {note}"));
-    }
+    meters.hints.iter().for_each(|hint| report.log(format_args!("note: {hint}")));
+    meters.warnings.iter().for_each(|text| report.warn(format_args!("warning: {text}")));
     let (record, limit, throttles) = (args.watch.trace, args.watch.limit(), args.throttle.clone());
     let scheduling = flowing.scheduling();
     let native = Native { record, limit, throttles, scheduling, ..Native::default() };
@@ -221,24 +221,30 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     ];
     let planned = forecast::planned(&trainer.plan().memory);
     let gauge = trainer.session().gauge();
-    let mut watched = Watched::begin((gauge, planned), meters, args.energy.idle_time);
+    let mut watched = Watched::begin((gauge, planned), meters);
     let live = args.watch.live.start(&mut watched, &model.name, &settings.to_toml(&flags))?;
-    live.iter().for_each(|live| live.tell(&mut report));
-    let started = Started { begin, place, texts, predicted };
+    let screen = live.as_ref().and_then(|live| live.tell(&mut report));
+    args.energy.idle_time.into_iter().for_each(|time| watched.rest(time));
+    watched.limit(args.energy.energy_budget)?;
+    let started = Started { begin, place, texts, predicted, screen };
     let gave = go(&args, started, course, (&mut trainer, &mut watched), &mut report);
     drop(live);
+    report.release();
+    // A run that failed is looked at most of all.
+    let trace = args.watch.trace.then(|| trainer.session().take_trace());
+    let bound = trace.as_ref().and_then(dahl::report::Recorded::of_trace);
+    if let Err(error) = watched.end(trace) {
+        report.warn(format_args!("warning: {error}; all else is kept"));
+    }
+    watched.silent().iter().for_each(|text| report.warn(format_args!("warning: {text}")));
     let gave = gave?;
-    if !gave.idle {
-        let trace = args.watch.trace.then(|| trainer.session().take_trace());
-        let kept = watched.end(gave.directory.as_ref(), trace.as_ref());
-        if let Err(error) = kept {
-            report.warn(format_args!("warning: {error}; all else is kept"));
-        }
-        if let (Some(directory), true) = (&gave.directory, trainer.changes() > 0) {
-            // The one that the run ended with.
-            let text = trainer.plan().to_text(&trainer.lowered().programs)?;
-            directory.write(rundir::PLAN, &text)?;
-        }
+    if let (Some(directory), true) = (&gave.directory, trainer.changes() > 0) {
+        // The one that the run ended with.
+        let text = trainer.plan().to_text(&trainer.lowered().programs)?;
+        directory.write(rundir::PLAN, &text)?;
+    }
+    if let Some(recorded) = bound.filter(|recorded| recorded.bound.is_some()) {
+        report.log(format_args!("note: the trace has {recorded} --trace-events raises it"));
     }
     let weights = TensorFile { tensors: trainer.weights()?.tensors, ..card };
     let confusion = if args.confusion && gave.stopped.is_none() {
@@ -260,8 +266,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         None
     };
     let planned = trainer.plan().memory.peak();
-    let energy = watched.summary();
-    conclude(&args, gave, &mut report, Ended { begin, planned, weights, confusion, energy })
+    let (energy, overspent) = (watched.summary(), watched.overspent());
+    let ended = Ended { begin, planned, weights, confusion, energy, overspent };
+    conclude(&args, gave, &mut report, ended)
 }
 
 impl Args {
@@ -372,6 +379,8 @@ struct Started {
     /// The files of the run directory that are known beforehand.
     texts: [(&'static str, String); 3],
     predicted: Option<dahl::report::Predicted>,
+    /// The terminal, where it is drawn on.
+    screen: Option<Screen>,
 }
 
 /// Trains, and keeps the run directory up to date.
@@ -382,13 +391,15 @@ fn go(
     (trainer, watched): (&mut Trainer, &mut Watched),
     report: &mut Report,
 ) -> Result<Gave, Failure> {
-    let Started { begin, place, texts, predicted } = started;
+    let Started { begin, place, texts, predicted, screen } = started;
     // A time beyond all clocks never comes.
     let deadline = args.run.max_time.and_then(|time| begin.checked_add(time));
+    let of = course.train.len();
     let mut run = Run::new(trainer, course)?;
-    let mut directory = None;
+    let mut directory: Option<RunDir> = None;
+    let mut session = 0;
     let mut logs: Vec<Log> = Vec::new();
-    let mut stop = Stop::new(deadline, args.run.max_steps)?;
+    let mut stop = Stop::new(deadline, args.run.max_steps, screen)?;
     let taken = args.run.take(place, &args.samples).map_err(|error| unplaced(error, &args.run))?;
     if let Some((taken, checkpoints)) = taken {
         let all = checkpoints.list()?;
@@ -414,7 +425,7 @@ fn go(
         logs.extend(args.run.tensorboard.then(|| taken.tensorboard()));
         let idle = run.is_finished() && taken.has_result();
         if !idle {
-            taken.begin(&texts, args.samples.seed, state.steps)?;
+            session = taken.begin(&texts, args.samples.seed, state.steps)?;
         }
         logs.iter_mut().try_for_each(|log| log.rewrite(&state.history))?;
         if idle {
@@ -432,25 +443,34 @@ fn go(
     }
     report.begin(run.state());
     let (mut history, from) = (run.state().history.clone(), run.state().steps);
-    watched.limited(args.energy.energy_budget, from);
+    watched.go_on(run.state(), directory.as_ref().map(|directory| (directory, session)))?;
     let mut why = None;
     let end = run.go(&mut |event| {
         match event {
             Event::Step { epoch, pass } => {
                 stop.count_step();
-                watched.step(epoch, pass);
+                watched.step(epoch, pass, of);
                 report.step(epoch, pass);
             }
-            Event::Judging { name, pass, of } => report.judging(name, pass, of),
+            Event::Judging { name, pass, of } => {
+                watched.pause();
+                report.judging(name, pass, of);
+            }
             Event::Epoch(record) => {
                 history.push(record.clone());
                 for error in logs.iter_mut().filter_map(|log| log.add(&history).err()) {
                     report.warn(format_args!("warning: {error}; the run goes on"));
                 }
-                if let Err(error) = watched.epoch(record, directory.as_ref()) {
+                report.epoch(record);
+                // The last: what follows is the next epoch.
+                if let Err(error) = watched.epoch(record) {
                     report.warn(format_args!("warning: {error}; the run goes on"));
                 }
-                report.epoch(record);
+            }
+            Event::Saved(_) => {
+                if let Err(error) = watched.saved() {
+                    report.warn(format_args!("warning: {error}; the run goes on"));
+                }
             }
             Event::NotSaved(error) => {
                 report.warn(format_args!("warning: no checkpoint: {error}; the run goes on"));

@@ -2,15 +2,16 @@
 
 use crate::energy::Meters;
 use crate::grain::at_least_one;
-use crate::live::{LiveArgs, Probe, Shared};
+use crate::live::{LiveArgs, Shared, Story};
+use crate::metered::{Metered, Spent};
 use crate::rundir::RunDir;
 use clap::Args;
 use dahl::exec::Gauge;
-use dahl::meter::{Total, model, widest};
+use dahl::meter::Total;
 use dahl::native::{TraceLimit, peak_bytes, resident_bytes};
-use dahl::report::{Counted, EnergyLine, Figure, Predicted, TimedPower, files};
-use dahl::trace::{Activity, Trace};
-use dahl::train::{EpochRecord, Pass};
+use dahl::report::{Counted, Energy, EnergyLine, Predicted, RunRecord, TimedPower, files};
+use dahl::trace::{Activity, CodeletCount, Trace};
+use dahl::train::{EpochRecord, Pass, State};
 use dahl::units::Joules;
 use dahl::{Error, Result};
 use std::sync::Arc;
@@ -43,23 +44,31 @@ impl WatchArgs {
 const MEMORY: Duration = Duration::from_millis(500);
 /// How many looks are kept.
 const LOOKS: usize = 2000;
+/// How often a checkpoint has a line of its own, at most.
+const LINES: Duration = Duration::from_secs(1);
 
 /// What is counted and metered of a session.
 pub(crate) struct Watched {
-    gauge: Arc<dyn Gauge>,
-    meters: Arc<Meters>,
+    metered: Arc<Metered>,
     budget: Option<Joules>,
     counted: Counted,
-    idle_watts: Option<f64>,
-    /// What the meters and the workers had done at the last line.
-    last: (Instant, Activity, Vec<Total>),
-    /// Where training began, for the budget.
-    begin: (Activity, Vec<Total>),
-    clock: i64,
-    looked: Instant,
-    begun: Instant,
+    /// Of the machine at rest.
+    idle: Vec<Total>,
+    /// The run's directory, where it is kept.
+    run: Option<RunDir>,
+    /// What was counted when training steps began that have not ended.
+    learning: Option<(Activity, Vec<CodeletCount>)>,
+    /// The epoch under way, its samples so far, and how many of them lines have.
+    epoch: u64,
     samples: u64,
-    pub(crate) lines: Vec<EnergyLine>,
+    lined: u64,
+    /// When training began; nothing is kept of a session that has none.
+    begun: Option<Instant>,
+    looked: Instant,
+    written: Instant,
+    /// What was spent when the budget was.
+    stopped_at: Option<Spent>,
+    lines: Vec<EnergyLine>,
     pub(crate) shared: Option<Arc<Shared>>,
 }
 
@@ -68,181 +77,261 @@ impl Watched {
     pub(crate) fn begin(
         (gauge, planned): (Arc<dyn Gauge>, Vec<(String, u64)>),
         meters: Meters,
-        idle: Option<Duration>,
     ) -> Self {
-        let before = meters.sampler.read();
-        let idle_watts = idle.and_then(|time| {
-            std::thread::sleep(time);
-            let after = meters.sampler.read();
-            let (joules, _) = widest(&since(&after, &before))?;
-            Some(joules.0 / time.as_secs_f64().max(1e-9))
-        });
-        // The sampler began before the session's clock shows this.
-        let activity = gauge.activity();
-        let clock = activity.elapsed as i64 - meters.sampler.begin().elapsed().as_nanos() as i64;
         let now = Instant::now();
-        let totals = meters.sampler.read();
         Self {
-            gauge,
-            meters: Arc::new(meters),
+            metered: Arc::new(Metered::begin(gauge, meters)),
             budget: None,
             counted: Counted { planned, ..Counted::default() },
-            idle_watts,
-            last: (now, activity.clone(), totals.clone()),
-            begin: (activity, totals),
-            clock,
-            looked: now,
-            begun: now,
+            idle: Vec::new(),
+            run: None,
+            learning: None,
+            epoch: 0,
             samples: 0,
+            lined: 0,
+            begun: None,
+            looked: now,
+            written: now,
+            stopped_at: None,
             lines: Vec::new(),
             shared: None,
         }
     }
 
-    /// What views may ask at any time.
-    pub(crate) fn probe(&self) -> Probe {
-        let meters = self.meters.clone();
-        Probe {
-            gauge: self.gauge.clone(),
-            totals: Box::new(move || meters.sampler.last()),
-            planned: self.counted.planned.clone(),
-        }
+    /// Measures the machine at rest.
+    pub(crate) fn rest(&mut self, time: Duration) {
+        self.idle = self.metered.rest(time);
     }
 
-    /// The limit, and the step that the session goes on from.
-    pub(crate) fn limited(&mut self, budget: Option<Joules>, from_step: u64) {
+    /// Opens views of the session for others.
+    pub(crate) fn share(&mut self, model: &str, config: &str) -> Arc<Shared> {
+        let shared =
+            Shared::new([model, config], self.metered.clone(), self.counted.planned.clone());
+        self.shared.insert(Arc::new(shared)).clone()
+    }
+
+    /// What the session may take.
+    ///
+    /// # Errors
+    /// Where nothing can tell what it takes.
+    pub(crate) fn limit(&mut self, budget: Option<Joules>) -> Result<()> {
         self.budget = budget;
-        self.counted.from_step = from_step;
+        if budget.is_some() && self.metered.spent().is_none() {
+            let found = "no meter that reads and no platform";
+            return Err(Error::config("energy-budget", "something that tells the energy", found));
+        }
+        Ok(())
     }
 
-    /// A training step has ended.
-    pub(crate) fn step(&mut self, epoch: u64, pass: &Pass) {
+    /// Training begins, or goes on, in a directory, where there is one.
+    pub(crate) fn go_on(&mut self, state: &State, run: Option<(&RunDir, u64)>) -> Result<()> {
+        let now = Instant::now();
+        (self.begun, self.looked, self.written) = (Some(now), now, now);
+        self.counted.from_step = state.steps;
+        (self.epoch, self.samples) = (state.epoch + 1, state.pass.samples as u64);
+        self.lined = self.samples;
+        let mut story = Story::default();
+        if let Some((run, session)) = run {
+            self.run = Some(run.clone());
+            self.counted.session = session;
+            let name = |p: &dahl::platform::Platform| p.to_toml();
+            match self.metered.platform().map(name) {
+                Some(text) => run.write(files::PLATFORM, &text)?,
+                None => run.remove(files::PLATFORM),
+            }
+            if self.shared.is_some() {
+                // What is wrong with it is told by those who read the run.
+                let before = RunRecord::read(run.path()).unwrap_or_default();
+                let RunRecord { energy, sessions, predicted, .. } = before;
+                story = Story { energy, sessions, predicted, ..story };
+            }
+        }
+        if let Some(shared) = &self.shared {
+            story.history.clone_from(&state.history);
+            shared.go_on(story, (self.counted.session, self.epoch), state);
+        }
+        self.metered.go_on();
+        self.learning = Some(self.metered.counted());
+        Ok(())
+    }
+
+    /// A training step has ended; an epoch has `of` samples.
+    pub(crate) fn step(&mut self, epoch: u64, pass: &Pass, of: usize) {
         self.counted.steps += 1;
-        let seen = (pass.samples as u64).checked_sub(self.samples).unwrap_or(pass.samples as u64);
-        self.counted.samples += seen;
-        self.samples = pass.samples as u64;
+        self.counted.samples += (pass.samples as u64).saturating_sub(self.samples);
+        (self.epoch, self.samples) = (epoch, pass.samples as u64);
+        if pass.samples == of {
+            self.pause();
+        }
         if self.looked.elapsed() >= MEMORY || self.counted.resident.is_empty() {
             self.looked = Instant::now();
-            if let Some(bytes) = resident_bytes() {
-                let at = self.begun.elapsed().as_secs_f64();
-                self.counted.resident.push((at, bytes));
-                if self.counted.resident.len() >= LOOKS {
-                    let mut odd = false;
-                    self.counted.resident.retain(|_| {
-                        odd = !odd;
-                        odd
-                    });
-                }
-            }
+            self.remember();
         }
         if let Some(shared) = &self.shared {
             shared.step(epoch, self.counted.from_step + self.counted.steps, pass);
         }
     }
 
-    /// What this session has taken since training began, and by which kind of figure.
-    pub(crate) fn spent(&self) -> Option<(Joules, &'static str)> {
-        let totals = since(&self.meters.sampler.read(), &self.begin.1);
-        if let Some((joules, _)) = widest(&totals) {
-            return Some((joules, "measured"));
+    /// Looks at the memory of the process.
+    fn remember(&mut self) {
+        let (Some(bytes), Some(begun)) = (resident_bytes(), self.begun) else { return };
+        let resident = &mut self.counted.resident;
+        resident.push((begun.elapsed().as_secs_f64(), bytes));
+        if resident.len() >= LOOKS {
+            let mut odd = false;
+            resident.retain(|_| {
+                odd = !odd;
+                odd
+            });
         }
-        let activity = self.gauge.activity().since(&self.begin.0);
-        let modelled = model(self.meters.platform.as_ref()?, &activity)?;
-        Some((modelled.joules(), "modelled"))
+        if let Some(shared) = &self.shared {
+            shared.remember(resident.clone());
+        }
+    }
+
+    /// No training steps are under way: something else is done.
+    pub(crate) fn pause(&mut self) {
+        let Some((before, codelets)) = self.learning.take() else { return };
+        let (activity, now) = self.metered.counted();
+        let training = &mut self.counted.training;
+        training.samples = self.counted.samples;
+        training.activity = sum(&training.activity, &activity.since(&before));
+        for count in now {
+            let old = codelets.iter().find(|old| old.name == count.name);
+            let (calls, nanos) = old.map_or((0, 0), |old| (old.calls, old.time.0));
+            let row = training.codelets.entry(count.name).or_default();
+            *row = (row.0 + count.calls - calls, row.1 + count.time.0.saturating_sub(nanos));
+        }
+        training.codelets.retain(|_, row| row.0 > 0);
     }
 
     /// Whether the session has taken more than it may.
-    pub(crate) fn is_over_budget(&self) -> bool {
+    pub(crate) fn is_over_budget(&mut self) -> bool {
         let Some(budget) = self.budget else { return false };
-        self.spent().is_some_and(|(spent, _)| spent.0 >= budget.0)
+        let spent = self.metered.spent().filter(|spent| spent.joules.0 >= budget.0);
+        if self.stopped_at.is_none() {
+            self.stopped_at.clone_from(&spent);
+        }
+        spent.is_some()
     }
 
     /// What was taken since the last line.
-    fn line(&mut self, epoch: Option<u64>, samples: u64) -> EnergyLine {
-        let (now, activity) = (Instant::now(), self.gauge.activity());
-        let totals = self.meters.sampler.read();
-        let (then, before, read) = std::mem::replace(&mut self.last, (now, activity, totals));
-        let platform = self.meters.platform.as_ref();
-        EnergyLine {
-            epoch,
-            seconds: (now - then).as_secs_f64(),
-            samples,
-            measured: since(&self.last.2, &read),
-            interval: self.meters.sampler.interval().as_secs_f64(),
-            idle_watts: self.idle_watts,
-            modelled: platform.and_then(|p| model(p, &self.last.1.since(&before))),
-        }
+    fn line(&mut self) -> EnergyLine {
+        let samples = self.samples - self.lined;
+        self.lined = self.samples;
+        self.written = Instant::now();
+        let (session, idle) = (self.counted.session, self.idle.clone());
+        EnergyLine { session, samples, idle, ..self.metered.line() }
     }
 
     /// Counters as they are now.
-    pub(crate) fn counted(&self) -> Counted {
+    fn counted(&self) -> Counted {
+        let gauge = self.metered.gauge();
         Counted {
-            activity: self.gauge.activity(),
-            shapes: self.gauge.shapes().into_iter().filter(|shape| shape.calls > 0).collect(),
+            activity: gauge.activity(),
+            shapes: gauge.shapes().into_iter().filter(|shape| shape.calls > 0).collect(),
             peak: peak_bytes(),
             ..self.counted.clone()
         }
     }
 
     /// An epoch has ended: what it took goes to the run's directory.
-    pub(crate) fn epoch(&mut self, record: &EpochRecord, run: Option<&RunDir>) -> Result<()> {
-        let line = self.line(Some(record.epoch), record.train.samples as u64);
-        self.samples = 0;
+    pub(crate) fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+        self.samples = record.train.samples as u64;
+        let line = EnergyLine { epoch: Some(record.epoch), ..self.line() };
+        (self.epoch, self.samples, self.lined) = (record.epoch + 1, 0, 0);
         if let Some(shared) = &self.shared {
             shared.epoch(record);
         }
-        self.write(line, run)
+        let written = self.write(line);
+        self.learning = Some(self.metered.counted());
+        written
     }
 
-    fn write(&mut self, line: EnergyLine, run: Option<&RunDir>) -> Result<()> {
+    /// A checkpoint is there: should the process be killed, what it took is known up to here.
+    pub(crate) fn saved(&mut self) -> Result<()> {
+        if self.written.elapsed() < LINES || self.samples == 0 {
+            return Ok(());
+        }
+        let line = EnergyLine { epoch: Some(self.epoch), unfinished: true, ..self.line() };
+        self.write(line)
+    }
+
+    fn write(&mut self, line: EnergyLine) -> Result<()> {
         self.lines.push(line.clone());
         if let Some(shared) = &self.shared {
             shared.line(&line);
         }
-        let Some(run) = run else { return Ok(()) };
+        let Some(run) = &self.run else { return Ok(()) };
         run.append(files::ENERGY, &json(&line))?;
         run.write(files::COUNTERS, &json(&self.counted()))
     }
 
-    /// The session has ended.
-    pub(crate) fn end(&mut self, run: Option<&RunDir>, trace: Option<&Trace>) -> Result<()> {
-        let samples = self.samples;
-        let line = self.line(None, samples);
-        self.write(line, run)?;
-        let Some(run) = run else { return Ok(()) };
-        let power = self.meters.sampler.power();
-        if !power.samples.is_empty() {
-            let interval = self.meters.sampler.interval().as_secs_f64();
-            run.write(files::POWER, &json(&TimedPower { begin: self.clock, interval, power }))?;
+    /// The session has ended, well or not: keeps what is known of it.
+    pub(crate) fn end(&mut self, trace: Option<Trace>) -> Result<()> {
+        if self.begun.is_none() {
+            return Ok(());
         }
-        if let Some(trace) = trace {
+        self.pause();
+        self.remember();
+        let epoch = Some(self.epoch).filter(|_| self.samples > 0);
+        let unfinished = epoch.is_some();
+        let line = EnergyLine { epoch, unfinished, last: true, ..self.line() };
+        self.write(line)?;
+        let (Some(run), session) = (&self.run, self.counted.session) else { return Ok(()) };
+        let power = self.metered.power();
+        if !power.power.samples.is_empty() {
+            run.write(files::POWER, &json(&TimedPower { session, ..power }))?;
+        }
+        if let Some(mut trace) = trace {
+            trace.header.session = Some(session);
             dahl::file::replace(run.path().join(files::TRACE), |out| trace.write_to(out))
                 .map_err(Error::while_writing)?;
         }
         Ok(())
     }
 
+    /// The session's energy as a run of its own.
+    fn told(&self) -> RunRecord {
+        RunRecord { energy: self.lines.clone(), ..RunRecord::default() }
+    }
+
     /// The energy of the session in a line, with where it comes from.
     pub(crate) fn summary(&self) -> Option<String> {
-        let sum = |of: fn(&EnergyLine) -> Option<Figure>| {
-            let figures: Option<Vec<Figure>> = self.lines.iter().map(of).collect();
-            let figures = figures.filter(|all| !all.is_empty())?;
-            let partial = figures.iter().any(|figure| figure.partial.is_some());
-            let joules = figures.iter().map(|figure| figure.joules).sum();
-            let (source, _) = figures[0].source.rsplit_once("), ")?;
-            let partial = if partial { ", partial" } else { "" };
-            Some(format!("{}, {source}){partial}", Joules(joules)))
-        };
-        sum(Figure::measured).or_else(|| sum(Figure::modelled))
+        Energy::best(&self.told()).map(|energy| energy.headline())
     }
+
+    /// What was spent when the budget was, and after that.
+    pub(crate) fn overspent(&self) -> Option<String> {
+        let at = self.stopped_at.as_ref()?;
+        let now = self.metered.spent()?;
+        let more = Joules((now.joules.0 - at.joules.0).max(0.0));
+        Some(format!("{} at the stop, {}; {more} more until it was saved", at.joules, at.how))
+    }
+
+    /// Meters that were there and read nothing.
+    pub(crate) fn silent(&self) -> Vec<String> {
+        Energy::silent(&self.told())
+    }
+}
+
+/// What was done in two times together.
+fn sum(a: &Activity, b: &Activity) -> Activity {
+    let none = dahl::trace::WorkerTime::default();
+    let worker = |w: usize| {
+        let [x, y] = [a, b].map(|activity| *activity.workers.get(w).unwrap_or(&none));
+        dahl::trace::WorkerTime {
+            busy: x.busy + y.busy,
+            spinning: x.spinning + y.spinning,
+            parked: x.parked + y.parked,
+        }
+    };
+    let workers = a.workers.len().max(b.workers.len());
+    Activity { elapsed: a.elapsed + b.elapsed, workers: (0..workers).map(worker).collect() }
 }
 
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("plain data") + "\n"
-}
-
-fn since(now: &[Total], before: &[Total]) -> Vec<Total> {
-    now.iter().enumerate().map(|(i, total)| total.since(before.get(i))).collect()
 }
 
 /// Writes what a step is expected to take.

@@ -2,6 +2,7 @@
 
 use super::state::Shared;
 use dahl::meter::Total;
+use dahl::report::Energy;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -11,7 +12,7 @@ fn escaped(text: &str) -> String {
 
 /// All metrics, each with its help and type.
 pub(super) fn text(shared: &Shared) -> String {
-    let (now, activity) = (shared.now(), shared.probe.gauge.activity());
+    let (now, activity) = (shared.now(), shared.metered.gauge().activity());
     let mut out = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, rows: &[(String, f64)]| {
         if rows.is_empty() {
@@ -54,7 +55,7 @@ pub(super) fn text(shared: &Shared) -> String {
     }
     metric("dahl_worker_seconds_total", "counter", "What workers did.", &rows);
     let mut codelets: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-    for shape in shared.probe.gauge.shapes().iter().filter(|shape| shape.calls > 0) {
+    for shape in shared.metered.gauge().shapes().iter().filter(|shape| shape.calls > 0) {
         let row = codelets.entry(format!("{{codelet=\"{}\"}}", escaped(&shape.codelet)));
         let row = row.or_default();
         *row = (row.0 + shape.calls as f64, row.1 + shape.nanos as f64 * 1e-9);
@@ -63,19 +64,33 @@ pub(super) fn text(shared: &Shared) -> String {
     let times: Vec<(String, f64)> = codelets.iter().map(|(l, row)| (l.clone(), row.1)).collect();
     metric("dahl_codelet_calls_total", "counter", "Calls by codelet.", &calls);
     metric("dahl_codelet_seconds_total", "counter", "Time by codelet.", &times);
-    let total = |total: &Total| {
-        let (name, source) = (escaped(&total.name), total.source.to_string());
-        (format!("{{domain=\"{name}\",source=\"{}\"}}", escaped(&source)), total.joules)
+    let totals = shared.metered.totals();
+    let of_meters = |value: fn(&Total) -> f64| -> Vec<(String, f64)> {
+        let row = |total: &Total| {
+            let (name, source) = (escaped(&total.name), escaped(&total.source.to_string()));
+            let covers = serde_json::to_value(total.covers).unwrap_or_default();
+            let covers = covers.as_str().unwrap_or_default().to_owned();
+            let labels = format!("{{domain=\"{name}\",source=\"{source}\",covers=\"{covers}\"}}");
+            (labels, value(total))
+        };
+        totals.iter().map(row).collect()
     };
-    let totals = (shared.probe.totals)();
-    let measured: Vec<(String, f64)> = totals.iter().map(total).collect();
-    metric("dahl_measured_joules_total", "counter", "Measured energy.", &measured);
-    let modelled = now.energy.iter().filter_map(|line| Some(line.modelled.as_ref()?.joules().0));
-    let modelled: f64 = modelled.sum();
-    if modelled > 0.0 {
-        let help = "Modelled energy of epochs that have ended.";
-        metric("dahl_modelled_joules_total", "counter", help, &one(modelled));
+    let help = "Measured since meters were opened; parts are in their packages.";
+    metric("dahl_measured_joules_total", "counter", help, &of_meters(|total| total.joules));
+    let help = "Time that is not in the measured energy.";
+    metric("dahl_measured_missed_seconds_total", "counter", help, &of_meters(|t| t.missed));
+    let mut rows = Vec::new();
+    for energy in Energy::modelled(&shared.record()) {
+        let [low, high] = energy.total.interval;
+        // The interval changes; a label that changes is another series.
+        let source = energy.total.source.split("), ").next().unwrap_or_default();
+        let source = escaped(&format!("{source})"));
+        for (bound, joules) in [("value", energy.total.joules), ("low", low), ("high", high)] {
+            rows.push((format!("{{source=\"{source}\",bound=\"{bound}\"}}"), joules));
+        }
     }
+    let help = "Modelled energy of the run, and what it lies in.";
+    metric("dahl_modelled_joules", "gauge", help, &rows);
     if let Some(bytes) = dahl::native::resident_bytes() {
         metric("dahl_resident_bytes", "gauge", "Memory of the process.", &one(bytes as f64));
     }

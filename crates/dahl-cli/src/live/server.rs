@@ -5,17 +5,55 @@ use super::prometheus;
 use super::state::Shared;
 use dahl::report::{Mode, page, runs_json};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Connections at a time; more are refused.
 const CONNECTIONS: usize = 8;
-/// How long a request or an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a whole request may take: whoever has no token blocks a connection for no longer.
+const ASKED: Duration = Duration::from_secs(2);
+/// How long a whole answer may take.
+const ANSWERED: Duration = Duration::from_secs(20);
+
+/// A connection until a time.
+struct Until<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl<'a> Until<'a> {
+    fn new(stream: &'a TcpStream, time: Duration) -> Self {
+        Self { stream, end: Instant::now() + time }
+    }
+
+    /// What is left; an error where nothing is.
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
 
 /// A server that ends when it is dropped.
 pub(super) struct Server {
@@ -43,18 +81,17 @@ impl Server {
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
-                let Ok(mut stream) = stream else { continue };
-                let _ = stream.set_read_timeout(Some(PATIENCE));
-                let _ = stream.set_write_timeout(Some(PATIENCE));
+                let Ok(stream) = stream else { continue };
                 if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
                     open.fetch_sub(1, Ordering::Relaxed);
                     let busy = (503, "Service Unavailable");
+                    let mut stream = Until::new(&stream, Duration::from_millis(10));
                     let _ = answer(&mut stream, busy, ("text/plain", b"too many connections\n"));
                     continue;
                 }
                 let (shared, secret, mine) = (shared.clone(), secret.clone(), open.clone());
                 let serve = move || {
-                    serve(&mut stream, &shared, &secret);
+                    serve(&stream, &shared, &secret);
                     mine.fetch_sub(1, Ordering::Relaxed);
                 };
                 let thread = std::thread::Builder::new().name("dahl-http".to_owned());
@@ -69,7 +106,17 @@ impl Server {
 
     /// Where to look.
     pub(super) fn url(&self) -> String {
-        format!("http://{}/?token={}", self.address, self.token)
+        let Self { token, .. } = self;
+        // Every address is none that a browser can go to.
+        match self.address.ip().is_unspecified() {
+            true => {
+                let port = self.address.port();
+                format!(
+                    "http://127.0.0.1:{port}/?token={token} (and this machine's other addresses)"
+                )
+            }
+            false => format!("http://{}/?token={token}", self.address),
+        }
     }
 }
 
@@ -95,9 +142,10 @@ fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && differ == 0
 }
 
-fn serve(stream: &mut TcpStream, shared: &Shared, token: &str) {
-    let Some(request) = read(stream) else { return };
+fn serve(stream: &TcpStream, shared: &Shared, token: &str) {
+    let Some(request) = read(&mut Until::new(stream, ASKED)) else { return };
     let page = request.and_then(|request| route(&request, shared, token));
+    let stream = &mut Until::new(stream, ANSWERED);
     let _ = match page {
         Ok((kind, body)) => answer(stream, (200, "OK"), (kind, body.as_bytes())),
         Err((status, reason)) => {
@@ -128,11 +176,12 @@ fn route(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::state::Probe;
+    use crate::energy::Meters;
+    use crate::metered::Metered;
     use dahl::exec::Gauge;
+    use dahl::meter::Sampler;
     use dahl::trace::{Activity, CellCount, CodeletCount, ShapeCount, WorkerTime};
     use dahl::train::Pass;
-    use std::io::{Read, Write};
 
     struct Nothing;
 
@@ -159,9 +208,11 @@ mod tests {
     }
 
     fn server() -> Server {
-        let totals = Box::new(Vec::new);
-        let probe = Probe { gauge: Arc::new(Nothing), totals, planned: Vec::new() };
-        let shared = Shared::new("</script><b>x", "lr = 1", probe);
+        let sampler = Sampler::start(Vec::new(), Duration::from_secs(1)).unwrap();
+        let (warnings, hints) = (Vec::new(), Vec::new());
+        let meters = Meters { sampler, warnings, hints, platform: None };
+        let metered = Arc::new(Metered::begin(Arc::new(Nothing), meters));
+        let shared = Shared::new(["</script><b>x", "lr = 1"], metered, Vec::new());
         shared.step(1, 7, &Pass { samples: 10, correct: 5, total_loss: 20.0 });
         Server::start(([127, 0, 0, 1], 0).into(), Arc::new(shared)).unwrap()
     }
@@ -203,6 +254,22 @@ mod tests {
         assert!(metrics.contains(&format!("\ndahl_codelet_seconds_total{labels} 2\n")));
         assert!(get("/data.json").contains("\"all\""));
         assert!(get("/other").starts_with("HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn a_request_that_drips_in_has_an_end() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // Each byte is in time, all together never are.
+        let drip = std::thread::spawn(move || {
+            while slow.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let (stream, _) = listener.accept().unwrap();
+        assert!(read(&mut Until::new(&stream, Duration::from_millis(100))).is_none());
+        drop(stream);
+        drip.join().unwrap();
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! What views know of a run.
 
+use crate::metered::Metered;
 use crate::rundir::metrics;
-use dahl::exec::Gauge;
-use dahl::meter::Total;
-use dahl::report::{Counted, EnergyLine, RunRecord};
-use dahl::train::{EpochRecord, Pass};
+use dahl::report::{Counted, EnergyLine, Predicted, RunRecord};
+use dahl::train::{EpochRecord, Pass, State};
 use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -12,12 +11,13 @@ use std::time::Instant;
 /// How many losses of steps are kept.
 const LOSSES: usize = 2000;
 
-/// What can be asked of a session at any time, from any thread.
-pub(crate) struct Probe {
-    pub(crate) gauge: Arc<dyn Gauge>,
-    /// What meters said last.
-    pub(crate) totals: Box<dyn Fn() -> Vec<Total> + Send + Sync>,
-    pub(crate) planned: Vec<(String, u64)>,
+/// What is known of a run from earlier sessions.
+#[derive(Default)]
+pub(crate) struct Story {
+    pub(crate) history: Vec<EpochRecord>,
+    pub(crate) energy: Vec<EnergyLine>,
+    pub(crate) sessions: Vec<Value>,
+    pub(crate) predicted: Option<Predicted>,
 }
 
 /// The state of a run, as far as it is told.
@@ -34,21 +34,49 @@ pub(crate) struct Now {
     /// Steps and samples of this session.
     pub(crate) steps: u64,
     pub(crate) samples: u64,
+    /// Samples since the last line of energy.
+    unlined: u64,
+    pub(crate) session: u64,
+    pub(crate) sessions: Vec<Value>,
+    pub(crate) predicted: Option<Predicted>,
+    /// The memory of the process over time.
+    pub(crate) resident: Vec<(f64, u64)>,
 }
 
 /// What the run tells and views read.
 pub(crate) struct Shared {
     pub(crate) model: String,
     config: String,
-    pub(crate) probe: Probe,
+    /// What can be asked at any time, from any thread.
+    pub(crate) metered: Arc<Metered>,
+    pub(crate) planned: Vec<(String, u64)>,
     pub(crate) begin: Instant,
     now: Mutex<Now>,
 }
 
 impl Shared {
-    pub(crate) fn new(model: &str, config: &str, probe: Probe) -> Self {
+    pub(crate) fn new(
+        [model, config]: [&str; 2],
+        metered: Arc<Metered>,
+        planned: Vec<(String, u64)>,
+    ) -> Self {
         let (model, config) = (model.to_owned(), config.to_owned());
-        Self { model, config, probe, begin: Instant::now(), now: Mutex::new(Now::default()) }
+        let now = Mutex::new(Now::default());
+        Self { model, config, metered, planned, begin: Instant::now(), now }
+    }
+
+    /// The run goes on from a state, in an epoch of a session.
+    pub(crate) fn go_on(&self, story: Story, (session, epoch): (u64, u64), state: &State) {
+        let mut now = self.lock();
+        now.epochs = story.history.iter().map(metrics).collect();
+        (now.energy, now.sessions) = (story.energy, story.sessions);
+        (now.predicted, now.session) = (story.predicted, session);
+        (now.epoch, now.step, now.pass) = (epoch, state.steps, state.pass);
+    }
+
+    /// The memory of the process over time.
+    pub(crate) fn remember(&self, resident: Vec<(f64, u64)>) {
+        self.lock().resident = resident;
     }
 
     fn lock(&self) -> MutexGuard<'_, Now> {
@@ -72,6 +100,7 @@ impl Shared {
             now.losses.push(loss);
         }
         now.samples += samples as u64;
+        now.unlined += samples as u64;
         now.steps += 1;
         (now.epoch, now.step, now.pass) = (epoch, step, *pass);
     }
@@ -85,7 +114,9 @@ impl Shared {
 
     /// What an epoch took.
     pub(crate) fn line(&self, line: &EnergyLine) {
-        self.lock().energy.push(line.clone());
+        let mut now = self.lock();
+        now.unlined = now.unlined.saturating_sub(line.samples);
+        now.energy.push(line.clone());
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -95,22 +126,35 @@ impl Shared {
     /// The run so far, as a report takes it.
     pub(crate) fn record(&self) -> RunRecord {
         let now = self.now();
+        let gauge = self.metered.gauge();
         let counted = Counted {
+            session: now.session,
             from_step: now.step - now.steps.min(now.step),
             steps: now.steps,
             samples: now.samples,
-            activity: self.probe.gauge.activity(),
-            shapes: self.probe.gauge.shapes().into_iter().filter(|s| s.calls > 0).collect(),
-            planned: self.probe.planned.clone(),
-            resident: Vec::new(),
+            activity: gauge.activity(),
+            shapes: gauge.shapes().into_iter().filter(|s| s.calls > 0).collect(),
+            planned: self.planned.clone(),
+            resident: now.resident,
             peak: dahl::native::peak_bytes(),
+            ..Counted::default()
         };
+        let mut energy = now.energy;
+        // What was taken since the last line, as far as it is known.
+        let epoch = Some(now.epochs.len() as u64 + 1);
+        let (session, samples) = (now.session, now.unlined);
+        let peek = self.metered.peek();
+        energy.push(EnergyLine { session, epoch, unfinished: true, last: true, samples, ..peek });
+        let power = self.metered.power();
         RunRecord {
             name: format!("{}, step {}", self.model, now.step),
             config: self.config.clone(),
             epochs: now.epochs,
             counted: Some(counted),
-            energy: now.energy,
+            energy,
+            sessions: now.sessions,
+            predicted: now.predicted,
+            power: (!power.power.samples.is_empty()).then_some(power),
             ..RunRecord::default()
         }
     }

@@ -1,24 +1,20 @@
 //! The running job on a terminal.
 
+use super::Screen;
 use super::state::{Now, Shared};
-use dahl::report::{Figure, percents};
+use dahl::report::{Energy, percents};
 use dahl::trace::Activity;
-use dahl::units::{Bytes, Joules, Nanos};
+use dahl::units::{Bytes, Nanos};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-};
-use ratatui::crossterm::{cursor, execute};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table};
 use signal_hook::consts::SIGINT;
-use std::io::{self, Stderr};
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,34 +23,44 @@ const DRAWN: Duration = Duration::from_millis(250);
 
 /// A thread that draws; the terminal is as before when it is dropped.
 pub(super) struct Tui {
-    ended: Arc<AtomicBool>,
+    screen: Screen,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Tui {
-    pub(super) fn start(shared: Arc<Shared>) -> io::Result<Self> {
-        let mut screen = Screen::open()?;
-        let ended = Arc::new(AtomicBool::new(false));
-        let over = ended.clone();
+    /// Draws a run; `url` is where else it can be seen.
+    pub(super) fn start(shared: Arc<Shared>, url: Option<String>) -> io::Result<Self> {
+        let screen = Screen::open()?;
+        let mut terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
+        let own = screen.clone();
         let body = move || {
-            let mut before = shared.probe.gauge.activity();
-            while !over.load(Ordering::Relaxed) {
-                let activity = shared.probe.gauge.activity();
+            let mut before = shared.metered.gauge().activity();
+            while own.is_drawn_on() {
+                let activity = shared.metered.gauge().activity();
                 let recent = activity.since(&before);
                 before = activity;
-                if screen.draw(&shared, &recent).is_err() || !goes_on() {
-                    return;
+                let (now, url) = (shared.now(), url.as_deref());
+                let mut drawing =
+                    || terminal.draw(|frame| draw(frame, (&shared, url), &now, &recent)).map(drop);
+                if own.draw(&mut drawing).is_err() || !goes_on() {
+                    break;
                 }
             }
+            own.leave();
         };
         let thread = std::thread::Builder::new().name("dahl-tui".to_owned()).spawn(body)?;
-        Ok(Self { ended, thread: Some(thread) })
+        Ok(Self { screen, thread: Some(thread) })
+    }
+
+    /// The terminal that it draws on.
+    pub(super) fn screen(&self) -> Screen {
+        self.screen.clone()
     }
 }
 
 impl Drop for Tui {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
+        self.screen.leave();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -80,35 +86,16 @@ fn goes_on() -> bool {
     }
 }
 
-/// The terminal while it is drawn on.
-struct Screen(Terminal<CrosstermBackend<Stderr>>);
-
-impl Screen {
-    fn open() -> io::Result<Self> {
-        enable_raw_mode()?;
-        execute!(io::stderr(), EnterAlternateScreen, cursor::Hide)?;
-        Ok(Self(Terminal::new(CrosstermBackend::new(io::stderr()))?))
-    }
-
-    fn draw(&mut self, shared: &Shared, recent: &Activity) -> io::Result<()> {
-        let now = shared.now();
-        self.0.draw(|frame| draw(frame, shared, &now, recent))?;
-        Ok(())
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
-        let _ = disable_raw_mode();
-    }
-}
-
 fn block(title: &str) -> Block<'_> {
     Block::bordered().title(title).border_style(Style::new().fg(Color::DarkGray))
 }
 
-fn draw(frame: &mut ratatui::Frame<'_>, shared: &Shared, now: &Now, recent: &Activity) {
+fn draw(
+    frame: &mut ratatui::Frame<'_>,
+    (shared, url): (&Shared, Option<&str>),
+    now: &Now,
+    recent: &Activity,
+) {
     let workers = recent.workers.len() as u16;
     let [head, middle, table, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -141,6 +128,7 @@ fn draw(frame: &mut ratatui::Frame<'_>, shared: &Shared, now: &Now, recent: &Act
     );
     draw_codelets(frame, table, shared);
     let keys = "q leaves this view, the run goes on   Ctrl-C stops the run, saved";
+    let keys = url.map_or(keys.to_owned(), |url| format!("{url}   {keys}"));
     frame.render_widget(Paragraph::new(keys).style(Style::new().fg(Color::DarkGray)), foot);
 }
 
@@ -160,16 +148,9 @@ fn draw_losses(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, now:
 fn facts_of(shared: &Shared, now: &Now) -> Vec<Line<'static>> {
     let accuracy = now.epochs.last().and_then(|epoch| epoch["test_accuracy"].as_f64());
     let accuracy = accuracy.map_or("not judged yet".to_owned(), |a| format!("{:.2} %", 100.0 * a));
-    let figures = |of: fn(&dahl::report::EnergyLine) -> Option<Figure>| {
-        let all: Vec<Figure> = now.energy.iter().filter_map(of).collect();
-        let source = all.first()?.source.split(" (").next()?.to_owned();
-        Some((all.iter().map(|figure| figure.joules).sum::<f64>(), source))
-    };
-    let energy = figures(Figure::measured).or_else(|| figures(Figure::modelled));
-    let energy = energy.map_or("after the first epoch".to_owned(), |(joules, source)| {
-        format!("{}, {source}", Joules(joules))
-    });
-    let planned: u64 = shared.probe.planned.iter().map(|part| part.1).sum();
+    let energy = Energy::best(&shared.record());
+    let energy = energy.map_or("nothing tells it".to_owned(), |energy| energy.headline());
+    let planned: u64 = shared.planned.iter().map(|part| part.1).sum();
     let resident = dahl::native::resident_bytes();
     let resident = resident.map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());
     vec![
@@ -200,7 +181,7 @@ fn bars(recent: &Activity, width: u16) -> Vec<Line<'static>> {
 }
 
 fn draw_codelets(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, shared: &Shared) {
-    let mut counts = shared.probe.gauge.codelets();
+    let mut counts = shared.metered.gauge().codelets();
     counts.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
     counts.retain(|count| count.calls > 0);
     let shares = percents(&counts.iter().map(|count| count.time.0 as f64).collect::<Vec<_>>());

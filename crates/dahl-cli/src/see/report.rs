@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// The file that it goes to
     #[arg(long, short, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
-    /// The platform whose watts are modelled over time [default: none]
+    /// The platform whose watts are modelled over time [default: each run's]
     #[arg(long, value_name = "FILE")]
     platform: Option<PathBuf>,
 }

@@ -1,7 +1,7 @@
 //! `dahl stats`: where the time and the energy of a run went.
 
-use super::read;
-use crate::output::{code, fail, show};
+use super::{read, traced};
+use crate::output::{code, fail, say, show};
 use clap::Args as ClapArgs;
 use dahl::report::{Detail, Energy, From, RunRecord, Stats, files};
 use dahl::{Error, Result};
@@ -32,11 +32,18 @@ pub(crate) struct Args {
     #[arg(long)]
     counters: bool,
     /// Grams of CO2 a kilowatt-hour of the grid
-    #[arg(long, value_name = "G/KWH")]
+    #[arg(long, value_name = "G/KWH", value_parser = intensity)]
     co2: Option<f64>,
     /// Print one JSON object, with times in nanoseconds
     #[arg(long)]
     json: bool,
+}
+
+/// A grid's intensity.
+fn intensity(text: &str) -> std::result::Result<f64, String> {
+    let wrong = || "expected grams of CO2 a kilowatt-hour, 0 or more".to_owned();
+    let number: f64 = text.parse().map_err(|_| wrong())?;
+    if number.is_finite() && number >= 0.0 { Ok(number) } else { Err(wrong()) }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -49,15 +56,26 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn text(args: &Args) -> Result<String> {
     let run = read(&args.run)?;
     let wanted = if args.counters { From::Counters } else { From::Trace };
+    if wanted == From::Trace && run.problem(files::TRACE).is_some() {
+        say(format_args!("note: --counters does without {}", files::TRACE));
+        traced(&run, &args.run)?;
+    }
     let stats = stats(&run, wanted)?;
     let energies = [Energy::measured(&run), Energy::modelled(&run)];
     if args.json {
         let mut value = serde_json::to_value(&stats).expect("plain data");
-        let co2 = |energy: &Option<Energy>| Some(energy.as_ref()?.co2(args.co2?));
+        let told = |energies: &[Energy]| {
+            let told = energies.iter().map(|energy| {
+                let mut value = json!(energy);
+                value["co2_grams"] = json!(args.co2.map(|grid| energy.co2(grid)));
+                value
+            });
+            told.collect::<Vec<_>>()
+        };
         value["efficiency"] = json!(stats.efficiency());
         value["energy"] = json!({
-            "measured": energies[0], "modelled": energies[1],
-            "measured_co2_grams": co2(&energies[0]), "modelled_co2_grams": co2(&energies[1]),
+            "measured": told(&energies[0]), "modelled": told(&energies[1]),
+            "silent": Energy::silent(&run),
         });
         return Ok(format!("{value}\n"));
     }
@@ -65,12 +83,15 @@ fn text(args: &Args) -> Result<String> {
     for energy in energies.iter().flatten() {
         text += &format!("\n{}", energy.to_text(args.co2));
     }
+    for silent in Energy::silent(&run) {
+        text += &format!("\n{silent}\n");
+    }
     Ok(text)
 }
 
-/// What the trace says, where it is wanted and there, or else the counters.
+/// What the trace says, where it is wanted and has something in it, or else the counters.
 fn stats(run: &RunRecord, wanted: From) -> Result<Stats> {
-    match (&run.trace, &run.counted) {
+    match (run.recorded(), &run.counted) {
         (Some(trace), _) if wanted == From::Trace => Ok(Stats::of_trace(trace)),
         (_, Some(counted)) => {
             let steps = counted.steps;
@@ -78,8 +99,9 @@ fn stats(run: &RunRecord, wanted: From) -> Result<Stats> {
         }
         _ => {
             let expected = format!("a run with {} or {}", files::TRACE, files::COUNTERS);
-            let found = format!("{}, which another version trained", run.name);
-            Err(Error::config("RUN", expected, found))
+            let neither = "which has neither: it was killed before its first epoch had ended";
+            let lacks = run.problem(files::COUNTERS).unwrap_or(neither);
+            Err(Error::config("RUN", expected, format!("{}, {lacks}", run.name)))
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// The file that it goes to [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The platform whose watts are modelled [default: none]
+    /// The platform whose watts are modelled [default: the run's]
     #[arg(long, value_name = "FILE")]
     platform: Option<PathBuf>,
 }
@@ -59,10 +59,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn write(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), |path| check_file("output", path))?;
     let run = read(&args.run)?;
-    let trace = traced(&run)?;
+    let trace = traced(&run, &args.run)?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;
-    let measured = run.power.as_ref().map(|timed| (&timed.power, timed.begin));
-    let watts = Watts { platform: platform.as_ref(), measured };
+    let measured = run.traced_power().map(|timed| (&timed.power, timed.begin));
+    let watts = Watts { platform: platform.as_ref().or(run.traced_platform()), measured };
     let to = |out: &mut dyn Write| match args.format {
         Format::Perfetto => export::perfetto(trace, watts, out),
         Format::Paje => export::paje(trace, watts, out),

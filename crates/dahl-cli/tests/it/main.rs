@@ -9,6 +9,7 @@ mod config;
 mod diff;
 mod ends;
 mod kernels;
+mod meters;
 mod pipelines;
 mod platform;
 mod predict;

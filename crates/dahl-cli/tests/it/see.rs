@@ -17,7 +17,7 @@ fn train(place: &Place, workers: &str, more: &[&str]) -> (i32, String, String) {
 }
 
 /// A powercap directory of one package, of which a run takes nothing.
-fn powercap(place: &Place, name: &str) -> String {
+pub(crate) fn powercap(place: &Place, name: &str) -> String {
     let path = place.0.join(name);
     for (entry, domain) in
         [("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "package-1")]
@@ -31,7 +31,7 @@ fn powercap(place: &Place, name: &str) -> String {
     path.to_str().expect("as written").to_owned()
 }
 
-fn lines(path: &Path) -> Vec<Value> {
+pub(crate) fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).expect("as written");
     text.lines().map(|line| serde_json::from_str(line).expect("as written")).collect()
 }
@@ -147,6 +147,35 @@ fn an_energy_budget_stops_after_the_step() {
     place.check(&["train", "--energy-budget", "5W"], 2, "expected an energy such as");
 }
 
+#[test]
+fn flags_of_the_guide_are_there() {
+    let place = Place::new("guide");
+    let commands: [&[&str]; 8] = [
+        &["train"],
+        &["plan"],
+        &["stats"],
+        &["trace"],
+        &["report"],
+        &["bench", "kernels"],
+        &["platform", "detect"],
+        &["eval"],
+    ];
+    let help: Vec<String> =
+        commands.iter().map(|c| place.dahl(&[c, &["--help"][..]].concat()).1).collect();
+    let help = help.join("\n");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let is_flag = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    for part in guide.split("--").skip(1) {
+        let flag = &part[..part.find(|c| !is_flag(c)).unwrap_or(part.len())];
+        // Those of cargo, and rules of tables.
+        if ["bench", "release", "test", ""].contains(&flag) || flag.starts_with('-') {
+            continue;
+        }
+        assert!(help.contains(&format!("--{flag}")), "--{flag} is no flag");
+    }
+}
+
 /// The canvas of the first chart, what it shows and where it is.
 const VIEW: &str = "(() => { const c = document.querySelector('canvas'); return [Number(c.dataset.from), \
                     Number(c.dataset.to)]; })()";
@@ -177,12 +206,13 @@ fn the_report_is_used_in_a_browser() {
     ]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("µs a sample") && stdout.contains("why: ns a sample"), "{stdout}");
+    assert!(stdout.contains("together"), "{stdout}");
     let Some(mut browser) = Browser::start("report", [1200, 900]) else { return };
     browser.open(&format!("file://{}", file.display()));
     // The comparison says it in words and by codelet.
     let text = browser.value("document.querySelector('#summary').innerText");
     let text = text.as_str().unwrap();
-    assert!(text.contains("µs a sample") && text.contains("the largest differences"), "{text}");
+    assert!(text.contains("µs a sample") && text.contains("largest differences first"), "{text}");
     assert!(text.contains("mJ a sample, modelled"), "{text}");
     // Zoom by button, wheel and key; all of it again.
     browser.until("document.querySelector('canvas').dataset.drawn >= 1");
@@ -203,6 +233,13 @@ fn the_report_is_used_in_a_browser() {
     let place_of = "(() => { const r = document.querySelector('canvas').getBoundingClientRect(); return \
                     [r.left + r.width / 2, r.top + 40]; })()";
     let at = browser.value(place_of);
+    // The wheel alone is the page's.
+    let free = browser.value(
+        "document.querySelector('canvas').dispatchEvent(new WheelEvent('wheel', \
+         {deltaY: -240, cancelable: true, bubbles: true}))",
+    );
+    assert_eq!((free, view(&mut browser)), (json!(true), closer));
+    browser.value("document.querySelector('canvas').focus({preventScroll: true})");
     browser
         .mouse(json!({"type": "mouseWheel", "x": at[0], "y": at[1], "deltaX": 0, "deltaY": -240}));
     browser.until(&shown(closer));
@@ -225,6 +262,14 @@ fn the_report_is_used_in_a_browser() {
     browser.until(&format!("Number(document.querySelector('canvas').dataset.from) < {}", moved[0]));
     browser.key(".");
     browser.until("document.querySelector('.details').innerText.includes(' ns from ')");
+    // However close one looks, no two ticks say the same, and the gaps' times are the chart's.
+    for _ in 0..12 {
+        browser.value("document.querySelector('[data-zoom=in]').click()");
+    }
+    browser.until(
+        "(() => { const t = document.querySelector('canvas').dataset.ticks.split('|'); \
+         return new Set(t).size === t.length; })()",
+    );
     browser.key("0");
     browser.until(&format!("Number(document.querySelector('canvas').dataset.to) === {}", all[1]));
     // What the table says is what the statistics say, to the nanosecond.
@@ -252,6 +297,18 @@ fn the_report_is_used_in_a_browser() {
     browser.open(&format!("file://{}", file.display()));
     let wide = browser.value("document.documentElement.scrollWidth");
     assert!(wide.as_u64().unwrap() <= 390, "{wide} pixels on a phone");
+    // Figures are on the screen beside their names, and texts of charts can be read.
+    let figures = browser.value(
+        "[...document.querySelectorAll('#summary table td:nth-child(2), table.codelets td:nth-child(2)')]\
+         .map((x) => x.getBoundingClientRect().right)",
+    );
+    let right = figures.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).fold(0.0, f64::max);
+    assert!(right > 0.0 && right <= 390.0, "{right}");
+    let tall = browser.value(
+        "Math.min(...[...document.querySelectorAll('figure > svg text')].map((x) => \
+         x.getBoundingClientRect().height))",
+    );
+    assert!(tall.as_f64().unwrap() >= 10.0, "{tall} pixels");
     browser.picture(&pictures.join("report-phone.png"), true);
     assert!(browser.errors.is_empty(), "{:?}", browser.errors);
 }

@@ -5,14 +5,17 @@
 //! started again after a while. Watts hold until the next reading.
 
 use super::{Covers, Meter, Source, Total};
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::io::Read;
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Watts are not taken to hold for longer.
 const LONGEST: Duration = Duration::from_secs(10);
+/// More watts than a machine takes: whoever prints them means something else.
+const MOST_WATTS: f64 = 1e6;
+/// The longest line that may be a reading, in bytes.
+const LINE: usize = 200;
 
 /// One line of a command.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +29,7 @@ fn reading(line: &str) -> Option<Reading> {
     let digits = text.find(|c: char| c.is_alphabetic() && c != 'e' && c != 'E');
     let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
     let number: f64 = number.trim().parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0)?;
-    Some(match unit.trim() {
+    let found = match unit.trim() {
         "" | "W" => Reading::Watts(number),
         "mW" => Reading::Watts(number / 1e3),
         "kW" => Reading::Watts(number * 1e3),
@@ -36,7 +39,13 @@ fn reading(line: &str) -> Option<Reading> {
         "Wh" => Reading::Joules(number * 3.6e3),
         "kWh" => Reading::Joules(number * 3.6e6),
         _ => return None,
-    })
+    };
+    let believed = match found {
+        Reading::Watts(watts) => watts <= MOST_WATTS,
+        // A counter whose differences are still exact to a thousandth of a joule.
+        Reading::Joules(joules) => joules <= 1e12,
+    };
+    believed.then_some(found)
 }
 
 #[derive(Debug)]
@@ -44,11 +53,20 @@ struct State {
     total: Total,
     /// Up to when it is known or missed, and by which reading.
     last: Option<(Instant, Option<Reading>)>,
-    child: Option<Child>,
+    /// Why there is no reading.
+    trouble: String,
+    /// While this is open the command runs.
+    leash: Option<ChildStdin>,
     ended: bool,
 }
 
 impl State {
+    fn new() -> Self {
+        let total = Total::new("command".to_owned(), Source::Command, Covers::Machine);
+        let trouble = "the command has said nothing yet".to_owned();
+        Self { total, last: None, trouble, leash: None, ended: false }
+    }
+
     /// Counts the time up to now by what was read last.
     fn advance(&mut self, now: Instant) {
         let Some((then, last)) = self.last else {
@@ -62,8 +80,11 @@ impl State {
             }
             // Joules are counted when the next ones are known.
             Some(Reading::Joules(_)) if time <= LONGEST => return,
-            Some(_) => self.total.miss(time, "the command was silent for long"),
-            None => self.total.miss(time, "the command has said nothing yet"),
+            Some(_) => {
+                "the command was silent for long".clone_into(&mut self.trouble);
+                self.total.miss(time, &self.trouble);
+            }
+            None => self.total.miss(time, &self.trouble),
         }
         self.last = Some((now, last.filter(|_| time <= LONGEST)));
     }
@@ -74,22 +95,41 @@ impl State {
             (Some((then, Some(Reading::Joules(before)))), Some(Reading::Joules(joules)))
                 if joules >= before =>
             {
-                self.total.add(joules - before, now.saturating_duration_since(then));
+                let time = now.saturating_duration_since(then);
+                if joules - before <= MOST_WATTS * time.as_secs_f64().max(1.0) {
+                    self.total.add(joules - before, time);
+                } else {
+                    self.total.miss(time, "the command's joules leapt");
+                }
             }
             _ => self.advance(now),
         }
         if new.is_none() {
-            self.total.why = Some(format!("the command printed {:?}", line.trim()));
+            let line: String = line.trim().chars().take(60).collect();
+            self.trouble =
+                format!("the command printed {line:?}, which is neither watts nor joules");
         }
         self.last = Some((now, new));
     }
+
+    /// The command has ended. What it said last holds until it is started again, where it
+    /// said something.
+    fn end(&mut self, status: Option<ExitStatus>, said: &str) {
+        let code = status.map_or("unknown status".to_owned(), |status| status.to_string());
+        let failed = !status.is_some_and(|status| status.success());
+        let said = said.trim().lines().last().unwrap_or_default();
+        if failed || self.last.is_none_or(|(_, last)| last.is_none()) {
+            let colon = if said.is_empty() { "" } else { ": " };
+            self.trouble = format!("the command ended with {code}{colon}{said}");
+        }
+    }
 }
 
-/// A command that is read.
+/// A command that is read. It and all that it started end with the meter, or with the
+/// process that has it.
 #[derive(Debug)]
 pub struct Command {
     shared: Arc<(Mutex<State>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
 }
 
 fn lock(shared: &(Mutex<State>, Condvar)) -> MutexGuard<'_, State> {
@@ -102,48 +142,86 @@ impl Command {
     /// # Errors
     /// Where there is no shell.
     pub fn start(command: &str, pause: Duration) -> std::io::Result<Self> {
-        let total = Total::new("command".to_owned(), Source::Command, Covers::Machine);
-        let state = State { total, last: None, child: None, ended: false };
-        let shared = Arc::new((Mutex::new(state), Condvar::new()));
+        let shared = Arc::new((Mutex::new(State::new()), Condvar::new()));
         let mut first = Some(spawn(command)?);
         let (command, inside) = (command.to_owned(), shared.clone());
         let body = move || {
             loop {
-                let child = first.take().map_or_else(|| spawn(&command), Ok);
-                if let Ok(mut child) = child {
-                    let output = child.stdout.take();
-                    {
-                        let mut state = lock(&inside);
-                        if state.ended {
-                            let _ = child.kill();
-                        }
-                        state.child = Some(child);
-                    }
-                    for line in output.into_iter().flat_map(|out| BufReader::new(out).lines()) {
-                        let Ok(line) = line else { break };
-                        lock(&inside).take(Instant::now(), &line);
-                    }
+                match first.take().map_or_else(|| spawn(&command), Ok) {
+                    Ok(child) => follow(child, &inside),
+                    Err(error) => lock(&inside).trouble = format!("the command: {error}"),
                 }
-                let mut state = lock(&inside);
-                if let Some(mut child) = state.child.take() {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                }
+                let state = lock(&inside);
                 let state = inside.1.wait_timeout_while(state, pause, |state| !state.ended);
                 if state.unwrap_or_else(|e| e.into_inner()).0.ended {
                     return;
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("dahl-meter-cmd".to_owned()).spawn(body)?;
-        Ok(Self { shared, thread: Some(thread) })
+        // Whoever waits for the thread may wait for something that left the command's group
+        // and holds its pipe.
+        std::thread::Builder::new().name("dahl-meter-cmd".to_owned()).spawn(body)?;
+        Ok(Self { shared })
     }
 }
 
+/// The command runs in a group of its own, beside a watcher that ends the group when the
+/// standard input is closed: by the meter, or because this process is no more. What it
+/// leaves behind when it ends goes too.
+const LEASHED: &str = "exec 3<&0 </dev/null; (read x <&3; kill -KILL 0) >/dev/null 2>&1 & \
+                       sh -c \"$0\" 3<&-; code=$?; trap '' TERM; kill -TERM 0; exit $code";
+
 fn spawn(command: &str) -> std::io::Result<Child> {
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::piped());
-    shell.stderr(Stdio::null()).spawn()
+    shell.args(["-c", LEASHED, command]).stdin(Stdio::piped());
+    shell.stdout(Stdio::piped()).stderr(Stdio::piped());
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut shell, 0);
+    shell.spawn()
+}
+
+/// Reads what a command says until it ends.
+fn follow(mut child: Child, shared: &(Mutex<State>, Condvar)) {
+    {
+        let mut state = lock(shared);
+        // Without it the watcher ends the command.
+        state.leash = child.stdin.take().filter(|_| !state.ended);
+    }
+    let errors = child.stderr.take();
+    let said = std::thread::Builder::new().name("dahl-meter-err".to_owned()).spawn(move || {
+        let mut last = String::new();
+        lines(errors, |line| last = line.to_owned());
+        last
+    });
+    lines(child.stdout.take(), |line| lock(shared).take(Instant::now(), line));
+    lock(shared).leash = None;
+    let status = child.wait().ok();
+    let said = said.ok().and_then(|thread| thread.join().ok());
+    lock(shared).end(status, &said.unwrap_or_default());
+}
+
+/// Gives the lines of a stream, of which no more than some bytes are kept.
+fn lines(stream: Option<impl Read>, mut take: impl FnMut(&str)) {
+    let Some(mut stream) = stream else { return };
+    let (mut line, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = match stream.read(&mut buffer) {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            Ok(0) | Err(_) => break,
+            Ok(read) => read,
+        };
+        for &byte in &buffer[..read] {
+            if byte == b'\n' {
+                take(&String::from_utf8_lossy(&line));
+                line.clear();
+            } else if line.len() < LINE {
+                line.push(byte);
+            }
+        }
+    }
+    if !line.is_empty() {
+        take(&String::from_utf8_lossy(&line));
+    }
 }
 
 impl Meter for Command {
@@ -159,24 +237,15 @@ impl Drop for Command {
         {
             let mut state = lock(&self.shared);
             state.ended = true;
-            if let Some(child) = &mut state.child {
-                let _ = child.kill();
-            }
+            state.leash = None;
         }
         self.shared.1.notify_all();
-        // A grandchild may hold the pipe open: whoever waits for it waits in vain.
-        drop(self.thread.take());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn state() -> State {
-        let total = Total::new("command".to_owned(), Source::Command, Covers::Machine);
-        State { total, last: None, child: None, ended: false }
-    }
 
     #[test]
     fn lines_are_watts_or_joules() {
@@ -188,6 +257,8 @@ mod tests {
             ("2 Wh", Some(Reading::Joules(7200.0))),
             ("-1 W", None),
             ("NaN", None),
+            ("1e300 W", None),
+            ("1e300 J", None),
             ("power: 3 W", None),
             ("", None),
         ] {
@@ -197,7 +268,7 @@ mod tests {
 
     #[test]
     fn watts_hold_until_the_next_line() {
-        let (mut state, begin) = (state(), Instant::now());
+        let (mut state, begin) = (State::new(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
         state.advance(at(0));
         state.take(at(1), "10 W");
@@ -215,7 +286,7 @@ mod tests {
 
     #[test]
     fn joules_are_differences() {
-        let (mut state, begin) = (state(), Instant::now());
+        let (mut state, begin) = (State::new(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
         state.take(at(0), "100 J");
         state.advance(at(1));
@@ -240,6 +311,61 @@ mod tests {
         let total = meter.read(Instant::now()).remove(0);
         assert!(total.seconds > 0.0 && total.joules > 0.0, "{total:?}");
         drop(meter);
+        let _ = std::fs::remove_file(&file);
+    }
+
+    /// Waits until the meter says why it reads nothing.
+    #[cfg(unix)]
+    fn trouble(command: &str, expected: &str) {
+        let mut meter = Command::start(command, Duration::from_secs(60)).unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let total = meter.read(Instant::now()).remove(0);
+            let why = total.why.clone().unwrap_or_default();
+            if why.contains(expected) {
+                assert_eq!(total.seconds, 0.0);
+                return;
+            }
+            assert!(Instant::now() < end, "{command}: {why:?}, not {expected:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_command_that_reads_nothing_says_why() {
+        trouble("no-such-meter-at-all", "not found");
+        trouble("echo out of order >&2; exit 3", "exit status: 3: out of order");
+        trouble("echo P=50 W; sleep 100", "printed \"P=50 W\"");
+        // A line without an end is not kept.
+        trouble("tr '\\0' x </dev/zero | head -c 10000000", "printed \"xxxx");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_command_started_ends_with_its_meter() {
+        let file = std::env::temp_dir().join(format!("dahl-orphan-{}", std::process::id()));
+        let command = format!("sleep 1000 & echo $! > {}; echo 5 W; wait", file.display());
+        let meter = Command::start(&command, Duration::from_millis(1)).unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        let pid = loop {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            if let Some(pid) = text.strip_suffix('\n') {
+                break pid.to_owned();
+            }
+            assert!(Instant::now() < end);
+            std::thread::yield_now();
+        };
+        drop(meter);
+        // Gone, or dead and not yet buried by whoever inherited it.
+        let lives = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+        };
+        while lives() {
+            assert!(Instant::now() < end, "{pid} is still there");
+            std::thread::yield_now();
+        }
         let _ = std::fs::remove_file(&file);
     }
 }

@@ -26,7 +26,7 @@ pub use model::{Modelled, Part, model, unit};
 #[cfg(feature = "nvml")]
 pub use nvml::Nvml;
 pub use rapl::Rapl;
-pub use sampler::{Power, Sampler};
+pub use sampler::{Power, Sample, Sampler};
 
 use crate::units::Joules;
 use serde::{Deserialize, Serialize};
@@ -134,21 +134,84 @@ pub trait Meter: Send {
     fn read(&mut self, now: Instant) -> Vec<Total>;
 }
 
-/// The measured energy that says most: of the whole machine where somebody measures
-/// that, else of packages, memories and graphics cards together. Which figures it
-/// consists of, by name.
-pub fn widest(totals: &[Total]) -> Option<(Joules, Vec<&Total>)> {
-    // A meter at the wall sees more than a battery, and that more than the board.
-    for source in [Source::Command, Source::Battery, Source::Rapl] {
-        let of = |t: &&Total| t.covers == Covers::Machine && t.source == source;
-        if let Some(machine) = totals.iter().find(of) {
-            return Some((Joules(machine.joules), vec![machine]));
+/// Meters that together see one thing: the machine at the wall, or its parts. Figures of
+/// different scopes see the same joules, and are never added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// A meter of the user's own, which sees the whole machine.
+    Command,
+    /// Batteries.
+    Battery,
+    /// The board, as the processor counts it (`psys`).
+    Board,
+    /// Packages, memories and graphics cards, which are apart from each other.
+    Parts,
+}
+
+impl Scope {
+    /// All of them: what sees more comes first.
+    pub const ALL: [Self; 4] = [Scope::Command, Scope::Battery, Scope::Board, Scope::Parts];
+
+    /// Whether a figure is one of this scope.
+    pub fn has(self, total: &Total) -> bool {
+        let machine = total.covers == Covers::Machine;
+        match self {
+            Scope::Command => machine && total.source == Source::Command,
+            Scope::Battery => machine && total.source == Source::Battery,
+            Scope::Board => machine && total.source == Source::Rapl,
+            Scope::Parts => !machine && total.covers != Covers::Part,
         }
     }
-    let apart = |t: &&Total| matches!(t.covers, Covers::Package | Covers::Memory | Covers::Gpu);
-    let parts: Vec<&Total> = totals.iter().filter(apart).collect();
-    let sum = parts.iter().map(|t| t.joules).sum();
-    (!parts.is_empty()).then_some((Joules(sum), parts))
+}
+
+/// What the meters of one scope have read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading<'a> {
+    /// What they see.
+    pub scope: Scope,
+    /// Each of them, those that read nothing too.
+    pub of: Vec<&'a Total>,
+}
+
+impl<'a> Reading<'a> {
+    /// What the meters of a scope have read; `None` where none of them has read anything.
+    pub fn of(scope: Scope, totals: &'a [Total]) -> Option<Self> {
+        let of: Vec<&Total> = totals.iter().filter(|total| scope.has(total)).collect();
+        of.iter().any(|total| total.seconds > 0.0).then_some(Self { scope, of })
+    }
+
+    /// All that was read.
+    pub fn joules(&self) -> Joules {
+        Joules(self.of.iter().map(|total| total.joules).sum())
+    }
+
+    /// The part of the time that was missed, of the meter that missed most.
+    pub fn missed(&self) -> f64 {
+        let part = |total: &&Total| {
+            let all = total.seconds + total.missed;
+            if all > 0.0 { total.missed / all } else { 1.0 }
+        };
+        self.of.iter().map(part).fold(0.0, f64::max)
+    }
+}
+
+/// A meter that missed a larger part of the time does not speak for the others.
+const RELIED_ON: f64 = 0.1;
+
+/// The measured energy that says most: that of the widest scope whose meters missed little,
+/// else of the one that missed least.
+pub fn widest(totals: &[Total]) -> Option<Reading<'_>> {
+    let known: Vec<Reading<'_>> =
+        Scope::ALL.iter().filter_map(|&scope| Reading::of(scope, totals)).collect();
+    let relied = known.iter().position(|reading| reading.missed() <= RELIED_ON);
+    let least = || {
+        let missed = |i: &usize| known[*i].missed();
+        // The first of equal ones.
+        (0..known.len()).min_by(|a, b| missed(a).total_cmp(&missed(b)))
+    };
+    let chosen = relied.or_else(least)?;
+    known.into_iter().nth(chosen)
 }
 
 #[cfg(test)]
@@ -167,12 +230,31 @@ mod tests {
             total("package-0/dram", Source::Rapl, Covers::Memory, 2.0),
             total("gpu 0", Source::Nvml, Covers::Gpu, 30.0),
         ];
-        assert_eq!(widest(&all).unwrap().0, Joules(42.0));
+        let joules = |all: &[Total]| widest(all).unwrap().joules();
+        assert_eq!(joules(&all), Joules(42.0));
         all.push(total("psys", Source::Rapl, Covers::Machine, 60.0));
-        assert_eq!(widest(&all).unwrap().0, Joules(60.0));
+        assert_eq!(joules(&all), Joules(60.0));
         all.push(total("wall", Source::Command, Covers::Machine, 80.0));
-        assert_eq!(widest(&all).unwrap().0, Joules(80.0));
+        assert_eq!(joules(&all), Joules(80.0));
         assert!(widest(&[]).is_none());
+    }
+
+    #[test]
+    fn a_meter_that_read_nothing_hides_none_that_works() {
+        let works = total("package-0", Source::Rapl, Covers::Package, 10.0);
+        let mut dead = Total::new("battery".to_owned(), Source::Battery, Covers::Machine);
+        assert!(widest(std::slice::from_ref(&dead)).is_none(), "nothing is not 0 J");
+        dead.miss(Duration::from_secs(1), "no battery is discharging");
+        let all = [works.clone(), dead.clone()];
+        assert_eq!(widest(&all).unwrap().scope, Scope::Parts);
+        // Nor does one that read a little.
+        dead.add(0.5, Duration::from_millis(100));
+        let all = [works.clone(), dead.clone()];
+        assert_eq!(widest(&all).unwrap().scope, Scope::Parts);
+        // Where all missed something, the one that missed least speaks.
+        let mut gone = works;
+        gone.miss(Duration::from_secs(100), "gone");
+        assert_eq!(widest(&[gone, dead]).unwrap().scope, Scope::Battery);
     }
 
     #[test]

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 /// around, it may have wrapped around twice.
 const MOST_WATTS: f64 = 2000.0;
 
-/// The domains of a powercap directory that can be read.
+/// The domains of a powercap directory. One that is listed and cannot be read misses all
+/// the time, so that sums over packages say that they are not whole.
 #[derive(Debug)]
 pub struct Rapl {
     domains: Vec<Domain>,
+    readable: bool,
 }
 
 #[derive(Debug)]
@@ -26,7 +28,8 @@ struct Domain {
     /// The largest microjoules before it starts from 0; `None` where that is not told.
     range: Option<u64>,
     total: Total,
-    last: Option<(Instant, u64)>,
+    /// When it was looked at last, and what it said, if it did.
+    last: Option<(Instant, Option<u64>)>,
 }
 
 impl Rapl {
@@ -43,26 +46,27 @@ impl Rapl {
                      machines have none",
                     root.display()
                 ));
-                return (Self { domains: Vec::new() }, notes);
+                return (Self { domains: Vec::new(), readable: false }, notes);
             }
         };
         let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
         let mut names: Vec<String> = names.filter(|n| n.starts_with("intel-rapl:")).collect();
         names.sort();
-        let mut domains = Vec::new();
-        for name in &names {
-            let path = root.join(name);
-            match open(root, name) {
-                Ok(domain) => domains.push(domain),
+        let domains: Vec<Domain> = names.iter().map(|name| open(root, name)).collect();
+        let mut readable = false;
+        for domain in &domains {
+            let file = domain.energy.display();
+            match microjoules(&domain.energy) {
+                Ok(_) => readable = true,
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                     notes.push(format!(
-                        "{}: {error}: to let everybody read it until the next start: sudo chmod \
-                         a+r {}",
-                        path.join("energy_uj").display(),
-                        path.join("energy_uj").display()
+                        "{file}: {error}: to let everybody read it until the next start: sudo \
+                         chmod a+r {file}"
                     ));
                 }
-                Err(error) => notes.push(format!("{}: {error}", path.display())),
+                Err(error) => {
+                    notes.push(format!("{file}: {error}: {} is not in the sums", domain.total.name))
+                }
             }
         }
         if names.is_empty() {
@@ -72,24 +76,25 @@ impl Rapl {
                 root.display()
             ));
         }
-        (Self { domains }, notes)
+        (Self { domains, readable }, notes)
     }
 
-    /// Whether there is nothing to read.
+    /// Whether there was nothing to read when it was opened.
     pub fn is_empty(&self) -> bool {
-        self.domains.is_empty()
+        !self.readable
     }
 }
 
-/// `package-0`, or `package-0/core` for a part of it.
-fn open(root: &Path, entry: &str) -> std::io::Result<Domain> {
-    let text = |path: PathBuf| fs::read_to_string(path).map(|text| text.trim().to_owned());
+/// `package-0`, or `package-0/core` for a part of it; the entry's own name where it does not
+/// tell another.
+fn open(root: &Path, entry: &str) -> Domain {
+    let text = |path: PathBuf| fs::read_to_string(path).map(|text| text.trim().to_owned()).ok();
     let path = root.join(entry);
-    let own = text(path.join("name"))?;
+    let own = text(path.join("name")).unwrap_or_else(|| entry.to_owned());
     let parent = entry.rsplit_once(':').map(|(parent, _)| parent).filter(|p| p.contains(':'));
     let name = match parent.map(|parent| text(root.join(parent).join("name"))) {
-        Some(Ok(parent)) => format!("{parent}/{own}"),
-        Some(Err(_)) => format!("{entry}/{own}"),
+        Some(Some(parent)) => format!("{parent}/{own}"),
+        Some(None) => format!("{entry}/{own}"),
         None => own.clone(),
     };
     let covers = match own.as_str() {
@@ -99,10 +104,8 @@ fn open(root: &Path, entry: &str) -> std::io::Result<Domain> {
         _ => Covers::Package,
     };
     let energy = path.join("energy_uj");
-    microjoules(&energy)?;
-    let range = text(path.join("max_energy_range_uj")).ok().and_then(|text| text.parse().ok());
-    let total = Total::new(name, Source::Rapl, covers);
-    Ok(Domain { energy, range, total, last: None })
+    let range = text(path.join("max_energy_range_uj")).and_then(|text| text.parse().ok());
+    Domain { energy, range, total: Total::new(name, Source::Rapl, covers), last: None }
 }
 
 fn microjoules(path: &Path) -> std::io::Result<u64> {
@@ -112,44 +115,31 @@ fn microjoules(path: &Path) -> std::io::Result<u64> {
 
 impl Domain {
     fn read(&mut self, now: Instant) {
-        let found = microjoules(&self.energy);
-        let Some((then, before)) = self.last else {
-            self.last = found.ok().map(|uj| (now, uj));
-            return;
-        };
-        let time = now.saturating_duration_since(then);
-        match found {
-            Err(error) => {
-                self.total.miss(time, format_args!("{}: {error}", self.energy.display()));
-                // What it will say when it is back has nothing to do with what it said.
-                self.last = Some((now, u64::MAX));
-            }
-            Ok(uj) if before == u64::MAX => {
-                self.total.miss(time, format_args!("{} was gone", self.energy.display()));
-                self.last = Some((now, uj));
-            }
-            Ok(uj) => {
-                match spent([before, uj], self.range, time) {
+        let (file, found) = (self.energy.display(), microjoules(&self.energy));
+        if let Some((then, before)) = self.last {
+            let time = now.saturating_duration_since(then);
+            match (before, &found) {
+                (_, Err(error)) => self.total.miss(time, format_args!("{file}: {error}")),
+                // What it says when it is back has nothing to do with what it said.
+                (None, Ok(_)) => self.total.miss(time, format_args!("{file} was gone")),
+                (Some(before), &Ok(uj)) => match spent([before, uj], self.range, time) {
                     Some(spent) => self.total.add(spent as f64 * 1e-6, time),
-                    None => self.total.miss(
-                        time,
-                        format_args!(
-                            "{} started from 0, who knows how often",
-                            self.energy.display()
-                        ),
-                    ),
-                }
-                self.last = Some((now, uj));
+                    None => {
+                        let why = "may have gone around more than once";
+                        self.total.miss(time, format_args!("{file} {why}"));
+                    }
+                },
             }
         }
+        self.last = Some((now, found.ok()));
     }
 }
 
-/// Microjoules between two readings; `None` where the counter may have gone around
-/// more often than once.
+/// Microjoules between two readings; `None` where the counter may have gone around and come
+/// by the first one again.
 fn spent([before, now]: [u64; 2], range: Option<u64>, time: Duration) -> Option<u64> {
     let Some(range) = range else { return now.checked_sub(before) };
-    if time.as_secs_f64() * MOST_WATTS * 1e6 >= range as f64 && now < before {
+    if time.as_secs_f64() * MOST_WATTS * 1e6 >= range as f64 {
         return None;
     }
     match now >= before {
@@ -234,8 +224,8 @@ mod tests {
         use Covers::{Machine, Memory, Package, Part};
         assert_eq!(covers, [Package, Part, Memory, Package, Machine]);
         assert!(totals.iter().all(|t| !t.is_partial() && (t.seconds - 0.1).abs() < 1e-9));
-        let (sum, of) = super::super::widest(&totals).unwrap();
-        assert_eq!((sum.0, of[0].name.as_str()), (0.0, "psys"));
+        let board = super::super::widest(&totals).unwrap();
+        assert_eq!((board.joules().0, board.of[0].name.as_str()), (0.0, "psys"));
     }
 
     #[test]
@@ -248,7 +238,11 @@ mod tests {
         tree.set("intel-rapl:0", 100);
         let total = rapl.read(begin + Duration::from_secs(60)).remove(0);
         assert_eq!((total.joules, total.missed), (0.0, 60.0));
-        assert!(total.why.unwrap().contains("started from 0"));
+        assert!(total.why.unwrap().contains("more than once"));
+        // A counter that reads more may have gone around too.
+        tree.set("intel-rapl:0", 200);
+        let total = rapl.read(begin + Duration::from_secs(120)).remove(0);
+        assert_eq!((total.joules, total.missed), (0.0, 120.0));
     }
 
     #[test]
@@ -283,6 +277,23 @@ mod tests {
         fs::write(tree.0.join("intel-rapl:0/energy_uj"), "many\n").unwrap();
         let (rapl, notes) = Rapl::open(&tree.0);
         assert!(rapl.is_empty() && notes[0].contains("intel-rapl:0: "), "{notes:?}");
+    }
+
+    #[test]
+    fn a_package_that_cannot_be_read_makes_the_sum_partial() {
+        let tree = Tree::new("unread");
+        tree.domain("intel-rapl:0", "package-0", 0, 1_000_000_000);
+        tree.domain("intel-rapl:1", "package-1", 0, 1_000_000_000);
+        fs::write(tree.0.join("intel-rapl:1/energy_uj"), "many\n").unwrap();
+        let (mut rapl, notes) = Rapl::open(&tree.0);
+        assert!(!rapl.is_empty() && notes[0].contains("package-1 is not in the sums"), "{notes:?}");
+        let begin = Instant::now();
+        rapl.read(begin);
+        tree.set("intel-rapl:0", 5_000_000);
+        let totals = rapl.read(begin + Duration::from_secs(1));
+        let sum = super::super::widest(&totals).unwrap();
+        assert_eq!((sum.joules().0, sum.of.len(), sum.missed()), (5.0, 2, 1.0));
+        assert!(totals[1].is_partial() && totals[1].seconds == 0.0);
     }
 
     #[cfg(unix)]

@@ -15,17 +15,41 @@ const KEPT: usize = 4096;
 pub struct Power {
     /// What was measured, as in [`Total::name`].
     pub names: Vec<String>,
-    /// The ends of intervals in nanoseconds since the sampler began, and the mean watts of
-    /// each; `None` where nothing was read.
-    pub samples: Vec<(u64, Vec<Option<f64>>)>,
+    /// Intervals that follow each other, with the mean watts of each domain; `None` where
+    /// something was not read.
+    pub samples: Vec<Sample>,
+}
+
+/// The mean watts of an interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When it began, in nanoseconds since the sampler did.
+    pub from: u64,
+    /// When it ended.
+    pub to: u64,
+    /// Watts by domain.
+    pub watts: Vec<Option<f64>>,
+}
+
+impl Sample {
+    /// One interval instead of two.
+    fn joined(&self, next: &Self) -> Self {
+        let part = |sample: &Self| (sample.to - sample.from) as f64;
+        let mean = |(a, b): (&Option<f64>, &Option<f64>)| {
+            let joules = (*a)? * part(self) + (*b)? * part(next);
+            Some(joules / (part(self) + part(next)).max(1.0))
+        };
+        let watts = self.watts.iter().zip(&next.watts).map(mean).collect();
+        Self { from: self.from, to: next.to, watts }
+    }
 }
 
 struct State {
     meters: Vec<Box<dyn Meter>>,
     totals: Vec<Total>,
     power: Power,
-    /// What the totals were at the last sample.
-    sampled: Vec<Total>,
+    /// When the last sample ended, and what the totals were then.
+    sampled: (u64, Vec<Total>),
     /// Readings a sample, and those since the last.
     every: usize,
     since: usize,
@@ -56,21 +80,18 @@ impl State {
             return;
         }
         self.since = 0;
-        let watts = self.totals.iter().zip(&self.sampled).map(|(now, before)| {
-            let (joules, seconds) = (now.joules - before.joules, now.seconds - before.seconds);
-            (seconds > 0.0).then(|| joules / seconds)
+        let to = at.as_nanos() as u64;
+        let (from, before) = std::mem::replace(&mut self.sampled, (to, self.totals.clone()));
+        let watts = self.totals.iter().zip(&before).map(|(now, before)| {
+            let between = now.since(Some(before));
+            let whole = between.seconds > 0.0 && !between.is_partial();
+            whole.then(|| between.joules / between.seconds)
         });
-        let watts = watts.collect();
-        self.power.samples.push((at.as_nanos() as u64, watts));
-        self.sampled = self.totals.clone();
+        self.power.samples.push(Sample { from, to, watts: watts.collect() });
         if self.power.samples.len() >= KEPT {
-            let halved = self.power.samples.chunks(2).map(|pair| {
-                let last = &pair[pair.len() - 1];
-                let mean = |d: usize| {
-                    let known: Vec<f64> = pair.iter().filter_map(|(_, w)| w[d]).collect();
-                    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-                };
-                (last.0, (0..last.1.len()).map(mean).collect())
+            let halved = self.power.samples.chunks(2).map(|pair| match pair {
+                [one, next] => one.joined(next),
+                rest => rest[0].clone(),
             });
             self.power.samples = halved.collect();
             self.every *= 2;
@@ -89,14 +110,14 @@ impl Sampler {
             meters,
             totals: Vec::new(),
             power: Power::default(),
-            sampled: Vec::new(),
+            sampled: (0, Vec::new()),
             every: 1,
             since: 0,
             ended: false,
         };
         state.read();
         state.power.names = state.totals.iter().map(|total| total.name.clone()).collect();
-        state.sampled = state.totals.clone();
+        state.sampled = (0, state.totals.clone());
         let idle = state.meters.is_empty();
         let shared = Arc::new((Mutex::new(state), Condvar::new()));
         let inside = shared.clone();
@@ -189,9 +210,11 @@ mod tests {
         assert!((total.joules - 10.0 * total.seconds).abs() < 1e-9);
         let power = sampler.power();
         assert_eq!(power.names, ["ten"]);
-        for (_, watts) in &power.samples {
-            assert!((watts[0].unwrap() - 10.0).abs() < 1e-6);
+        for pair in power.samples.windows(2) {
+            assert!((pair[0].watts[0].unwrap() - 10.0).abs() < 1e-6);
+            assert_eq!(pair[0].to, pair[1].from, "they follow each other");
         }
+        assert_eq!(power.samples[0].from, 0);
     }
 
     #[test]
@@ -200,19 +223,25 @@ mod tests {
             meters: vec![ten()],
             totals: vec![Total::new("ten".to_owned(), Source::Command, Covers::Machine)],
             power: Power::default(),
-            sampled: vec![Total::new("ten".to_owned(), Source::Command, Covers::Machine)],
+            sampled: (0, vec![Total::new("ten".to_owned(), Source::Command, Covers::Machine)]),
             every: 1,
             since: 0,
             ended: false,
         };
         for i in 0..100_000 {
-            state.totals[0].add(10.0, Duration::from_secs(1));
-            state.sample(Duration::from_secs(i));
+            match i {
+                0..50_000 => state.totals[0].add(10.0, Duration::from_secs(1)),
+                _ => state.totals[0].miss(Duration::from_secs(1), "gone"),
+            }
+            state.sample(Duration::from_secs(i + 1));
         }
         let samples = &state.power.samples;
         assert!(samples.len() < KEPT && samples.len() > KEPT / 4);
-        assert!(samples.is_sorted_by_key(|(at, _)| *at));
-        assert!(samples.iter().all(|(_, watts)| (watts[0].unwrap() - 10.0).abs() < 1e-6));
+        assert!(samples.windows(2).all(|pair| pair[0].to == pair[1].from));
+        // What was missed is not filled by what was read beside it.
+        let half = samples.partition_point(|sample| sample.to <= 50_000_000_000_000);
+        assert!(samples[..half].iter().all(|s| (s.watts[0].unwrap() - 10.0).abs() < 1e-6));
+        assert!(samples[half..].iter().all(|s| s.watts[0].is_none()));
     }
 
     #[test]

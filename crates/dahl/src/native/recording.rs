@@ -7,8 +7,8 @@ use super::sys::{Ticks, thread_time};
 pub struct TraceLimit {
     /// The first step.
     pub from_step: u64,
-    /// About how many events there may be: recording ends with the step after which
-    /// there could be more. One step is always recorded.
+    /// How many events there may be: recording ends with the step after which there could be
+    /// more. One step is always recorded.
     pub events: usize,
 }
 
@@ -28,30 +28,46 @@ pub(super) struct Recorder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,
-    /// With the most events that there can be by now.
+    /// With the most events of the step before, which may be under way.
     Recording(usize),
-    Ended,
+    /// The bound was reached.
+    Full,
+    Never,
 }
 
 impl Recorder {
     /// One that records up to a limit, or nothing.
     pub(super) fn new(limit: Option<TraceLimit>) -> Self {
-        let state = if limit.is_some() { State::Waiting } else { State::Ended };
+        let state = if limit.is_some() { State::Waiting } else { State::Never };
         Self { limit: limit.unwrap_or_default(), state }
     }
 
-    /// Whether a step is recorded that has at most so many events.
-    pub(super) fn wants(&mut self, step: u64, most: impl FnOnce() -> usize) -> bool {
-        let before = match self.state {
-            State::Ended => return false,
+    /// Whether a step is recorded that has at most so many events, when so many were counted
+    /// of those that have ended.
+    pub(super) fn wants(
+        &mut self,
+        step: u64,
+        counted: impl FnOnce() -> usize,
+        most: impl FnOnce() -> usize,
+    ) -> bool {
+        let under_way = match self.state {
+            State::Never | State::Full => return false,
             State::Waiting if step < self.limit.from_step => return false,
-            State::Waiting => 0,
-            State::Recording(events) => events,
+            State::Waiting => None,
+            State::Recording(most) => Some(most),
         };
-        let after = before.saturating_add(most());
-        let wanted = before == 0 || after <= self.limit.events;
-        self.state = if wanted { State::Recording(after) } else { State::Ended };
+        let most = most();
+        let fits = |before: usize| {
+            counted().saturating_add(before).saturating_add(most) <= self.limit.events
+        };
+        let wanted = under_way.is_none_or(fits);
+        self.state = if wanted { State::Recording(most) } else { State::Full };
         wanted
+    }
+
+    /// The bound on events, where recording ended at it.
+    pub(super) fn bound(&self) -> Option<u64> {
+        (self.state == State::Full).then_some(self.limit.events as u64)
     }
 }
 
@@ -94,11 +110,19 @@ mod tests {
     #[test]
     fn whole_steps_are_recorded_up_to_the_limit() {
         let mut recorder = Recorder::new(Some(TraceLimit { from_step: 2, events: 25 }));
-        let wants: Vec<bool> = (0..7).map(|step| recorder.wants(step, || 10)).collect();
-        assert_eq!(wants, [false, false, true, true, false, false, false]);
+        let mut counted = 0;
+        let mut wants = |step| {
+            // A step has 4 events, and could have 10.
+            let wanted = recorder.wants(step, || counted, || 10);
+            counted += if wanted { 4 } else { 0 };
+            wanted
+        };
+        let found: Vec<bool> = (0..7).map(&mut wants).collect();
+        assert_eq!(found, [false, false, true, true, false, false, false]);
+        assert_eq!(recorder.bound(), Some(25));
         // One step is more than nothing.
         let mut small = Recorder::new(Some(TraceLimit { from_step: 0, events: 1 }));
-        assert_eq!([small.wants(0, || 10), small.wants(1, || 10)], [true, false]);
-        assert!(!Recorder::new(None).wants(0, || 1));
+        assert_eq!([0, 1].map(|step| small.wants(step, || 4, || 10)), [true, false]);
+        assert!(!Recorder::new(None).wants(0, || 0, || 1));
     }
 }

@@ -187,7 +187,9 @@ impl NativeSession {
         let traced = self.shared.runner.earlier + p as u32;
         let work = &self.header.programs[traced as usize].work;
         let most = || 1 + work.iter().map(|task| 1 + 2 * task.calls.len()).sum::<usize>();
-        let recorded = self.recorder.wants(number, most);
+        let (events, driver, shared) = (&self.events, &self.driver.events, &self.shared);
+        let counted = || events.len() + driver.len() + shared.count_events();
+        let recorded = self.recorder.wants(number, counted, most);
         let record = Arc::new(StepRecord {
             number,
             program: p,
@@ -357,7 +359,9 @@ impl Session for NativeSession {
         let rate = self.shared.runner.counters.ticks.rate();
         events.iter_mut().for_each(|event| event.scale(rate));
         events.sort_by_key(Event::start);
-        Trace { header: (*self.header).clone(), events }
+        let mut header = (*self.header).clone();
+        (header.steps, header.bound) = (Some(self.submitted), self.recorder.bound());
+        Trace { header, events }
     }
 
     fn allocated(&self) -> Bytes {

@@ -175,6 +175,11 @@ impl Shared {
         }
     }
 
+    /// How many events others than worker 0 have recorded of steps that have ended.
+    pub(super) fn count_events(&self) -> usize {
+        lock(&self.events).len()
+    }
+
     pub(super) fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut lock(&self.events))
     }

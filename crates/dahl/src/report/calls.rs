@@ -1,6 +1,6 @@
 //! The calls of a trace with all that is known of each.
 
-use crate::trace::{Cell, Event, Trace};
+use crate::trace::{Cell, Event, Ordinals, TaskWork, Trace};
 
 /// A call, with what the header says of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,8 +24,9 @@ pub struct CallAt {
     pub from: u64,
     /// When it ended.
     pub to: u64,
-    /// Whether what it waited for was all done by the same worker, just before or in the
-    /// same task: its data may be in that processor's cache.
+    /// Whether it follows another call of its task, or waited for tasks that were all done by
+    /// the same worker: its data may be in that processor's cache. What the step before has
+    /// written, such as weights, is not looked at.
     pub warm: bool,
     /// How many other workers ran something meanwhile, on average.
     pub neighbours: f32,
@@ -53,13 +54,8 @@ pub struct Calls<'a> {
     pub window: (u64, u64),
 }
 
-/// Who ran a task last, in which step, and how many of its calls were seen.
-#[derive(Clone, Copy, Default)]
-struct Ran {
-    step: u64,
-    worker: u32,
-    calls: u32,
-}
+/// Who ran a task last, and in which step.
+type Ran = Option<(u64, u32)>;
 
 impl<'a> Calls<'a> {
     /// Takes the calls out of a trace.
@@ -67,32 +63,28 @@ impl<'a> Calls<'a> {
         let header = &trace.header;
         let known = header.programs.iter().all(|p| p.work.len() == p.tasks.len());
         let plain = |codelet| Cell { codelet, ..Cell::default() };
-        let cells = match known {
-            true => header.cells.clone(),
-            false => (0..header.codelets.len() as u32).map(plain).collect(),
-        };
+        // A call that the header does not know has a codelet, and no shape.
+        let listed = if known { &header.cells[..] } else { &[] };
+        let others = (0..header.codelets.len() as u32).map(plain);
+        let cells: Vec<Cell> = listed.iter().cloned().chain(others).collect();
+        let mut ordinals = Ordinals::new(header);
         let mut ran: Vec<Vec<Ran>> =
-            header.programs.iter().map(|p| vec![Ran::default(); p.tasks.len()]).collect();
+            header.programs.iter().map(|p| vec![None; p.tasks.len()]).collect();
         let mut all = Vec::new();
         for event in &trace.events {
             let Event::Call { step, program, task, codelet, worker, from, to } = *event else {
                 continue;
             };
+            let ordinal = ordinals.count(program, task, step);
             let of_program = &mut ran[program as usize];
-            let ordinal = match of_program[task as usize] {
-                Ran { step: s, calls, .. } if s == step && calls > 0 => calls,
-                _ => 0,
-            };
-            of_program[task as usize] = Ran { step, worker, calls: ordinal + 1 };
+            of_program[task as usize] = Some((step, worker));
             let work = header.programs[program as usize].work.get(task as usize).filter(|_| known);
             let (cell, layer) = work
                 .and_then(|work| work.calls.get(ordinal as usize).copied())
-                .unwrap_or((codelet, header.layers.len() as u32));
-            let own = |pred: &u32| {
-                let Ran { step: s, worker: w, calls } = of_program[*pred as usize];
-                calls > 0 && s == step && w == worker
-            };
-            let warm = ordinal > 0 || work.is_some_and(|work| work.after.iter().all(own));
+                .unwrap_or((listed.len() as u32 + codelet, header.layers.len() as u32));
+            let own = |pred: &u32| of_program[*pred as usize] == Some((step, worker));
+            let after = |work: &TaskWork| !work.after.is_empty() && work.after.iter().all(own);
+            let warm = ordinal > 0 || work.is_some_and(after);
             let (neighbours, lost) = (0.0, 0);
             all.push(CallAt {
                 step,

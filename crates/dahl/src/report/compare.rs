@@ -1,15 +1,17 @@
 //! Two runs side by side: which is faster, which is cheaper, and why.
 //!
 //! Figures are those of a training sample, so that runs of different lengths and batches
-//! can be compared. Energies are compared where both are measured, or both modelled.
+//! can be compared. A verdict says how sure it is, and there is none where the figures lie
+//! within each other's uncertainty. Energies are compared where both come from the same
+//! kind of meter, or from one platform.
 
-use super::energy::Energy;
+use super::energy::{Energy, Kind};
 use super::record::RunRecord;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How many reasons are told.
-const TOLD: usize = 8;
+/// How many reasons are told one by one.
+const TOLD: usize = 12;
 
 /// Which of two runs has less of something.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,21 +22,31 @@ pub struct Verdict {
     pub unit: String,
     /// The figures of both.
     pub of: [f64; 2],
-    /// The run with less, by index; none where they are equal to a part in a hundred.
+    /// What each lies in.
+    pub intervals: [[f64; 2]; 2],
+    /// The run with less, by index; none where that cannot be said.
     pub less: Option<usize>,
     /// In words.
     pub text: String,
 }
 
-/// A codelet's time in both runs.
+/// A part of the time of a training sample in both runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The op and its variant.
-    pub codelet: String,
-    /// Nanoseconds a training sample in both runs.
+    /// What took it: a codelet, or what workers did instead.
+    pub what: String,
+    /// Nanoseconds of the clock on the wall, a training sample, in both runs: the time of all
+    /// workers by their number. Those of all reasons sum up to the time of a sample.
     pub nanos: [f64; 2],
-    /// Calls a training sample in both runs.
-    pub calls: [f64; 2],
+    /// Calls a training sample in both runs, of a codelet.
+    pub calls: Option<[f64; 2]>,
+}
+
+impl Reason {
+    /// How much more the second takes.
+    pub fn difference(&self) -> f64 {
+        self.nanos[1] - self.nanos[0]
+    }
 }
 
 /// Two runs side by side.
@@ -46,116 +58,264 @@ pub struct Comparison {
     pub faster: Option<Verdict>,
     /// Which is cheaper.
     pub cheaper: Option<Verdict>,
-    /// The codelets whose times differ most.
+    /// Where the difference in time comes from, the largest first; they sum up to it.
     pub reasons: Vec<Reason>,
-    /// What workers did a training sample, in nanoseconds: busy, spinning, waiting, and
-    /// the rest.
-    pub workers: Vec<(String, [f64; 2])>,
 }
 
-/// Training samples and seconds of a run's epochs.
-fn speed(run: &RunRecord) -> Option<f64> {
-    let samples: f64 = run
-        .epochs
-        .iter()
-        .filter_map(|e| Some(e["seconds"].as_f64()? * e["samples_per_second"].as_f64()?))
-        .sum();
-    (samples > 0.0).then(|| 1e9 * run.seconds() / samples)
+/// A figure with what it lies in.
+#[derive(Clone, Copy)]
+struct Sure {
+    value: f64,
+    interval: [f64; 2],
 }
 
-fn verdict([what, unit, word]: [&str; 3], names: [&str; 2], of: [f64; 2]) -> Verdict {
-    let [a, b] = of;
-    let less = if (a - b).abs() <= 0.01 * a.max(b) { None } else { Some(usize::from(b < a)) };
-    let text = match less {
-        None => format!("{} and {} are equal to 1 %: {a:.4} and {b:.4} {unit}", names[0], names[1]),
-        Some(less) => {
-            let (low, high) = (of[less], of[1 - less]);
-            format!(
-                "{} is {word}: {low:.4} {unit}, {} takes {high:.4} ({:.1} % more)",
-                names[less],
-                names[1 - less],
-                100.0 * (high / low.max(f64::MIN_POSITIVE) - 1.0)
-            )
+/// Nanoseconds of training a sample, with two standard errors over epochs.
+fn speed(run: &RunRecord) -> Option<Sure> {
+    let epochs = run.epochs.iter().filter_map(|e| {
+        let seconds = e["seconds"].as_f64()?;
+        Some((seconds, seconds * e["samples_per_second"].as_f64()?))
+    });
+    let epochs: Vec<(f64, f64)> = epochs.filter(|(_, samples)| *samples > 0.0).collect();
+    let samples: f64 = epochs.iter().map(|e| e.1).sum();
+    if samples <= 0.0 {
+        return None;
+    }
+    let value = 1e9 * epochs.iter().map(|e| e.0).sum::<f64>() / samples;
+    let n = epochs.len() as f64;
+    let squares: f64 = epochs.iter().map(|(s, k)| (1e9 * s / k - value).powi(2)).sum();
+    // Of one epoch it is not known how much epochs differ.
+    let error = if n > 1.0 { 2.0 * (squares / (n - 1.0) / n).sqrt() } else { 0.0 };
+    Some(Sure { value, interval: [value - error, value + error] })
+}
+
+/// What is compared: what it is, its unit, the word for less.
+type Words<'a> = [&'a str; 3];
+
+fn figure(value: f64, [low, high]: [f64; 2], unit: &str) -> String {
+    match high - low > 1e-4 * value.abs() {
+        true => format!("{value:.4} {unit} ({low:.4} to {high:.4})"),
+        false => format!("{value:.4} {unit}"),
+    }
+}
+
+/// Compares two figures; `apart` says why they cannot be told apart, where they cannot.
+fn verdict(
+    [what, unit, word]: Words<'_>,
+    names: [&str; 2],
+    of: [Sure; 2],
+    apart: Option<String>,
+) -> Verdict {
+    let values = of.map(|sure| sure.value);
+    let [a, b] = values;
+    let equal = (a - b).abs() <= 0.01 * a.max(b);
+    let told = [0, 1].map(|i| figure(of[i].value, of[i].interval, unit));
+    let less = (apart.is_none() && !equal).then_some(usize::from(b < a));
+    let text = match (less, apart) {
+        (None, Some(why)) => {
+            format!("{what}: {} {}, {} {}: no verdict, {why}", names[0], told[0], names[1], told[1])
+        }
+        (None, None) => {
+            format!("{} and {} are equal to 1 %: {} and {}", names[0], names[1], told[0], told[1])
+        }
+        (Some(less), _) => {
+            let (low, high) = (values[less], values[1 - less]);
+            let more = match low > 0.0 {
+                true => format!("{:.1} % more", 100.0 * (high / low - 1.0)),
+                false => "more".to_owned(),
+            };
+            let (own, other) = (names[less], names[1 - less]);
+            format!("{own} is {word}: {}, {other} takes {} ({more})", told[less], told[1 - less])
         }
     };
-    Verdict { what: what.to_owned(), unit: unit.to_owned(), of, less, text }
+    let intervals = of.map(|sure| sure.interval);
+    Verdict { what: what.to_owned(), unit: unit.to_owned(), of: values, intervals, less, text }
+}
+
+/// Whether two intervals have something in common.
+fn overlap([a, b]: [[f64; 2]; 2]) -> bool {
+    a[0] <= b[1] && b[0] <= a[1]
+}
+
+fn faster(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
+    let micros = |sure: Sure| Sure {
+        value: sure.value / 1e3,
+        interval: sure.interval.map(|nanos| nanos / 1e3),
+    };
+    let of = [micros(speed(a)?), micros(speed(b)?)];
+    let single = [a, b].iter().any(|run| run.epochs.len() < 2);
+    let apart = (!single && overlap(of.map(|sure| sure.interval)))
+        .then(|| "epochs differ by more than that".to_owned());
+    let mut found = verdict(["training time a sample", "µs a sample", "faster"], names, of, apart);
+    if single && found.less.is_some() {
+        found.text += "; one epoch does not say how much epochs differ";
+    }
+    Some(found)
+}
+
+/// Compares what samples took, in millijoules: measured where both were, else modelled.
+fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
+    let runs = [a, b];
+    let known = |energy: &Energy| energy.samples > 0;
+    let pair = |of: fn(&RunRecord) -> Vec<Energy>| {
+        let [x, y] = runs.map(|run| of(run).into_iter().find(known));
+        Some([x?, y?])
+    };
+    let of = pair(Energy::measured).or_else(|| pair(Energy::modelled))?;
+    let sure = |energy: &Energy| {
+        let mj = |joules: f64| 1e3 * joules / energy.samples as f64;
+        Sure { value: mj(energy.total.joules), interval: energy.total.interval.map(mj) }
+    };
+    let sures = [sure(&of[0]), sure(&of[1])];
+    // Up to the bracket or the interval: which meter sees what, or which platform.
+    let source = |energy: &Energy| match energy.kind {
+        Kind::Measured => energy.total.source.split(", every").next().map(str::to_owned),
+        Kind::Modelled => energy.total.source.split("), ").next().map(|head| format!("{head})")),
+    };
+    let sources = [source(&of[0]).unwrap_or_default(), source(&of[1]).unwrap_or_default()];
+    let partial = of.iter().zip(names).find_map(|(energy, name)| {
+        let why = energy.total.partial.as_ref()?;
+        Some(format!("{name} is partial: {why}"))
+    });
+    let (kind, same) = (of[0].kind, sources[0] == sources[1]);
+    let apart = match kind {
+        _ if partial.is_some() => partial,
+        _ if !same => Some(format!("{} and {} see different things", sources[0], sources[1])),
+        Kind::Measured => None,
+        Kind::Modelled => {
+            let [low, high] = difference(&of);
+            (low <= 0.0 && high >= 0.0).then(|| {
+                "the difference may be of either sign within the platform's watts".to_owned()
+            })
+        }
+    };
+    let unit = match kind {
+        Kind::Measured => "mJ a sample, measured",
+        Kind::Modelled => "mJ a sample, modelled",
+    };
+    let mut found = verdict(["energy", unit, "cheaper"], names, sures, apart);
+    if same {
+        found.text += &format!("; {}", sources[0]);
+    }
+    Some(found)
+}
+
+/// What the difference of two modelled energies a sample lies in. Both are of the same watts:
+/// each cause is compared at its least and at its most.
+fn difference(of: &[Energy; 2]) -> [f64; 2] {
+    let mut causes: BTreeMap<&str, [[f64; 2]; 2]> = BTreeMap::new();
+    for (i, energy) in of.iter().enumerate() {
+        for cause in &energy.causes {
+            let mj = |joules: f64| 1e3 * joules / energy.samples.max(1) as f64;
+            // Workers are units of one kind.
+            let name = if cause.name.starts_with("busy") { "busy" } else { &cause.name };
+            let sum = &mut causes.entry(name).or_default()[i];
+            *sum = [sum[0] + mj(cause.energy.low), sum[1] + mj(cause.energy.high)];
+        }
+    }
+    let ends = causes.values().map(|[a, b]| [b[0] - a[0], b[1] - a[1]]);
+    let sum = |[low, high]: [f64; 2], [x, y]: [f64; 2]| [low + x.min(y), high + x.max(y)];
+    ends.fold([0.0; 2], sum)
+}
+
+/// The parts of a sample's time, by name: calls and nanoseconds of the wall's clock.
+fn parts(run: &RunRecord) -> Option<BTreeMap<String, (Option<f64>, f64)>> {
+    let of = &run.counted.as_ref()?.training;
+    let (workers, samples) = (of.activity.workers.len() as f64, of.samples as f64);
+    if of.samples == 0 || of.activity.workers.is_empty() {
+        return None;
+    }
+    let by = |nanos: u64| nanos as f64 / workers / samples;
+    let mut parts = BTreeMap::new();
+    // Counters of all epochs share their time; those of a last session have its own.
+    let learned = run.epochs.iter().filter_map(|e| {
+        Some((e["seconds"].as_f64()? * e["samples_per_second"].as_f64()?).round() as u64)
+    });
+    let whole = learned.sum::<u64>() == of.samples;
+    let counted = of.activity.elapsed as f64 / samples;
+    let mut left = speed(run).filter(|_| whole).map_or(counted, |sure| sure.value);
+    let mut part = |name: &str, calls: Option<u64>, nanos: f64| {
+        left -= nanos;
+        parts.insert(name.to_owned(), (calls.map(|calls| calls as f64 / samples), nanos));
+    };
+    for (codelet, &(calls, nanos)) in &of.codelets {
+        part(codelet, Some(calls), by(nanos));
+    }
+    let sum = |of_worker: fn(&crate::trace::WorkerTime) -> u64| {
+        by(of.activity.workers.iter().map(of_worker).sum())
+    };
+    part("workers wait for each other", None, sum(|w| w.parked));
+    part("workers look for work", None, sum(|w| w.spinning));
+    parts.insert("no step to run, and the engine itself".to_owned(), (None, left));
+    Some(parts)
 }
 
 /// Compares two runs.
 pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
     let names = [a, b].map(|run| run.name.as_str());
-    let both = |of: &dyn Fn(&RunRecord) -> Option<f64>| Some([of(a)?, of(b)?]);
-    let faster = both(&speed).map(|of| {
-        let of = of.map(|nanos| nanos / 1e3);
-        verdict(["training time a sample", "µs a sample", "faster"], names, of)
-    });
-    let per_sample = |of: fn(&RunRecord) -> Option<Energy>| {
-        move |run: &RunRecord| of(run).map(|energy| 1e3 * energy.per_sample)
-    };
-    let measured = both(&per_sample(Energy::measured));
-    let modelled = both(&per_sample(Energy::modelled));
-    let cheaper = match (measured, modelled) {
-        (Some(of), _) => Some((of, "mJ a sample, measured")),
-        (None, Some(of)) => Some((of, "mJ a sample, modelled")),
-        (None, None) => None,
-    };
-    let cheaper = cheaper.map(|(of, unit)| verdict(["energy", unit, "cheaper"], names, of));
-    let mut rows: BTreeMap<&str, Reason> = BTreeMap::new();
-    for (i, run) in [a, b].into_iter().enumerate() {
-        let Some(counted) = &run.counted else { continue };
-        let samples = counted.samples.max(1) as f64;
-        for shape in &counted.shapes {
-            let row = rows.entry(&shape.codelet).or_insert_with(|| Reason {
-                codelet: shape.codelet.clone(),
-                nanos: [0.0; 2],
-                calls: [0.0; 2],
-            });
-            row.nanos[i] += shape.nanos as f64 / samples;
-            row.calls[i] += shape.calls as f64 / samples;
+    let (faster, cheaper) = (faster(a, b, names), cheaper(a, b, names));
+    let mut rows: BTreeMap<String, Reason> = BTreeMap::new();
+    if let (Some(first), Some(second)) = (parts(a), parts(b)) {
+        for (i, parts) in [first, second].into_iter().enumerate() {
+            for (what, (calls, nanos)) in parts {
+                let row = rows.entry(what.clone()).or_insert(Reason {
+                    what,
+                    nanos: [0.0; 2],
+                    calls: None,
+                });
+                row.nanos[i] = nanos;
+                if let Some(calls) = calls {
+                    row.calls.get_or_insert([0.0; 2])[i] = calls;
+                }
+            }
         }
     }
     let mut reasons: Vec<Reason> = rows.into_values().collect();
-    let apart = |row: &Reason| (row.nanos[0] - row.nanos[1]).abs();
-    reasons.sort_by(|x, y| apart(y).total_cmp(&apart(x)).then(x.codelet.cmp(&y.codelet)));
-    reasons.truncate(TOLD);
-    let names = names.map(str::to_owned);
-    Comparison { names, faster, cheaper, reasons, workers: workers(a, b) }
-}
-
-fn workers(a: &RunRecord, b: &RunRecord) -> Vec<(String, [f64; 2])> {
-    let of = |run: &RunRecord| {
-        let counted = run.counted.as_ref()?;
-        let samples = counted.samples.max(1) as f64;
-        let sum = |part: fn(&crate::trace::WorkerTime) -> u64| {
-            counted.activity.workers.iter().map(part).sum::<u64>() as f64 / samples
-        };
-        let all = counted.activity.elapsed as f64 * counted.activity.workers.len() as f64 / samples;
-        let known = [sum(|w| w.busy), sum(|w| w.spinning), sum(|w| w.parked)];
-        let rest = (all - known.iter().sum::<f64>()).max(0.0);
-        Some([known[0], known[1], known[2], rest])
+    // What is counted is the last session; the verdict is of all epochs.
+    if let (Some(verdict), false) = (&faster, reasons.is_empty()) {
+        let sum = |i: usize| reasons.iter().map(|row| row.nanos[i]).sum::<f64>();
+        let nanos = [0, 1].map(|i| 1e3 * verdict.of[i] - sum(i));
+        if nanos.iter().any(|left| left.abs() > 0.1) {
+            let what = "not counted: earlier sessions differ from the last".to_owned();
+            reasons.push(Reason { what, nanos, calls: None });
+        }
+    }
+    let by_size = |x: &Reason, y: &Reason| {
+        y.difference().abs().total_cmp(&x.difference().abs()).then(x.what.cmp(&y.what))
     };
-    let (Some(a), Some(b)) = (of(a), of(b)) else { return Vec::new() };
-    let names = ["busy", "spinning", "waiting", "no work"];
-    (0..4).map(|i| (names[i].to_owned(), [a[i], b[i]])).collect()
+    reasons.sort_by(by_size);
+    if reasons.len() > TOLD {
+        let rest = reasons.split_off(TOLD - 1);
+        let sum = |i: usize| rest.iter().map(|row| row.nanos[i]).sum::<f64>();
+        let what = format!("{} smaller differences", rest.len());
+        reasons.push(Reason { what, nanos: [sum(0), sum(1)], calls: None });
+    }
+    Comparison { names: names.map(str::to_owned), faster, cheaper, reasons }
 }
 
 impl Comparison {
-    /// In words, the verdicts and the largest reasons.
+    /// In words, the verdicts and where the difference comes from.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for verdict in [&self.faster, &self.cheaper].into_iter().flatten() {
             text += &format!("{}\n", verdict.text);
         }
-        if !self.reasons.is_empty() {
-            text += &format!("why: ns a sample, {} and {}\n", self.names[0], self.names[1]);
+        if self.reasons.is_empty() {
+            return text;
         }
+        text += &format!(
+            "why: ns a sample by the clock, {}, {}, and the difference\n",
+            self.names[0], self.names[1]
+        );
+        let line = |[a, b]: [f64; 2], what: &str| {
+            format!("  {a:>12.1} {b:>12.1} {:>+12.1}  {what}\n", b - a)
+        };
         for row in &self.reasons {
-            let [a, b] = row.nanos;
-            text += &format!("  {a:>12.1} {b:>12.1} {:>+12.1}  {}\n", b - a, row.codelet);
+            text += &line(row.nanos, &row.what);
         }
-        for (what, [a, b]) in &self.workers {
-            text += &format!("  {a:>12.1} {b:>12.1} {:>+12.1}  workers, {what}\n", b - a);
-        }
-        text
+        let sum = |i: usize| self.reasons.iter().map(|row| row.nanos[i]).sum::<f64>();
+        text + &line([sum(0), sum(1)], "together")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,33 @@
 //! What a run took: joules a sample, an epoch, to an accuracy; what that means for the
 //! climate.
+//!
+//! A figure has one source: meters of one scope, or the watts of one platform. Where a run
+//! was measured by several, or by others in a later session, each has a figure of its own,
+//! which says what it has not seen; they are never added.
 
 use super::record::RunRecord;
-use crate::meter::{Modelled, Total, widest};
+use super::stats::percents;
+use crate::meter::{Modelled, Part, Reading, Scope, Total};
+use crate::units::Joules;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
-/// What an epoch took, or what was left when a session ended.
+/// What was taken since the line before: by an epoch, a part of one, or what followed the
+/// last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EnergyLine {
-    /// The epoch, from 1; none for the rest of a session.
+    /// The session, from 1, as in `sessions.jsonl`.
+    #[serde(default)]
+    pub session: u64,
+    /// The epoch that it is a part of, from 1; none after the last.
     pub epoch: Option<u64>,
+    /// Whether that epoch goes on after it.
+    #[serde(default)]
+    pub unfinished: bool,
+    /// Whether the session ended with it.
+    #[serde(default)]
+    pub last: bool,
     /// Its time from end to end, judging included.
     pub seconds: f64,
     /// Training samples that were learned from.
@@ -20,9 +38,9 @@ pub struct EnergyLine {
     /// How often they were read, in seconds.
     #[serde(default)]
     pub interval: f64,
-    /// The measured watts of the machine before the first step, where they were asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle_watts: Option<f64>,
+    /// What they read of the machine at rest before the first step, where that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<Total>,
     /// What the platform's watts say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modelled: Option<Modelled>,
@@ -33,6 +51,8 @@ pub struct EnergyLine {
 pub struct Figure {
     /// Joules.
     pub joules: f64,
+    /// What a modelled figure lies in; a measured one is what was read.
+    pub interval: [f64; 2],
     /// `measured by …` or `modelled from …`, and how often or from which watts.
     pub source: String,
     /// Why it is not all, where it is not.
@@ -40,60 +60,45 @@ pub struct Figure {
     pub partial: Option<String>,
 }
 
-impl Figure {
-    /// The measured figure of a line that says most.
-    pub fn measured(line: &EnergyLine) -> Option<Self> {
-        let (joules, of) = widest(&line.measured)?;
-        let names: Vec<&str> = of.iter().map(|total| total.name.as_str()).collect();
-        let mut sources: Vec<String> = of.iter().map(|total| total.source.to_string()).collect();
-        sources.dedup();
-        let missed = of.iter().filter(|total| total.is_partial());
-        let partial: Vec<String> = missed
-            .map(|total| {
-                let why = total.why.as_deref().unwrap_or("not read");
-                format!("{}: {:.1} s missed, {why}", total.name, total.missed)
-            })
-            .collect();
-        Some(Self {
-            joules: joules.0,
-            source: format!(
-                "measured by {} ({}), every {} s",
-                sources.join(", "),
-                names.join(", "),
-                line.interval
-            ),
-            partial: (!partial.is_empty()).then(|| partial.join("; ")),
-        })
-    }
-
-    /// The modelled figure of a line.
-    pub fn modelled(line: &EnergyLine) -> Option<Self> {
-        let of = line.modelled.as_ref()?;
-        let total = of.total();
-        Some(Self {
-            joules: total.value,
-            source: format!(
-                "modelled from {:?} (watts: {}), {:.4} to {:.4} J",
-                of.platform, of.watts, total.low, total.high
-            ),
-            partial: None,
-        })
-    }
+/// Energy of one cause.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cause {
+    /// What took it.
+    pub name: String,
+    /// Joules, and what they lie in.
+    pub energy: Part,
 }
 
-/// The energy of a run by one kind of figure.
+/// How a figure came about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Meters read it.
+    #[default]
+    Measured,
+    /// It follows from the watts of a platform.
+    Modelled,
+}
+
+/// The energy of a run by one source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
-    /// All sessions together.
+    /// How it came about.
+    pub kind: Kind,
+    /// All that the source has seen.
     pub total: Figure,
     /// The time that it was spent in, in seconds.
     pub seconds: f64,
+    /// Training samples that were learned from meanwhile.
+    pub samples: u64,
     /// Joules a training sample.
     pub per_sample: f64,
-    /// Joules of each epoch: the last time that it was run.
+    /// Joules of each epoch, all that was spent on it.
     pub epochs: Vec<(u64, f64)>,
     /// Joules by cause.
-    pub causes: Vec<(String, f64)>,
+    pub causes: Vec<Cause>,
+    /// What each meter read.
+    pub domains: Vec<Total>,
     /// Energy times delay, in joule-seconds.
     pub edp: f64,
     /// Test accuracies and the joules after which they were reached first.
@@ -103,89 +108,112 @@ pub struct Energy {
 /// Accuracies that people ask for.
 const ACCURACIES: [f64; 8] = [0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99];
 
+/// A source that has not seen a larger part of the time comes after others.
+const RELIED_ON: f64 = 0.1;
+
 impl Energy {
-    /// What was measured, where all of the run was.
-    pub fn measured(run: &RunRecord) -> Option<Self> {
-        let mut causes = Vec::new();
-        let energy = Self::of(run, Figure::measured)?;
-        let known: Option<f64> =
-            run.energy.iter().map(|line| Some(line.idle_watts? * line.seconds)).sum();
-        if let Some(idle) = known {
-            let idle = idle.min(energy.total.joules);
-            causes.push(("base and idle (measured before the run)".to_owned(), idle));
-            causes.push(("busy".to_owned(), energy.total.joules - idle));
-        }
-        Some(Self { causes, ..energy })
-    }
-
-    /// What the platform says.
-    pub fn modelled(run: &RunRecord) -> Option<Self> {
-        let energy = Self::of(run, Figure::modelled)?;
-        let all = || run.energy.iter().filter_map(|line| line.modelled.as_ref());
-        let sum = |of: fn(&Modelled) -> f64| all().map(of).sum::<f64>();
-        let mut causes = vec![
-            ("base".to_owned(), sum(|m| m.base.value)),
-            ("idle".to_owned(), sum(|m| m.idle.value)),
-            ("spinning".to_owned(), sum(|m| m.spinning.value)),
-        ];
-        let workers = all().map(|m| m.busy.len()).max().unwrap_or(0);
-        for w in 0..workers {
-            let busy = all().filter_map(|m| m.busy.get(w)).map(|part| part.value).sum();
-            causes.push((format!("busy, worker {w}"), busy));
-        }
-        Some(Self { causes, ..energy })
-    }
-
-    fn of(run: &RunRecord, figure: fn(&EnergyLine) -> Option<Figure>) -> Option<Self> {
-        let figures: Vec<(&EnergyLine, Option<Figure>)> =
-            run.energy.iter().map(|line| (line, figure(line))).collect();
-        let known = || figures.iter().filter_map(|(line, f)| Some((*line, f.as_ref()?)));
-        let source = known().next()?.1.source.clone();
-        let joules: f64 = known().map(|(_, f)| f.joules).sum();
-        let seconds: f64 = run.energy.iter().map(|line| line.seconds).sum();
-        let samples: u64 = known().map(|(line, _)| line.samples).sum();
-        let missing = figures.iter().filter(|(_, f)| f.is_none()).count();
-        let mut why: Vec<String> = known().filter_map(|(_, f)| f.partial.clone()).collect();
-        why.dedup();
-        if missing > 0 {
-            why.insert(0, format!("{missing} of {} parts have no figure", figures.len()));
-        }
-        let source = match source.split_once("), ") {
-            // The interval of a part is not that of the sum.
-            Some((head, _)) if source.starts_with("modelled") => {
-                let total =
-                    run.energy.iter().filter_map(|l| l.modelled.as_ref()).map(Modelled::total);
-                let total: crate::meter::Part = total.sum();
-                format!("{head}), {:.4} to {:.4} J", total.low, total.high)
-            }
-            _ => source,
-        };
-        let mut epochs: Vec<(u64, f64)> = Vec::new();
-        let mut spent = 0.0;
-        let mut to_accuracy: Vec<(f64, f64)> = Vec::new();
-        for (line, f) in &figures {
-            let Some(f) = f else { continue };
-            spent += f.joules;
-            let Some(epoch) = line.epoch else { continue };
-            epochs.retain(|(e, _)| *e != epoch);
-            epochs.push((epoch, f.joules));
-            let record = run.epochs.iter().find(|e| e["epoch"].as_u64() == Some(epoch));
-            let accuracy = record.and_then(|e| e["test_accuracy"].as_f64()).unwrap_or(0.0);
-            for wanted in ACCURACIES {
-                if accuracy >= wanted && to_accuracy.iter().all(|(a, _)| *a != wanted) {
-                    to_accuracy.push((wanted, spent));
+    /// What was measured, a figure a source; the first says most.
+    pub fn measured(run: &RunRecord) -> Vec<Self> {
+        let mut keys: Vec<(Scope, Vec<&str>)> = Vec::new();
+        for scope in Scope::ALL {
+            for line in &run.energy {
+                if let Some(reading) = Reading::of(scope, &line.measured) {
+                    let key = (scope, names(&reading));
+                    if !keys.contains(&key) {
+                        keys.push(key);
+                    }
                 }
             }
         }
-        Some(Self {
-            total: Figure { joules, source, partial: (!why.is_empty()).then(|| why.join("; ")) },
-            seconds,
-            per_sample: if samples > 0 { joules / samples as f64 } else { 0.0 },
-            epochs,
-            causes: Vec::new(),
-            edp: joules * seconds,
-            to_accuracy,
+        let mut found: Vec<(f64, Self)> = keys.iter().map(|key| of_meters(run, key)).collect();
+        // Those that are relied on stay in the order of what they see.
+        let rank = |unseen: f64| if unseen <= RELIED_ON { 0.0 } else { unseen };
+        found.sort_by(|a, b| rank(a.0).total_cmp(&rank(b.0)));
+        found.into_iter().map(|(_, energy)| energy).collect()
+    }
+
+    /// What platforms say, a figure a platform; the one that was used longest first.
+    pub fn modelled(run: &RunRecord) -> Vec<Self> {
+        let mut keys: Vec<(&str, &str)> = Vec::new();
+        for of in run.energy.iter().filter_map(|line| line.modelled.as_ref()) {
+            let key = (of.platform.as_str(), of.watts.as_str());
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let mut found: Vec<Self> = keys.iter().map(|&key| of_platform(run, key)).collect();
+        found.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        found
+    }
+
+    /// The figure that says most: what was measured, where something was, else what was
+    /// modelled.
+    pub fn best(run: &RunRecord) -> Option<Self> {
+        let first = |all: Vec<Self>| all.into_iter().next();
+        first(Self::measured(run)).or_else(|| first(Self::modelled(run)))
+    }
+
+    /// The meters that never read anything, each with why.
+    pub fn silent(run: &RunRecord) -> Vec<String> {
+        let mut meters: BTreeMap<&str, (f64, &Total)> = BTreeMap::new();
+        for total in run.energy.iter().flat_map(|line| &line.measured) {
+            let (read, last) = meters.entry(&total.name).or_insert((0.0, total));
+            (*read, *last) = (*read + total.seconds, total);
+        }
+        let dead = meters.into_iter().filter(|(_, (read, _))| *read == 0.0);
+        dead.map(|(name, (_, last))| {
+            let why = last.why.as_deref().unwrap_or("the run was too short");
+            format!("{} ({name}) read nothing: {why}", last.source)
         })
+        .collect()
+    }
+
+    /// Sums the lines that a source has a figure of.
+    fn sum(run: &RunRecord, figure: &dyn Fn(&EnergyLine) -> Option<Part>) -> Self {
+        let mut energy = Self::default();
+        let mut total = Part::default();
+        let mut epochs: BTreeMap<u64, f64> = BTreeMap::new();
+        for line in &run.energy {
+            let Some(part) = figure(line) else { continue };
+            total = total + part;
+            energy.seconds += line.seconds;
+            energy.samples += line.samples;
+            let Some(epoch) = line.epoch else { continue };
+            *epochs.entry(epoch).or_default() += part.value;
+            if line.unfinished {
+                continue;
+            }
+            let record = run.epochs.iter().find(|e| e["epoch"].as_u64() == Some(epoch));
+            let accuracy = record.and_then(|e| e["test_accuracy"].as_f64()).unwrap_or(0.0);
+            for wanted in ACCURACIES {
+                if accuracy >= wanted && energy.to_accuracy.iter().all(|(a, _)| *a != wanted) {
+                    energy.to_accuracy.push((wanted, total.value));
+                }
+            }
+        }
+        energy.total.joules = total.value;
+        energy.total.interval = [total.low, total.high];
+        energy.per_sample = total.value / energy.samples.max(1) as f64;
+        energy.edp = total.value * energy.seconds;
+        energy.epochs = epochs.into_iter().collect();
+        energy
+    }
+
+    /// Notes what the figure does not have.
+    fn lacks(&mut self, run: &RunRecord, own: Vec<String>) {
+        let mut why = own;
+        let all: f64 = run.energy.iter().map(|line| line.seconds).sum();
+        if all > self.seconds {
+            why.push(format!("{:.1} s of {all:.1} s have no such figure", all - self.seconds));
+        }
+        let told = |n: u64| run.energy.iter().any(|line| line.session == n && line.last);
+        // Runs of earlier versions do not tell sessions apart.
+        let apart = run.energy.iter().any(|line| line.session > 0);
+        let killed = (1..=run.sessions.len() as u64).filter(|&n| apart && !told(n));
+        for session in killed {
+            why.push(format!("session {session} did not say what it took at its end"));
+        }
+        self.total.partial = (!why.is_empty()).then(|| why.join("; "));
     }
 
     /// Grams of CO2 at a grid's intensity in grams a kilowatt-hour.
@@ -193,23 +221,52 @@ impl Energy {
         self.total.joules / 3.6e6 * grams_per_kwh
     }
 
+    /// The figure in a line, with where it comes from.
+    pub fn headline(&self) -> String {
+        let partial = self.total.partial.as_ref().map(|why| format!(", partial: {why}"));
+        let partial = partial.unwrap_or_default();
+        format!("{}, {}{partial}", Joules(self.total.joules), self.total.source)
+    }
+
     /// As text, a line a figure; `grid` in grams of CO2 a kilowatt-hour.
     pub fn to_text(&self, grid: Option<f64>) -> String {
-        use std::fmt::Write as _;
-        let joules = |j: f64| crate::units::Joules(j).to_string();
+        let joules = |j: f64| {
+            let sign = if j < 0.0 { "-" } else { "" };
+            format!("{sign}{}", Joules(j.abs()))
+        };
         let mut text = format!("energy {}: {}\n", joules(self.total.joules), self.total.source);
         if let Some(why) = &self.total.partial {
             let _ = writeln!(text, "  partial: {why}");
         }
-        let whole: f64 = self.causes.iter().map(|cause| cause.1).sum();
-        for (cause, part) in &self.causes {
-            let share = 100.0 * part / whole.max(f64::MIN_POSITIVE);
-            let _ = writeln!(text, "  {:>10}  {share:5.1} %  {cause}", joules(*part));
+        let parts: Vec<f64> = self.causes.iter().map(|cause| cause.energy.value).collect();
+        let shares = percents(&parts);
+        for (cause, share) in self.causes.iter().zip(shares) {
+            // Less than nothing is no part of a whole.
+            let share = match parts.iter().all(|part| *part >= 0.0) {
+                true => format!("{share:5.1} %"),
+                false => "       ".to_owned(),
+            };
+            let _ = writeln!(text, "  {:>10}  {share}  {}", joules(cause.energy.value), cause.name);
         }
-        let _ = writeln!(text, "  a sample {}, EDP {:.3} J s", joules(self.per_sample), self.edp);
-        let epochs: Vec<String> =
-            self.epochs.iter().map(|(epoch, j)| format!("{epoch}: {}", joules(*j))).collect();
-        let _ = writeln!(text, "  by epoch {}", epochs.join(", "));
+        for domain in self.domains.iter().filter(|_| self.domains.len() > 1) {
+            let within = match domain.covers {
+                crate::meter::Covers::Part => ", a part of its package",
+                _ => "",
+            };
+            let _ =
+                writeln!(text, "  {:>10}  read by {}{within}", joules(domain.joules), domain.name);
+        }
+        if self.samples > 0 {
+            let _ = write!(text, "  a sample {}, ", joules(self.per_sample));
+        } else {
+            text.push_str("  ");
+        }
+        let _ = writeln!(text, "EDP {:.3} J s", self.edp);
+        if !self.epochs.is_empty() {
+            let epochs: Vec<String> =
+                self.epochs.iter().map(|(epoch, j)| format!("{epoch}: {}", joules(*j))).collect();
+            let _ = writeln!(text, "  by epoch {}", epochs.join(", "));
+        }
         for (accuracy, spent) in &self.to_accuracy {
             let _ = writeln!(text, "  to {:.0} % of the test {}", 100.0 * accuracy, joules(*spent));
         }
@@ -221,93 +278,123 @@ impl Energy {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::meter::{Covers, Part, Source};
-    use serde_json::json;
-
-    fn total(joules: f64, missed: f64) -> Total {
-        Total {
-            name: "package-0".to_owned(),
-            source: Source::Rapl,
-            covers: Covers::Package,
-            joules,
-            seconds: 1.0,
-            missed,
-            why: (missed > 0.0).then(|| "it was gone".to_owned()),
-        }
-    }
-
-    fn line(epoch: Option<u64>, measured: Vec<Total>) -> EnergyLine {
-        let part = |value: f64| Part { value, low: value / 2.0, high: value * 2.0 };
-        let modelled = Modelled {
-            platform: "p".to_owned(),
-            watts: "guess".to_owned(),
-            seconds: 1.0,
-            base: part(4.0),
-            idle: part(1.0),
-            spinning: part(0.0),
-            busy: vec![part(2.0), part(1.0)],
-        };
-        EnergyLine {
-            epoch,
-            seconds: 1.0,
-            samples: 10,
-            measured,
-            interval: 0.1,
-            idle_watts: None,
-            modelled: Some(modelled),
-        }
-    }
-
-    fn run(energy: Vec<EnergyLine>) -> RunRecord {
-        let epoch = |epoch: u64, accuracy: f64| json!({"epoch": epoch, "test_accuracy": accuracy});
-        RunRecord { energy, epochs: vec![epoch(1, 0.6), epoch(2, 0.92)], ..RunRecord::default() }
-    }
-
-    #[test]
-    fn figures_are_by_sample_epoch_and_accuracy() {
-        let lines = [Some(1), Some(2), None].map(|e| line(e, vec![total(5.0, 0.0)]));
-        let run = run(lines.to_vec());
-        let measured = Energy::measured(&run).unwrap();
-        assert_eq!(measured.total.joules, 15.0);
-        assert_eq!(measured.total.source, "measured by RAPL (package-0), every 0.1 s");
-        assert_eq!(measured.total.partial, None);
-        assert_eq!((measured.per_sample, measured.edp), (0.5, 45.0));
-        assert_eq!(measured.epochs, [(1, 5.0), (2, 5.0)]);
-        assert_eq!(measured.to_accuracy, [(0.5, 5.0), (0.7, 10.0), (0.8, 10.0), (0.9, 10.0)]);
-        assert!((measured.co2(360.0) - 0.0015).abs() < 1e-12);
-        let modelled = Energy::modelled(&run).unwrap();
-        assert_eq!(modelled.total.joules, 24.0);
-        assert!(modelled.total.source.ends_with("(watts: guess), 12.0000 to 48.0000 J"));
-        let causes: f64 = modelled.causes.iter().map(|cause| cause.1).sum();
-        assert_eq!((modelled.causes.len(), causes), (5, 24.0));
-    }
-
-    #[test]
-    fn what_is_missing_is_said() {
-        let run = run(vec![line(Some(1), vec![total(5.0, 0.25)]), line(Some(2), Vec::new())]);
-        let partial = Energy::measured(&run).unwrap().total.partial.unwrap();
-        assert!(partial.contains("1 of 2 parts have no figure"), "{partial}");
-        assert!(partial.contains("package-0: 0.2 s missed, it was gone"), "{partial}");
-        let nothing = RunRecord { energy: vec![line(None, Vec::new())], ..RunRecord::default() };
-        assert!(Energy::measured(&nothing).is_none(), "nothing modelled takes its place");
-    }
-
-    #[test]
-    fn an_epoch_that_was_run_twice_is_paid_twice() {
-        let run =
-            run(vec![line(Some(1), vec![total(5.0, 0.0)]), line(Some(1), vec![total(7.0, 0.0)])]);
-        let energy = Energy::measured(&run).unwrap();
-        assert_eq!((energy.total.joules, &energy.epochs[..]), (12.0, &[(1, 7.0)][..]));
-    }
-
-    #[test]
-    fn base_and_busy_are_apart_where_rest_was_measured() {
-        let idle = EnergyLine { idle_watts: Some(2.0), ..line(Some(1), vec![total(5.0, 0.0)]) };
-        let energy = Energy::measured(&run(vec![idle])).unwrap();
-        let causes: Vec<f64> = energy.causes.iter().map(|cause| cause.1).collect();
-        assert_eq!(causes, [2.0, 3.0]);
-    }
+fn names<'a>(reading: &Reading<'a>) -> Vec<&'a str> {
+    reading.of.iter().map(|total| total.name.as_str()).collect()
 }
+
+/// A figure of meters, and the part of the run that they have not seen.
+fn of_meters(run: &RunRecord, (scope, domains): &(Scope, Vec<&str>)) -> (f64, Energy) {
+    // A line in which they read nothing is theirs too: they missed all of it.
+    let reading = |line: &EnergyLine| -> Option<Vec<Total>> {
+        let of: Vec<Total> = line.measured.iter().filter(|t| scope.has(t)).cloned().collect();
+        of.iter().map(|total| total.name.as_str()).eq(domains.iter().copied()).then_some(of)
+    };
+    let exactly = |joules: f64| Part { value: joules, low: joules, high: joules };
+    let joules =
+        |line: &EnergyLine| Some(exactly(reading(line)?.iter().map(|total| total.joules).sum()));
+    let mut energy = Energy::sum(run, &joules);
+    // Each meter over all lines, those that are parts of others too.
+    let mut sums: Vec<Total> = Vec::new();
+    for line in run.energy.iter().filter(|line| reading(line).is_some()) {
+        let own = |t: &&Total| {
+            scope.has(t) || (*scope == Scope::Parts && t.covers == crate::meter::Covers::Part)
+        };
+        for total in line.measured.iter().filter(own) {
+            match sums.iter_mut().find(|sum| sum.name == total.name) {
+                Some(sum) => {
+                    sum.joules += total.joules;
+                    sum.seconds += total.seconds;
+                    sum.missed += total.missed;
+                    sum.why = total.why.clone().or(sum.why.take());
+                }
+                None => sums.push(total.clone()),
+            }
+        }
+    }
+    let mut sources: Vec<String> =
+        sums.iter().filter(|t| scope.has(t)).map(|total| total.source.to_string()).collect();
+    sources.dedup();
+    let interval =
+        run.energy.iter().find(|line| reading(line).is_some()).map_or(0.0, |l| l.interval);
+    energy.total.source =
+        format!("measured by {} ({}), every {interval} s", sources.join(", "), domains.join(", "));
+    let partial = sums.iter().filter(|total| scope.has(total) && total.is_partial());
+    let partial = partial.map(|total| {
+        let (all, why) = (total.seconds + total.missed, total.why.as_deref().unwrap_or("not read"));
+        format!("{}: {:.1} s of {all:.1} s missed, {why}", total.name, total.missed)
+    });
+    let partial = partial.collect();
+    energy.lacks(run, partial);
+    energy.causes = at_rest(run, &reading, energy.total.joules).unwrap_or_default();
+    let seen = sums.iter().filter(|t| scope.has(t)).map(|t| t.seconds).fold(f64::MAX, f64::min);
+    let all: f64 = run.energy.iter().map(|line| line.seconds).sum();
+    energy.domains = sums;
+    (if all > 0.0 { (1.0 - seen / all).max(0.0) } else { 0.0 }, energy)
+}
+
+/// Parts what was measured by the watts of the machine at rest, where all of its lines know
+/// them.
+fn at_rest(
+    run: &RunRecord,
+    reading: &dyn Fn(&EnergyLine) -> Option<Vec<Total>>,
+    joules: f64,
+) -> Option<Vec<Cause>> {
+    let mut idle = 0.0;
+    let (mut read, mut missed) = (0.0f64, 0.0f64);
+    for line in &run.energy {
+        for total in reading(line).into_iter().flatten() {
+            let rest = line.idle.iter().find(|rest| rest.name == total.name)?;
+            if rest.seconds <= 0.0 {
+                return None;
+            }
+            idle += rest.joules / rest.seconds * total.seconds;
+            (read, missed) = (read.max(rest.seconds), missed.max(rest.missed));
+        }
+    }
+    let of = match missed > 0.0 {
+        true => format!("over {read:.1} s before the run, {missed:.1} s were missed"),
+        false => format!("over {read:.1} s before the run"),
+    };
+    let busy = match joules < idle {
+        true => "busy: less than at rest, so one of the two is wrong",
+        false => "busy",
+    };
+    let cause = |name: String, joules: f64| {
+        let energy = Part { value: joules, low: joules, high: joules };
+        Cause { name, energy }
+    };
+    Some(vec![
+        cause(format!("base and idle (measured {of})"), idle),
+        cause(busy.to_owned(), joules - idle),
+    ])
+}
+
+/// A figure of a platform.
+fn of_platform(run: &RunRecord, (platform, watts): (&str, &str)) -> Energy {
+    let own = |line: &EnergyLine| -> Option<Modelled> {
+        line.modelled.clone().filter(|of| of.platform == platform && of.watts == watts)
+    };
+    let mut energy = Energy::sum(run, &|line| own(line).map(|of| of.total()));
+    energy.kind = Kind::Modelled;
+    let [low, high] = energy.total.interval;
+    energy.total.source =
+        format!("modelled from {platform:?} (watts: {watts}), {low:.4} to {high:.4} J");
+    let all: Vec<Modelled> = run.energy.iter().filter_map(own).collect();
+    let sum = |of: fn(&Modelled) -> Part| all.iter().map(of).sum::<Part>();
+    let mut cause = |name: String, energy_of: Part| {
+        energy.causes.push(Cause { name, energy: energy_of });
+    };
+    cause("base".to_owned(), sum(|m| m.base));
+    cause("idle".to_owned(), sum(|m| m.idle));
+    cause("spinning".to_owned(), sum(|m| m.spinning));
+    let workers = all.iter().map(|m| m.busy.len()).max().unwrap_or(0);
+    for w in 0..workers {
+        let busy = all.iter().filter_map(|m| m.busy.get(w)).copied().sum();
+        cause(format!("busy, worker {w}"), busy);
+    }
+    energy.lacks(run, Vec::new());
+    energy
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,10 +11,10 @@ mod stats;
 
 pub use calls::{CallAt, Calls};
 pub use compare::{Comparison, Reason, Verdict, compare};
-pub use energy::{Energy, EnergyLine, Figure};
+pub use energy::{Cause, Energy, EnergyLine, Figure, Kind};
 pub use page::{Mode, page, run_json, runs_json};
-pub use record::{Counted, Predicted, RunRecord, TimedPower, files};
+pub use record::{Counted, Predicted, RunRecord, TimedPower, Training, files};
 pub use stats::{
-    CodeletRow, DecisionRow, Detail, From, Gap, Level, ProgramPath, ShapeRow, Spread, Stats,
-    WorkerUse, percents,
+    CodeletRow, DecisionRow, Detail, From, Gap, Level, ProgramPath, Recorded, ShapeRow, Spread,
+    Stats, WorkerUse, percents,
 };

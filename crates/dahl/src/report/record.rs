@@ -3,10 +3,12 @@
 use super::energy::EnergyLine;
 use crate::error::{Error, Result};
 use crate::meter::Power;
+use crate::platform::Platform;
 use crate::trace::{Activity, ShapeCount, Trace};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -17,10 +19,12 @@ pub mod files {
     pub const TRACE: &str = "trace.jsonl";
     /// Counters of the last session.
     pub const COUNTERS: &str = "counters.json";
-    /// A line an epoch: what it took.
+    /// What was taken: a line an epoch, a checkpoint and a session's end.
     pub const ENERGY: &str = "energy.jsonl";
-    /// The power that was measured over the last session.
+    /// The power that was measured over the last session that measured any.
     pub const POWER: &str = "power.json";
+    /// The platform whose watts the last session's energy was modelled from.
+    pub const PLATFORM: &str = "platform.toml";
     /// What a step was expected to take.
     pub const PREDICTION: &str = "prediction.json";
 }
@@ -28,6 +32,9 @@ pub mod files {
 /// Counters of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
+    /// The session, from 1.
+    #[serde(default)]
+    pub session: u64,
     /// The training step that the session went on from.
     pub from_step: u64,
     /// Training steps of it.
@@ -45,11 +52,28 @@ pub struct Counted {
     pub resident: Vec<(f64, u64)>,
     /// The most that was ever resident.
     pub peak: Option<u64>,
+    /// The part of it in which there was training: no judging, no checkpoints.
+    #[serde(default)]
+    pub training: Training,
+}
+
+/// What was counted while training steps were under way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Training {
+    /// Training samples that are in it.
+    pub samples: u64,
+    /// What workers did.
+    pub activity: Activity,
+    /// Calls and nanoseconds by codelet.
+    pub codelets: BTreeMap<String, (u64, u64)>,
 }
 
 /// Power over time, and when that began on the trace's clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimedPower {
+    /// The session, from 1.
+    #[serde(default)]
+    pub session: u64,
     /// Nanoseconds.
     pub begin: i64,
     /// How often it was read, in seconds.
@@ -61,6 +85,9 @@ pub struct TimedPower {
 /// What a training step was expected to take.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Predicted {
+    /// The program whose step it is.
+    #[serde(default)]
+    pub program: String,
     /// Nanoseconds.
     pub step: u64,
     /// What it lies in.
@@ -96,6 +123,10 @@ pub struct RunRecord {
     pub predicted: Option<Predicted>,
     /// What was recorded.
     pub trace: Option<Trace>,
+    /// The platform of the last session.
+    pub platform: Option<Platform>,
+    /// What is wrong with files that are therefore left out, by file.
+    pub problems: Vec<(String, String)>,
 }
 
 /// The text of a file, where there is one.
@@ -105,6 +136,10 @@ fn text(path: &Path) -> Result<Option<String>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::Io { path: path.to_owned(), source }),
     }
+}
+
+fn parsed<T>(path: &Path, parse: impl FnOnce(&str, &Path) -> Result<T>) -> Result<Option<T>> {
+    text(path)?.map(|text| parse(&text, path)).transpose()
 }
 
 fn object<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
@@ -117,15 +152,28 @@ fn object<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 /// half of the last.
 fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     let text = text(path)?.unwrap_or_default();
-    let whole = text.lines().filter(|line| !line.trim().is_empty());
-    Ok(whole.filter_map(|line| serde_json::from_str(line).ok()).collect())
+    let mut found = Vec::new();
+    let all: Vec<&str> = text.lines().collect();
+    for (i, line) in all.iter().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        match serde_json::from_str(line) {
+            Ok(value) => found.push(value),
+            Err(_) if i + 1 == all.len() && !text.ends_with('\n') => {}
+            Err(e) => {
+                let what = format!("line {}", i + 1);
+                return Err(Error::data(path, &what, "an object that dahl train wrote", e));
+            }
+        }
+    }
+    Ok(found)
 }
 
 impl RunRecord {
     /// Reads a run's directory.
     ///
+    /// A file that is not what `dahl train` writes is left out, and named in `problems`.
+    ///
     /// # Errors
-    /// Where it is no run's, or a file is not what `dahl train` writes.
+    /// Where it is no run's.
     pub fn read(directory: &Path) -> Result<Self> {
         let file = |name: &str| directory.join(name);
         let Some(config) = text(&file("config.toml"))? else {
@@ -134,26 +182,97 @@ impl RunRecord {
         };
         let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let name = absolute.file_name().map_or_else(String::new, |n| n.to_string_lossy().into());
-        let trace = match text(&file(files::TRACE))? {
-            Some(text) => Some(Trace::parse(&text, &file(files::TRACE))?),
-            None => None,
-        };
-        Ok(Self {
-            name,
-            config,
-            sessions: lines(&file("sessions.jsonl"))?,
-            epochs: lines(&file("metrics.jsonl"))?,
-            result: object(&file("result.json"))?,
-            counted: object(&file(files::COUNTERS))?,
-            energy: lines(&file(files::ENERGY))?,
-            power: object(&file(files::POWER))?,
-            predicted: object(&file(files::PREDICTION))?,
-            trace,
+        let mut run = Self { name, config, ..Self::default() };
+        run.sessions = run.kept("sessions.jsonl", lines(&file("sessions.jsonl")));
+        run.epochs = run.kept("metrics.jsonl", lines(&file("metrics.jsonl")));
+        run.result = run.kept("result.json", object(&file("result.json")));
+        run.counted = run.kept(files::COUNTERS, object(&file(files::COUNTERS)));
+        run.energy = run.kept(files::ENERGY, lines(&file(files::ENERGY)));
+        run.power = run.kept(files::POWER, object(&file(files::POWER)));
+        run.predicted = run.kept(files::PREDICTION, object(&file(files::PREDICTION)));
+        let trace = parsed(&file(files::TRACE), Trace::parse);
+        run.trace = run.kept(files::TRACE, trace);
+        let platform = parsed(&file(files::PLATFORM), |text, path| Platform::parse(path, text));
+        run.platform = run.kept(files::PLATFORM, platform);
+        Ok(run)
+    }
+
+    /// What a file says; one that is wrong is left out, which is noted.
+    fn kept<T: Default>(&mut self, file: &str, read: Result<T>) -> T {
+        read.unwrap_or_else(|error| {
+            self.problems.push((file.to_owned(), error.to_string()));
+            T::default()
         })
+    }
+
+    /// What is wrong with a file, where something is.
+    pub fn problem(&self, file: &str) -> Option<&str> {
+        let found = self.problems.iter().find(|(name, _)| name == file);
+        found.map(|(_, what)| what.as_str())
+    }
+
+    /// What was recorded, where there is anything in it.
+    pub fn recorded(&self) -> Option<&Trace> {
+        self.trace.as_ref().filter(|trace| !trace.events.is_empty())
+    }
+
+    /// The power that was measured while the trace was recorded.
+    pub fn traced_power(&self) -> Option<&TimedPower> {
+        let session = self.trace.as_ref()?.header.session?;
+        self.power.as_ref().filter(|power| power.session == session)
+    }
+
+    /// The platform that energy was modelled from while the trace was recorded.
+    pub fn traced_platform(&self) -> Option<&Platform> {
+        let session = self.trace.as_ref()?.header.session?;
+        let last = self.counted.as_ref().is_some_and(|counted| counted.session == session);
+        self.platform.as_ref().filter(|_| last)
     }
 
     /// The seconds of all epochs' training.
     pub fn seconds(&self) -> f64 {
         self.epochs.iter().filter_map(|epoch| epoch["seconds"].as_f64()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_line_may_be_torn() {
+        let root = std::env::temp_dir().join(format!("dahl-record-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        fs::write(root.join("config.toml"), "").unwrap();
+        let line = r#"{"epoch":1,"seconds":1.0,"samples":5}"#;
+        let read = |text: String| {
+            fs::write(root.join(files::ENERGY), text).unwrap();
+            RunRecord::read(&root).unwrap()
+        };
+        let torn = read(format!("{line}\n{line}\n{}", &line[..9]));
+        assert_eq!((torn.energy.len(), torn.problems.len()), (2, 0));
+        let damaged = read(format!("{line}\n{}\n{line}\n", &line[..9]));
+        assert!(damaged.energy.is_empty(), "a sum without a line would be wrong");
+        let problem = damaged.problem(files::ENERGY).unwrap();
+        assert!(problem.contains("energy.jsonl: line 2: expected an object"), "{problem}");
+        // A last line that is whole and wrong was not torn.
+        assert!(read(format!("{line}\nrubbish\n")).problem(files::ENERGY).is_some());
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn watts_belong_to_the_trace_of_their_session() {
+        let mut run = RunRecord {
+            trace: Some(Trace::default()),
+            power: Some(TimedPower { session: 2, ..TimedPower::default() }),
+            counted: Some(Counted { session: 2, ..Counted::default() }),
+            platform: Some(Platform::default()),
+            ..RunRecord::default()
+        };
+        for (session, expected) in [(None, false), (Some(1), false), (Some(2), true)] {
+            run.trace.as_mut().unwrap().header.session = session;
+            assert_eq!(run.traced_power().is_some(), expected, "{session:?}");
+            assert_eq!(run.traced_platform().is_some(), expected, "{session:?}");
+        }
     }
 }

@@ -4,9 +4,11 @@
 //! codelets and tasks, then an [`Event`] a line in the order of their starts.
 //! Times are nanoseconds since the session began.
 
+mod check;
 mod counts;
 mod follow;
 
+pub(crate) use check::Ordinals;
 pub use counts::{Activity, CellCount, CodeletCount, Histogram, ShapeCount, WorkerTime};
 
 use crate::error::{Error, Result};
@@ -41,6 +43,15 @@ pub struct Header {
     /// The names of the memories that bytes are moved between, where they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<String>,
+    /// The session of the run that it was recorded in, from 1, where there is a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// How many steps the session had, those that were not recorded too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// The bound on events that recording ended at, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<u64>,
     /// The placements that the run changed to, in order; it began with another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placements: Vec<PlacementHeader>,
@@ -316,7 +327,7 @@ impl Trace {
                 return Err((i + 2, expected, format!("{event:?}")));
             }
         }
-        Ok(())
+        check::calls(self)
     }
 }
 

@@ -24,15 +24,23 @@ const COLUMNS: [&str; 17] = [
     "lost_ns",
 ];
 
+/// The error of whoever is written to: that a reader has gone must be told from others.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    }
+}
+
 /// Writes calls, waits, submissions, transfers and preemptions, calls first, each by start.
 pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let calls = Calls::of(trace);
     let header = &trace.header;
     let mut table = csv::Writer::from_writer(out);
-    table.write_record(COLUMNS)?;
+    table.write_record(COLUMNS).map_err(io_error)?;
     for call in &calls.all {
         let cell = &calls.cells[call.cell as usize];
-        table.write_record([
+        let written = table.write_record([
             "call",
             &call.step.to_string(),
             &header.programs[call.program as usize].name,
@@ -50,7 +58,8 @@ pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
             if call.warm { "warm" } else { "cold" },
             &format!("{:.3}", call.neighbours),
             &call.lost.to_string(),
-        ])?;
+        ]);
+        written.map_err(io_error)?;
     }
     for event in &trace.events {
         let (from, to) = (event.start(), event.end());
@@ -86,7 +95,7 @@ pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         row[9] = from.to_string();
         row[10] = to.to_string();
         row[11] = (to - from).to_string();
-        table.write_record(&row)?;
+        table.write_record(&row).map_err(io_error)?;
     }
     table.flush()
 }

@@ -84,6 +84,8 @@ pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<
     let (begin, end) = calls.window;
     out.write_all(DEFINITIONS.as_bytes())?;
     writeln!(out, "0 R 0 \"Run\"\n0 W R \"Worker\"\n1 S W \"State\"")?;
+    writeln!(out, "0 M R \"Transfers\"\n1 T M \"Transfer\"")?;
+    writeln!(out, "3 move T \"moving\" \"0.5 0.3 0.6\"\n3 still T \"still\" \"0.95 0.95 0.95\"")?;
     let values = header.codelets.len() + 3;
     for (i, codelet) in header.codelets.iter().enumerate() {
         writeln!(out, "3 c{i} S {} {}", quoted(codelet), colour(i, values))?;
@@ -100,9 +102,16 @@ pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<
     for w in 0..header.workers {
         writeln!(out, "4 {at} w{w} W run \"worker {w}\"\n6 {at} S w{w} idle")?;
     }
+    let ways = ways(trace);
+    for (i, &(source, target)) in ways.iter().enumerate() {
+        let name = |memory: u32| &header.memories[memory as usize];
+        let name = quoted(&format!("{} to {}", name(source), name(target)));
+        writeln!(out, "4 {at} m{i} M run {name}\n6 {at} T m{i} still")?;
+    }
     // A state lasts until the next: an end is the start of idleness, unless something
     // begins at that moment.
     let mut changes: Vec<(u64, u32, u8, String)> = Vec::new();
+    let mut moves: Vec<(u64, usize, i64)> = Vec::new();
     let mut push = |worker: u32, from: u64, to: u64, value: String| {
         changes.push((from, worker, 1, value));
         changes.push((to, worker, 0, "idle".to_owned()));
@@ -116,10 +125,11 @@ pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<
                 let value = if parked { "park" } else { "spin" };
                 push(worker, from, to, value.to_owned());
             }
-            Event::Submit { .. }
-            | Event::Move { .. }
-            | Event::Preempt { .. }
-            | Event::Replan { .. } => {}
+            Event::Move { source, target, from, to, .. } => {
+                let way = ways.binary_search(&(source, target)).expect("one of them");
+                moves.extend([(from, way, 1), (to, way, -1)]);
+            }
+            Event::Submit { .. } | Event::Preempt { .. } | Event::Replan { .. } => {}
         }
     }
     changes.sort_by_key(|change| (change.0, change.1, change.2));
@@ -131,8 +141,21 @@ pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<
         }
         lines.push((*at, format!("6 {} S w{worker} {value}", seconds(*at))));
     }
+    // Several may be under way at a time.
+    moves.sort_unstable();
+    let mut under_way = vec![0; ways.len()];
+    for (at, way, change) in moves {
+        let before = under_way[way];
+        under_way[way] += change;
+        if (before == 0) != (under_way[way] == 0) {
+            let value = if before == 0 { "move" } else { "still" };
+            lines.push((at, format!("6 {} T m{way} {value}", seconds(at))));
+        }
+    }
     for (i, curve) in curves.iter().enumerate() {
         for (at, value) in curve.points.iter().filter(|p| (begin..=end).contains(&p.0)) {
+            // The format has no way to end a variable: what is not known is 0.
+            let value = value.unwrap_or(0.0);
             lines.push((*at, format!("7 {} v{i} run {value}", seconds(*at))));
         }
     }
@@ -144,5 +167,17 @@ pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<
     for w in 0..header.workers {
         writeln!(out, "5 {at} W w{w}")?;
     }
+    for way in 0..ways.len() {
+        writeln!(out, "5 {at} M m{way}")?;
+    }
     writeln!(out, "5 {at} R run")
+}
+
+/// The pairs of memories between which something was moved.
+fn ways(trace: &Trace) -> Vec<(u32, u32)> {
+    let moved = trace.events.iter().filter_map(|event| match *event {
+        Event::Move { source, target, .. } => Some((source, target)),
+        _ => None,
+    });
+    moved.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }

@@ -96,13 +96,14 @@ pub fn perfetto(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Res
     for curve in watt_curves(&calls, watts).into_iter().chain(byte_curve(&calls)) {
         let unit = if curve.name.starts_with("watts") { "W" } else { "B/s" };
         for (at, value) in curve.points {
+            // The format has no way to end a counter: what is not known is 0.
             write!(
                 out,
                 ",\n{{\"ph\":\"C\",\"pid\":1,\"tid\":0,\"ts\":{},\"name\":{},\
                  \"args\":{{\"{unit}\":{}}}}}",
                 Micros(at),
                 text(&curve.name),
-                json!(value)
+                json!(value.unwrap_or(0.0))
             )?;
         }
     }

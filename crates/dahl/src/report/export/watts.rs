@@ -2,24 +2,26 @@
 
 use super::super::calls::Calls;
 use super::Watts;
-use crate::meter::unit;
+use crate::meter::{Power, unit};
 use crate::trace::Event;
 
 /// Into how many parts the time of a trace is cut.
 const BINS: usize = 1000;
 
-/// Something over time: the ends of intervals and the mean in each.
+/// Something over time: the starts of intervals and the mean in each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// What it is.
     pub name: String,
-    /// The start of each interval in nanoseconds, with its value.
-    pub points: Vec<(u64, f64)>,
+    /// The start of each interval in nanoseconds, with its value, which holds until the next;
+    /// `None` where there is none.
+    pub points: Vec<(u64, Option<f64>)>,
 }
 
-/// Sums weights of spans by interval.
+/// Sums weights of spans by interval; the last may be shorter.
 struct Bins {
     begin: u64,
+    end: u64,
     width: u64,
     sums: Vec<f64>,
 }
@@ -28,7 +30,7 @@ impl Bins {
     fn new((begin, end): (u64, u64)) -> Self {
         let width = (end - begin).div_ceil(BINS as u64).max(1);
         let count = ((end - begin).div_ceil(width)).max(1) as usize;
-        Self { begin, width, sums: vec![0.0; count] }
+        Self { begin, end, width, sums: vec![0.0; count] }
     }
 
     /// Adds a weight a nanosecond over a span.
@@ -45,7 +47,9 @@ impl Bins {
 
     fn curve(&self, name: impl Into<String>, base: f64) -> Curve {
         let point = |(i, sum): (usize, &f64)| {
-            (self.begin + i as u64 * self.width, base + sum / self.width as f64)
+            let from = self.begin + i as u64 * self.width;
+            let width = self.width.min(self.end - from).max(1);
+            (from, Some(base + sum / width as f64))
         };
         Curve { name: name.into(), points: self.sums.iter().enumerate().map(point).collect() }
     }
@@ -98,19 +102,57 @@ pub fn watt_curves(calls: &Calls<'_>, watts: Watts<'_>) -> Vec<Curve> {
             }
         }
         let idle: f64 = node.units.iter().map(|u| u.count as f64 * u.idle_watts.value).sum();
-        curves.push(bins.curve("watts, modelled", node.base_watts.value + idle));
+        let name = format!("watts, modelled from {:?}", platform.name);
+        curves.push(bins.curve(name, node.base_watts.value + idle));
     }
     if let Some((power, begin)) = watts.measured {
         for (d, name) in power.names.iter().enumerate() {
-            let points = power.samples.iter().filter_map(|(at, watts)| {
-                let at = u64::try_from(*at as i64 + begin).ok()?;
-                Some((at, (*watts.get(d)?)?))
-            });
-            let points: Vec<(u64, f64)> = points.collect();
-            if !points.is_empty() {
+            let points = measured(power, d, begin);
+            if points.iter().any(|(_, watts)| watts.is_some()) {
                 curves.push(Curve { name: format!("watts, measured: {name}"), points });
             }
         }
     }
     curves
+}
+
+/// The watts of a domain on the trace's clock, which shows `begin` when meters were read
+/// first.
+fn measured(power: &Power, domain: usize, begin: i64) -> Vec<(u64, Option<f64>)> {
+    let mut points = Vec::new();
+    let mut end = None;
+    for sample in &power.samples {
+        let at = |nanos: u64| u64::try_from(nanos as i64 + begin).unwrap_or(0);
+        // What was before the trace's clock began is of no interest.
+        if at(sample.to) == 0 {
+            continue;
+        }
+        points.push((at(sample.from), sample.watts.get(domain).copied().flatten()));
+        end = Some(at(sample.to));
+    }
+    points.extend(end.map(|end| (end, None)));
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::Sample;
+
+    #[test]
+    fn measured_watts_stand_where_they_were_taken() {
+        let sample = |from: u64, watts| Sample { from, to: from + 100, watts: vec![watts] };
+        let samples = vec![
+            sample(0, Some(9.0)),
+            sample(100, Some(10.0)),
+            sample(200, None),
+            sample(300, Some(30.0)),
+        ];
+        let power = Power { names: vec!["package-0".to_owned()], samples };
+        // The trace's clock began 150 ns after the meters': the interval from 100 to 200 is
+        // that up to 50.
+        let found = measured(&power, 0, -150);
+        let expected = [(0, Some(10.0)), (50, None), (150, Some(30.0)), (250, None)];
+        assert_eq!(found, expected);
+    }
 }

@@ -1,7 +1,14 @@
 "use strict";
 // Small things that all parts of the page use.
 
-const COLOURS = ["#0b63a5", "#c2571a", "#1b7a3d", "#8b3fa0", "#a8841c", "#c0306a", "#2f8f8f", "#6b6fd0"];
+// The colours of series; style.css has them for light and dark.
+const COLOURS = [0, 1, 2, 3, 4, 5, 6, 7].map((i) => `var(--s${i})`);
+
+/** What a colour of the style is now, for a canvas. */
+const resolved = (colour) => colour.startsWith("var(") ? getComputedStyle(document.documentElement).getPropertyValue(colour.slice(4, -1)).trim() : colour;
+
+/** Whether the page is as narrow as a phone: charts are drawn for it then. */
+const narrow = () => window.innerWidth < 640;
 
 /** An element with attributes and children; texts are never markup. */
 function h(name, attributes, ...children) {
@@ -30,8 +37,15 @@ function scaled(x, base, units) {
 }
 
 const nanos = (x) => scaled(x, 1000, ["ns", "µs", "ms", "s"]);
+
+/** Times of an axis, with as many digits as its steps need. */
+function nanosBy(step, most) {
+  const unit = [1, 1e3, 1e6, 1e9].filter((u) => u <= Math.max(most, step)).pop() || 1;
+  const digits = Math.min(9, Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9)));
+  return (x) => `${(x / unit).toFixed(digits)} ${{ 1: "ns", 1e3: "µs", 1e6: "ms", 1e9: "s" }[unit]}`;
+}
 const bytes = (x) => scaled(x, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
-const joules = (x) => (x < 1 ? scaled(x * 1e6, 1000, ["µJ", "mJ", "J"]) : scaled(x, 1000, ["J", "kJ", "MJ", "GJ"]));
+const joules = (x) => (x < 0 ? `−${joules(-x)}` : x < 1 ? scaled(x * 1e6, 1000, ["µJ", "mJ", "J"]) : scaled(x, 1000, ["J", "kJ", "MJ", "GJ"]));
 const seconds = (x) => nanos(x * 1e9);
 const percent = (x) => `${(100 * x).toFixed(2)} %`;
 const exact = (x) => `${Math.round(x).toLocaleString("en").replaceAll(",", " ")} ns`;
@@ -46,13 +60,13 @@ function colourOf(name) {
   return `hsl(${(205 + i * 137.508) % 360} ${i % 3 === 2 ? 38 : 58}% ${[58, 68, 50][i % 3]}%)`;
 }
 
-/** Parts of a whole in percent with one digit that sum up to 100.0. */
-function percents(parts) {
+/** Parts of a whole in percent with one digit that sum up to 100.0, or to other tenths. */
+function percents(parts, all = 1000) {
   const whole = parts.reduce((a, b) => a + b, 0);
   if (!(whole > 0)) return parts.map(() => 0);
-  const exactly = parts.map((p) => (1000 * p) / whole);
+  const exactly = parts.map((p) => (all * p) / whole);
   const tenths = exactly.map(Math.floor);
-  let left = 1000 - tenths.reduce((a, b) => a + b, 0);
+  let left = all - tenths.reduce((a, b) => a + b, 0);
   const order = exactly.map((_, i) => i).sort((a, b) => (exactly[b] % 1) - (exactly[a] % 1) || a - b);
   for (let i = 0; left > 0 && order.length; i = (i + 1) % order.length, left -= 1) tenths[order[i]] += 1;
   return tenths.map((t) => t / 10);
@@ -62,9 +76,12 @@ function card(title, id, ...children) {
   return h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
 }
 
+/** Names with their colours; a line that is dashed is dashed here too. */
 function legend(entries) {
-  return h("div", { class: "legend" }, entries.map(([name, colour]) =>
-    h("span", {}, h("span", { class: "swatch", style: `background:${colour}` }), name)));
+  return h("div", { class: "legend" }, entries.map(([name, colour, dash]) =>
+    h("span", {}, dash !== undefined
+      ? s("svg", { viewBox: "0 0 22 8", class: "stroke" }, s("path", { d: "M0 4H22", style: `stroke:${colour}`, "stroke-width": 2.4, "stroke-dasharray": dash || "none" }))
+      : h("span", { class: "swatch", style: `background:${colour}` }), name)));
 }
 
 /** A table; cells are texts, numbers or elements. */

@@ -13,17 +13,19 @@ function ticks(low, high, count) {
 
 /**
  * Lines over a common axis: series have name, colour and points [x, y]; options have title,
- * x and y (formats), zero (whether y begins at 0), step (whether values hold).
+ * x and y (formats), zero (whether y begins at 0), begin (where x does at the latest),
+ * whole (whether x has whole numbers). A y that is no number ends a line.
  */
 function lineChart(series, options) {
-  const W = 560, H = 220, L = 62, R = 12, T = 10, B = 30;
-  const known = series.map((one) => ({ ...one, points: one.points.filter((p) => Number.isFinite(p[1])) })).filter((one) => one.points.length);
+  const W = narrow() ? 350 : 560, H = narrow() ? 180 : 220, L = 62, R = 12, T = 10, B = 30;
+  const known = series.filter((one) => one.points.some((p) => Number.isFinite(p[1])));
   if (!known.length) return h("p", { class: "faint" }, "No figures.");
-  const all = known.flatMap((one) => one.points);
+  const all = known.flatMap((one) => one.points).filter((p) => Number.isFinite(p[1]));
   let [x0, x1] = [Math.min(...all.map((p) => p[0])), Math.max(...all.map((p) => p[0]))];
   let [y0, y1] = [Math.min(...all.map((p) => p[1])), Math.max(...all.map((p) => p[1]))];
   if (options.zero) y0 = Math.min(0, y0);
-  if (x0 === x1) { x0 -= 0.5; x1 += 0.5; }
+  if (options.begin !== undefined) x0 = Math.min(x0, options.begin);
+  if (x0 === x1) { x0 -= options.begin === undefined ? 0.5 : 0; x1 += 0.5; }
   if (y0 === y1) y1 = y0 + (Math.abs(y0) || 1) * 0.1;
   const pad = (y1 - y0) * 0.06;
   y1 += pad;
@@ -35,27 +37,30 @@ function lineChart(series, options) {
     svg.append(s("line", { class: "axis", x1: L, x2: W - R, y1: Y(y), y2: Y(y) }),
       s("text", { x: L - 6, y: Y(y) + 4, "text-anchor": "end" }, options.y(y)));
   }
-  const whole = options.whole ? ticks(x0, x1, 6).filter((x) => Number.isInteger(x)) : ticks(x0, x1, 5);
+  // Whole numbers have steps of at least 1.
+  const whole = options.whole ? ticks(x0, x1, Math.min(6, Math.max(1, x1 - x0))) : ticks(x0, x1, narrow() ? 3 : 5);
   for (const x of whole) svg.append(s("text", { x: X(x), y: H - 10, "text-anchor": "middle" }, options.x(x)));
   for (const one of known) {
-    let path = "";
-    one.points.forEach(([x, y], i) => {
-      if (i && options.step) path += `H${X(x).toFixed(1)}`;
-      path += `${i ? "L" : "M"}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`;
-    });
-    svg.append(s("path", { d: path, fill: "none", stroke: one.colour, "stroke-width": 1.8, "stroke-dasharray": one.dash || "none", "stroke-linejoin": "round" }));
+    // What is not known ends the line.
+    let path = "", drawn = false;
+    for (const [x, y] of one.points) {
+      if (!Number.isFinite(y)) { drawn = false; continue; }
+      path += `${drawn ? "L" : "M"}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`;
+      drawn = true;
+    }
+    svg.append(s("path", { d: path, fill: "none", style: `stroke:${one.colour}`, "stroke-width": 1.8, "stroke-dasharray": one.dash || "none", "stroke-linejoin": "round" }));
     if (one.points.length <= 60) {
-      for (const [x, y] of one.points) {
-        svg.append(s("circle", { cx: X(x), cy: Y(y), r: 2.6, fill: one.colour }, s("title", {}, `${one.name}: ${options.x(x)}, ${options.y(y)}`)));
+      for (const [x, y] of one.points.filter((p) => Number.isFinite(p[1]))) {
+        svg.append(s("circle", { cx: X(x), cy: Y(y), r: 2.6, style: `fill:${one.colour}` }, s("title", {}, `${one.name}: ${options.x(x)}, ${options.y(y)}`)));
       }
     }
   }
-  return h("figure", { style: "margin:0" }, h("h3", {}, options.title), legend(known.map((one) => [one.name, one.colour])), svg);
+  return h("figure", { style: "margin:0" }, h("h3", {}, options.title), legend(known.map((one) => [one.name, one.colour, one.dash || ""])), svg);
 }
 
 /** Groups of bars: groups are labels, series have name, colour and a value a group. */
 function barChart(groups, series, options) {
-  const W = 560, H = 220, L = 62, R = 12, T = 10, B = 30;
+  const W = narrow() ? 350 : 560, H = narrow() ? 180 : 220, L = 62, R = 12, T = 10, B = 30;
   const known = series.filter((one) => one.values.some((v) => Number.isFinite(v)));
   if (!known.length || !groups.length) return h("p", { class: "faint" }, "No figures.");
   const most = Math.max(...known.flatMap((one) => one.values.filter(Number.isFinite)), 0) * 1.06 || 1;
@@ -75,7 +80,7 @@ function barChart(groups, series, options) {
       const value = one.values[g];
       if (!Number.isFinite(value)) return;
       const x = middle + (i - known.length / 2) * bar;
-      svg.append(s("rect", { x, y: Y(value), width: Math.max(1, bar - 1.5), height: Math.max(0, H - B - Y(value)), fill: one.colour },
+      svg.append(s("rect", { x, y: Y(value), width: Math.max(1, bar - 1.5), height: Math.max(0, H - B - Y(value)), style: `fill:${one.colour}`, "fill-opacity": one.pale ? 0.45 : 1 },
         s("title", {}, `${one.name}, ${group}: ${options.y(value)}`)));
     });
   });
@@ -85,7 +90,7 @@ function barChart(groups, series, options) {
 /** A tree from paths such as features.0, with the codelets as leaves. */
 function layerTree(layers) {
   const root = { name: "all", value: 0, children: new Map() };
-  for (const [layer, codelet, value] of layers) {
+  for (const { layer, codelet, value } of layers) {
     let node = root;
     node.value += value;
     const names = (layer || "(no layer)").split(/[./]/).concat([codelet]);
@@ -100,7 +105,7 @@ function layerTree(layers) {
 
 /** The flame graph: a row a depth, as wide as the part of the whole. Click or Enter looks closer. */
 function flameGraph(tree, format) {
-  const W = 1120, ROW = 20;
+  const W = narrow() ? 350 : 1120, ROW = 20;
   const holder = h("div", {});
   const told = h("p", { class: "faint", "aria-live": "polite" }, "Click a part to look closer, the first row to go back.");
   const draw = (root, path) => {

@@ -1,5 +1,9 @@
 // The chart of what every worker did: events in typed arrays, drawn on a canvas.
 
+/** The first kind of calls; before it: spinning, waiting, bytes are moved. */
+const CALL = 3;
+const KINDS = ["spinning", "waiting", "bytes are moved"];
+
 /** Reads the events that report/page/gantt.rs has packed. */
 function unpack(gantt) {
   const text = atob(gantt.data);
@@ -15,11 +19,11 @@ function unpack(gantt) {
   };
   const signed = () => { const n = number(); return n % 2 ? -(n + 1) / 2 : n / 2; };
   const tracks = [];
-  for (let w = 0; w < gantt.workers; w++) {
+  for (let w = 0; w < gantt.tracks.length; w++) {
     const count = number();
     const track = {
       count, from: new Float64Array(count), to: new Float64Array(count), kind: new Uint32Array(count),
-      layer: new Uint32Array(count), step: new Float64Array(count), task: new Uint32Array(count),
+      layer: new Uint32Array(count), step: new Float64Array(count), task: new Uint32Array(count), lost: new Float64Array(count),
     };
     let free = gantt.begin, step = 0;
     for (let i = 0; i < count; i++) {
@@ -28,11 +32,12 @@ function unpack(gantt) {
       track.from[i] = free + signed();
       free = track.from[i] + number();
       track.to[i] = free;
-      if (kind >= 2) {
+      if (kind >= CALL) {
         track.layer[i] = number();
         step += signed();
         track.step[i] = step;
         track.task[i] = number();
+        track.lost[i] = number();
       }
     }
     tracks.push(track);
@@ -56,11 +61,13 @@ function ganttChart(run, name) {
   const tracks = unpack(gantt);
   const colours = gantt.cells.map(([codelet]) => colourOf(gantt.codelets[codelet]));
   const curves = run.curves.filter((c) => c.points.length > 1);
-  const ROW = 26, GAP = 6, LEFT = 74, CURVE = 60, LABEL = 18;
+  const ROW = 26, GAP = 6, LEFT = 74, CURVE = 60;
+  // Each curve has a line of its own for its name.
+  const labels = (list) => 4 + 14 * list.length;
   const wattCurves = curves.filter((c) => c.name.startsWith("watts"));
   const byteCurves = curves.filter((c) => c.name.startsWith("bytes"));
   const below = [wattCurves, byteCurves].filter((list) => list.length);
-  const height = 22 + tracks.length * (ROW + GAP) + below.length * (CURVE + LABEL) + 10;
+  const height = 22 + tracks.length * (ROW + GAP) + below.reduce((sum, list) => sum + CURVE + labels(list), 0) + 10;
   const canvas = h("canvas", { tabindex: 0, role: "application", style: `height:${height}px`,
     "aria-label": `timeline of ${run.name}: arrows pan, plus and minus zoom, 0 shows all, comma and point go from event to event` });
   const details = h("div", { class: "details", "aria-live": "polite" }, "Point at a part, or press . and , to go from call to call.");
@@ -95,7 +102,8 @@ function ganttChart(run, name) {
     }
     const style = getComputedStyle(document.documentElement);
     const ink = style.getPropertyValue("--ink"), faint = style.getPropertyValue("--faint"), line = style.getPropertyValue("--line");
-    const waits = [style.getPropertyValue("--spin"), style.getPropertyValue("--wait")];
+    const waits = [style.getPropertyValue("--spin"), style.getPropertyValue("--wait"), style.getPropertyValue("--s3")];
+    const bad = style.getPropertyValue("--bad");
     const c = canvas.getContext("2d");
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     c.clearRect(0, 0, wide, height);
@@ -105,15 +113,18 @@ function ganttChart(run, name) {
     const X = (t) => LEFT + (t - view.from) * scale;
     c.fillStyle = faint;
     c.strokeStyle = line;
-    for (const t of ticks((view.from - gantt.begin), (view.to - gantt.begin), Math.max(2, room / 130))) {
+    const marks = ticks((view.from - gantt.begin), (view.to - gantt.begin), Math.max(2, room / 150));
+    const told = nanosBy(marks.length > 1 ? marks[1] - marks[0] : view.to - view.from, view.to - gantt.begin);
+    canvas.dataset.ticks = marks.map(told).join("|");
+    for (const t of marks) {
       const x = X(t + gantt.begin);
       c.beginPath(); c.moveTo(x + 0.5, 16); c.lineTo(x + 0.5, height); c.stroke();
-      c.fillText(nanos(t), x + 3, 12);
+      if (x + 60 < wide) c.fillText(told(t), x + 3, 12);
     }
     tracks.forEach((track, w) => {
       const y = 22 + w * (ROW + GAP);
       c.fillStyle = ink;
-      c.fillText(`worker ${w}`, 6, y + ROW / 2 + 4);
+      c.fillText(gantt.tracks[w].slice(0, 12), 6, y + ROW / 2 + 4);
       // What is narrower than a pixel is gathered: a column is as high as it is busy and has
       // the colour of its longest part.
       const busy = new Float64Array(Math.ceil(room) + 1);
@@ -125,17 +136,19 @@ function ganttChart(run, name) {
         const a = Math.max(track.from[i], view.from), b = Math.min(track.to[i], view.to);
         const width = (b - a) * scale;
         if (width >= 1) {
-          c.fillStyle = kind >= 2 ? colours[kind - 2] : waits[kind];
-          const x = X(a), top = kind >= 2 ? y : y + ROW / 3, tall = kind >= 2 ? ROW : ROW / 3;
+          c.fillStyle = kind >= CALL ? colours[kind - CALL] : waits[kind];
+          const x = X(a), high = kind >= 2, top = high ? y : y + ROW / 3, tall = high ? ROW : ROW / 3;
           c.fillRect(x, top, Math.max(1, width - (width > 4 ? 1 : 0)), tall);
-          if (kind >= 2 && width > 60) {
+          // As much of it as the worker was off its processor, wherever that was.
+          if (track.lost[i]) { c.fillStyle = bad; c.fillRect(x, y + ROW - 4, Math.min(width, Math.max(2, track.lost[i] * scale)), 4); }
+          if (kind >= CALL && width > 60) {
             c.fillStyle = "#16191b";
-            c.fillText(gantt.codelets[gantt.cells[kind - 2][0]].slice(0, Math.floor(width / 6.2)), x + 4, y + ROW / 2 + 4);
+            c.fillText(gantt.codelets[gantt.cells[kind - CALL][0]].slice(0, Math.floor(width / 6.2)), x + 4, y + ROW / 2 + 4);
           }
-        } else if (kind >= 2) {
+        } else if (kind >= CALL) {
           const column = Math.floor((a - view.from) * scale);
           busy[column] += width;
-          if (width >= longest[column]) { longest[column] = width; owner[column] = kind - 2; }
+          if (width >= longest[column]) { longest[column] = width; owner[column] = kind - CALL; }
           small = true;
         }
       }
@@ -155,8 +168,13 @@ function ganttChart(run, name) {
         c.lineWidth = 1;
       }
     });
+    let top = 22 + tracks.length * (ROW + GAP);
     below.forEach((list, k) => {
-      const top = 22 + tracks.length * (ROW + GAP) + k * (CURVE + LABEL) + LABEL;
+      list.forEach((curve, i) => {
+        c.fillStyle = resolved(COLOURS[(k * 3 + i) % COLOURS.length]);
+        c.fillText(curve.name, LEFT + 8, top + 12 + 14 * i);
+      });
+      top += labels(list);
       let most = 0;
       for (const curve of list) for (const p of curve.points) if (p[1] > most) most = p[1];
       c.fillStyle = faint;
@@ -166,11 +184,12 @@ function ganttChart(run, name) {
       c.strokeStyle = line;
       c.strokeRect(LEFT + 0.5, top + 0.5, room, CURVE);
       list.forEach((curve, i) => {
-        c.strokeStyle = COLOURS[(k * 3 + i) % COLOURS.length];
+        c.strokeStyle = resolved(COLOURS[(k * 3 + i) % COLOURS.length]);
         c.beginPath();
         let begun = false;
         curve.points.forEach(([t, v], j) => {
           const next = j + 1 < curve.points.length ? curve.points[j + 1][0] : gantt.end;
+          if (v === null) { begun = false; return; }
           if (next < view.from || t > view.to) return;
           const py = top + CURVE - (v / (most || 1)) * (CURVE - 4);
           const px = Math.max(LEFT, X(t)), qx = Math.min(LEFT + room, X(next));
@@ -179,9 +198,8 @@ function ganttChart(run, name) {
           begun = true;
         });
         c.stroke();
-        c.fillStyle = c.strokeStyle;
-        c.fillText(curve.name, LEFT + 8 + i * 190, top - 4);
       });
+      top += CURVE;
     });
     canvas.dataset.from = view.from;
     canvas.dataset.to = view.to;
@@ -194,13 +212,15 @@ function ganttChart(run, name) {
     chosen.index = i;
     const track = tracks[w];
     const kind = track.kind[i];
-    const times = `worker ${w}, ${exact(track.to[i] - track.from[i])} from ${exact(track.from[i])}`;
-    if (kind < 2) {
-      details.replaceChildren(h("strong", {}, kind ? "waiting" : "spinning"), ` ${times}`);
+    // All times of the page are since the first event.
+    const lost = track.lost[i] ? `, off its processor for ${exact(track.lost[i])}` : "";
+    const times = `${gantt.tracks[w]}, ${exact(track.to[i] - track.from[i])} from ${exact(track.from[i] - gantt.begin)}${lost}`;
+    if (kind < CALL) {
+      details.replaceChildren(h("strong", {}, KINDS[kind]), ` ${times}`);
     } else {
-      const [codelet, shape] = gantt.cells[kind - 2];
+      const [codelet, shape] = gantt.cells[kind - CALL];
       details.replaceChildren(
-        h("span", { class: "swatch", style: `background:${colours[kind - 2]};display:inline-block;width:.75rem;height:.75rem;margin-right:.4rem` }),
+        h("span", { class: "swatch", style: `background:${colours[kind - CALL]};display:inline-block;width:.75rem;height:.75rem;margin-right:.4rem` }),
         h("strong", {}, gantt.codelets[codelet]), ` ${gantt.layers[track.layer[i]] || ""}, step ${track.step[i]}, ${times}`,
         h("br"), h("span", { class: "faint" }, `${gantt.tasks[track.task[i]]} · ${shape}`));
     }
@@ -229,6 +249,8 @@ function ganttChart(run, name) {
   };
 
   canvas.addEventListener("wheel", (e) => {
+    // The page scrolls, unless the chart was chosen or a key says otherwise.
+    if (!e.ctrlKey && !e.shiftKey && document.activeElement !== canvas) return;
     if (!e.ctrlKey && !e.shiftKey && Math.abs(e.deltaX) > Math.abs(e.deltaY)) { e.preventDefault(); pan(e.deltaX / 600); return; }
     e.preventDefault();
     zoom(Math.exp(Math.max(-1, Math.min(1, e.deltaY / 240))), timeAt(e.offsetX));
@@ -274,8 +296,8 @@ function ganttChart(run, name) {
     h("button", { type: "button", onclick: () => pan(-0.3), "aria-label": "earlier" }, "◀"),
     h("button", { type: "button", onclick: () => pan(0.3), "aria-label": "later" }, "▶"),
     h("button", { type: "button", "data-zoom": "all", onclick: fit }, "All"),
-    h("span", { class: "faint" }, `${gantt.events.toLocaleString("en")} events; wheel zooms, dragging pans, keys: + - 0 ← → , .`));
+    h("span", { class: "faint" }, `${gantt.events.toLocaleString("en")} events; dragging pans, Ctrl and the wheel zoom (the wheel alone after a click), keys: + - 0 ← → , .`));
   const used = [...new Set(gantt.cells.map(([codelet]) => gantt.codelets[codelet]))];
   redraw();
-  return h("div", { "data-run": name }, tools, canvas, details, legend(used.slice(0, 24).map((codelet) => [codelet, colourOf(codelet)]).concat([["spinning", "var(--spin)"], ["waiting", "var(--wait)"]])));
+  return h("div", { "data-run": name }, tools, canvas, details, legend(used.slice(0, 24).map((codelet) => [codelet, colourOf(codelet)]).concat([["spinning", "var(--spin)"], ["waiting", "var(--wait)"]], gantt.tracks.length > gantt.workers ? [["bytes are moved", "var(--s3)"]] : [], [["off its processor", "var(--bad)"]])));
 }

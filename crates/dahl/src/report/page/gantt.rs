@@ -1,14 +1,20 @@
 //! The events of a trace as few bytes: differences as numbers of variable length, in
 //! base64.
 //!
-//! For each worker: how many events, then for each event its kind (0 spinning, 1 waiting,
-//! 2 + n a call of cell n), the time since the end of the event before, how long it took
-//! and, of a call, its layer, the difference of its step to that of the call before, and
-//! its task, counted over all programs. What may be negative is folded (0, -1, 1, -2, …).
+//! For each track (a worker, or a way between memories): how many events, then for each event
+//! its kind (0 spinning, 1 waiting, 2 bytes are moved, 3 + n a call of cell n), the time since
+//! the end of the event before, how long it took and, of a call, its layer, the difference of
+//! its step to that of the call before, its task, counted over all programs, and the time that
+//! its worker was off its processor. What may be negative is folded (0, -1, 1, -2, …).
 
 use super::super::calls::Calls;
 use crate::trace::Event;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The kind of a transfer, and the first one of calls.
+const MOVED: u64 = 2;
+const CALL: u64 = 3;
 
 fn number(out: &mut Vec<u8>, n: u64) {
     let mut n = n;
@@ -68,6 +74,7 @@ pub(super) fn gantt(calls: &Calls<'_>) -> Value {
     let begin = calls.window.0;
     let mut tracks: Vec<Track> = Vec::new();
     tracks.resize_with(header.workers, || Track { free: begin, ..Track::default() });
+    let mut ways: BTreeMap<(u32, u32), Vec<(u64, u64)>> = BTreeMap::new();
     let mut next = 0;
     for event in &calls.trace.events {
         match *event {
@@ -75,20 +82,35 @@ pub(super) fn gantt(calls: &Calls<'_>) -> Value {
                 let call = &calls.all[next];
                 next += 1;
                 let track = &mut tracks[call.worker as usize];
-                track.begin(2 + u64::from(call.cell), call.from, call.to);
+                track.begin(CALL + u64::from(call.cell), call.from, call.to);
                 number(&mut track.bytes, u64::from(call.layer));
                 signed(&mut track.bytes, call.step as i64 - track.step as i64);
                 number(&mut track.bytes, offsets[call.program as usize] + u64::from(call.task));
+                number(&mut track.bytes, call.lost);
                 track.step = call.step;
             }
             Event::Wait { worker, from, to, parked } => {
                 tracks[worker as usize].begin(u64::from(parked), from, to);
             }
-            Event::Submit { .. }
-            | Event::Preempt { .. }
-            | Event::Move { .. }
-            | Event::Replan { .. } => {}
+            Event::Move { source, target, from, to, .. } => {
+                let spans = ways.entry((source, target)).or_default();
+                match spans.last_mut() {
+                    // Several may be under way at a time.
+                    Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                    _ => spans.push((from, to)),
+                }
+            }
+            // Calls have what they lost.
+            Event::Submit { .. } | Event::Preempt { .. } | Event::Replan { .. } => {}
         }
+    }
+    let mut names: Vec<String> = (0..header.workers).map(|w| format!("worker {w}")).collect();
+    for ((source, target), spans) in ways {
+        let name = |memory: u32| &header.memories[memory as usize];
+        names.push(format!("{} to {}", name(source), name(target)));
+        let mut track = Track { free: begin, ..Track::default() };
+        spans.into_iter().for_each(|(from, to)| track.begin(MOVED, from, to));
+        tracks.push(track);
     }
     let mut bytes = Vec::new();
     let mut count = 0;
@@ -101,6 +123,7 @@ pub(super) fn gantt(calls: &Calls<'_>) -> Value {
         calls.cells.iter().map(|cell| json!([cell.codelet, cell.shape])).collect();
     json!({
         "workers": header.workers,
+        "tracks": names,
         "codelets": header.codelets,
         "cells": cells,
         "layers": header.layers,

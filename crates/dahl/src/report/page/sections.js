@@ -1,9 +1,12 @@
 // The parts of the page, each from the runs' data.
 
-const CAUSES = [["busy", "var(--good)"], ["no_work", "var(--line)"], ["waiting", "var(--wait)"], ["transfer", "#8b3fa0"], ["spinning", "var(--spin)"], ["overhead", "var(--bad)"]];
+const CAUSES = [["busy", "var(--good)"], ["no_work", "var(--none)"], ["waiting", "var(--wait)"], ["transfer", "var(--s3)"], ["spinning", "var(--spin)"], ["overhead", "var(--bad)"]];
 
 const last = (list) => (list.length ? list[list.length - 1] : undefined);
-const energyOf = (run) => run.measured || run.modelled;
+const energiesOf = (run) => run.measured.concat(run.modelled);
+const energyOf = (run) => energiesOf(run)[0];
+/** Where statistics come from, in words. */
+const sourceOf = (stats) => (stats.from === "counters" ? "counters of the session" : stats.engine === "simulated" ? "a simulated trace" : "the trace");
 const statsOf = (run) => run.stats || run.counters;
 const runColour = (i) => COLOURS[i % COLOURS.length];
 
@@ -20,25 +23,38 @@ function summary(runs, compared) {
       row("loss", end.loss !== undefined ? end.loss.toFixed(4) : undefined),
       row("training", run.epochs.length ? seconds(run.seconds) : undefined),
       row("samples/s", run.seconds > 0 ? Math.round(samples / run.seconds).toLocaleString("en") : undefined),
-      row("parallel efficiency", stats ? percent(efficiency(stats)) : undefined),
+      row("parallel efficiency", stats ? `${percent(efficiency(stats))}, ${sourceOf(stats)}` : undefined),
+      row("recorded", run.stats ? recorded(run.stats) : undefined),
       row("energy", energy ? joules(energy.total.joules) : undefined),
-      row("a sample", energy ? joules(energy.per_sample) : undefined),
+      row("a sample", energy && energy.samples ? joules(energy.per_sample) : undefined),
       row("EDP", energy ? `${energy.edp.toPrecision(4)} J s` : undefined),
       energy ? row("energy is", energy.total.source) : [],
-      energy && energy.total.partial ? row("partial", energy.total.partial) : []));
+      energy && energy.total.partial ? row("partial", energy.total.partial) : [],
+      run.silent.flatMap((text) => row("no figures", text)),
+      run.problems.flatMap(([, text]) => row("left out", text))));
   });
   const verdicts = compared.map((c) => h("div", { class: "compared" },
-    [c.faster, c.cheaper].filter(Boolean).map((v) => h("p", { class: "verdict" }, v.text)), why(c)));
+    [c.faster, c.cheaper].filter(Boolean).map((v) => h("p", { class: v.less === null ? "verdict open" : "verdict" }, v.text)), why(c)));
   return card(runs.length > 1 ? "Runs side by side" : "Summary", "summary", h("div", { class: "cards" }, cards), ...verdicts);
+}
+
+/** Which steps a trace has. */
+function recorded(stats) {
+  const r = stats.recorded;
+  if (!r) return "nothing";
+  return `steps ${r.steps[0]} to ${r.steps[1]}${r.of ? ` of ${r.of}` : ""}: ${r.programs.map(([name, steps]) => `${steps} of ${name}`).join(", ")}${r.bound ? `; ended by the bound of ${r.bound.toLocaleString("en")} events` : ""}`;
 }
 
 function why(c) {
   if (!c.reasons.length) return null;
   const change = (a, b) => h("span", { class: b > a ? "plus" : "minus" }, `${b > a ? "+" : "−"}${nanos(Math.abs(b - a))}`);
-  const rows = c.reasons.map((r) => [r.codelet, nanos(r.nanos[0]), nanos(r.nanos[1]), change(...r.nanos), r.calls[0].toFixed(2), r.calls[1].toFixed(2)])
-    .concat(c.workers.map(([what, of]) => [`workers, ${what}`, nanos(of[0]), nanos(of[1]), change(...of), "", ""]));
-  return h("div", {}, h("h3", {}, "Why: the largest differences, a training sample"),
-    table(["codelet", c.names[0], c.names[1], "difference", "calls", "calls"], rows, { label: "differences by codelet" }));
+  const calls = (r) => (r.calls ? r.calls.map((n) => n.toFixed(2)) : ["", ""]);
+  const rows = c.reasons.map((r) => [r.what, change(...r.nanos), nanos(r.nanos[0]), nanos(r.nanos[1]), ...calls(r)]);
+  const sum = [0, 1].map((i) => c.reasons.reduce((t, r) => t + r.nanos[i], 0));
+  rows.push({ attributes: { class: "sum" }, cells: ["together", change(...sum), nanos(sum[0]), nanos(sum[1]), "", ""] });
+  return h("div", {}, h("h3", {}, "Why: where the time of a training sample goes, the largest differences first"),
+    h("p", { class: "faint" }, "By the clock on the wall: the time of all workers by their number. The rows sum up to the difference."),
+    table(["", "difference", c.names[0], c.names[1], `calls, ${c.names[0]}`, `calls, ${c.names[1]}`], rows, { label: "differences" }));
 }
 
 function efficiency(stats) {
@@ -61,8 +77,8 @@ function learning(runs) {
 function epochs(runs) {
   const numbers = [...new Set(runs.flatMap((run) => run.epochs.map((e) => e.epoch)))].sort((a, b) => a - b);
   const times = runs.map((run, i) => ({ name: run.name, colour: runColour(i), values: numbers.map((n) => (run.epochs.find((e) => e.epoch === n) || {}).seconds) }));
-  const energies = runs.flatMap((run, i) => [["measured", run.measured], ["modelled", run.modelled]].filter(([, e]) => e).map(([kind, e], k) => ({
-    name: runs.length > 1 ? `${run.name}, ${kind}` : kind, colour: COLOURS[(2 * i + k) % COLOURS.length],
+  const energies = runs.flatMap((run, i) => [run.measured[0], run.modelled[0]].filter(Boolean).map((e) => ({
+    name: runs.length > 1 ? `${run.name}, ${e.kind}` : e.kind, colour: runColour(i), pale: e.kind === "modelled" && run.measured.length > 0,
     values: numbers.map((n) => (e.epochs.find((p) => p[0] === n) || [])[1]),
   })));
   return card("Epochs", "epochs", h("div", { class: "grid" },
@@ -72,8 +88,8 @@ function epochs(runs) {
 
 function timeline(runs) {
   const traced = runs.filter((run) => run.gantt);
-  if (!traced.length) return card("Timeline", "timeline", h("p", { class: "faint" }, "Nothing was recorded; dahl train --trace does."));
-  const charts = runs.map((run, i) => (run.gantt ? h("div", {}, runs.length > 1 ? h("h3", {}, run.name) : null, ganttChart(run, i)) : null));
+  if (!traced.length) return card("Timeline", "timeline", h("p", { class: "faint" }, "Nothing was recorded; dahl train --trace does, and it is there when the run has ended."));
+  const charts = runs.map((run, i) => (run.gantt ? h("div", {}, h("p", { class: "faint" }, h("strong", {}, run.name), `: ${recorded(run.stats)}${run.stats.engine === "simulated" ? "; simulated, nothing was measured" : ""}`), ganttChart(run, i)) : null));
   return card("Timeline", "timeline", ...charts.filter(Boolean));
 }
 
@@ -85,10 +101,11 @@ function workers(runs) {
       const cells = percents(CAUSES.map(([cause]) => w[cause]));
       return [`worker ${i}`, stack(CAUSES.map(([cause, colour]) => [cause.replace("_", " "), w[cause], colour])), ...cells.map((p) => `${p.toFixed(1)} %`)];
     });
-    return h("div", {}, h("h3", {}, `${run.name}: ${percent(efficiency(stats))} parallel efficiency over ${nanos(stats.window)}${run.stats ? " of the trace" : ""}`),
+    return h("div", {}, h("h3", {}, `${run.name}: ${percent(efficiency(stats))} parallel efficiency over ${nanos(stats.window)}, ${sourceOf(stats)}`),
       table(["", "", ...CAUSES.map(([cause]) => cause.replace("_", " "))], rows, { label: "what workers did" }));
   });
-  return card("Workers", "workers", legend(CAUSES.map(([cause, colour]) => [cause.replace("_", " "), colour])), ...parts.filter(Boolean));
+  return card("Workers", "workers", legend(CAUSES.map(([cause, colour]) => [cause.replace("_", " "), colour])), ...parts.filter(Boolean),
+    h("p", { class: "faint" }, "Worker 0 is the caller's thread: its overhead is the caller's time too."));
 }
 
 function codelets(runs) {
@@ -96,22 +113,25 @@ function codelets(runs) {
     const stats = statsOf(run);
     if (!stats) return null;
     const shares = percents(stats.codelets.map((row) => row.total));
-    const predicted = new Map((run.predicted || { codelets: [] }).codelets);
-    const steps = Math.max(1, stats.steps);
+    // A step of the program that was predicted, and of no other.
+    const own = run.predicted && stats.paths.find((p) => p.program === run.predicted.program);
+    const predicted = new Map(own ? run.predicted.codelets : []);
+    const took = new Map(own ? own.times.map(([name, time]) => [name, time / Math.max(1, own.steps)]) : []);
     const body = h("tbody");
     const columns = [
       ["codelet", (r) => r.codelet], ["calls", (r) => r.calls], ["total", (r) => r.total], ["share", (r) => r.share], ["mean", (r) => r.mean],
       ["p50", (r) => r.p50], ["p90", (r) => r.p90], ["p99", (r) => r.p99], ["GFLOP/s", (r) => (r.total ? r.flops / r.total : 0)],
     ];
     const rows = stats.codelets.map((row, i) => ({ row, share: shares[i], open: false }));
-    const cells = (row, share) => [row.calls.toLocaleString("en"), h("span", { title: exact(row.total), "data-ns": row.total }, nanos(row.total)), share, nanos(row.mean), nanos(row.p50), nanos(row.p90), nanos(row.p99), row.flops ? (row.flops / row.total).toFixed(2) : "–"];
+    const cells = (row, share) => [row.calls.toLocaleString("en"), h("span", { title: exact(row.total), "data-ns": row.total }, nanos(row.total)), share, nanos(row.mean), ...[row.p50, row.p90, row.p99].map((x) => (x ? nanos(x) : "–")), row.flops ? (row.flops / row.total).toFixed(2) : "–"];
     const fill = () => {
       body.replaceChildren(...rows.flatMap((one) => {
-        const toggle = h("button", { type: "button", "aria-expanded": String(one.open), style: "all:unset;cursor:pointer", onclick: () => { one.open = !one.open; fill(); } },
+        const toggle = h("button", { type: "button", class: "plain", "aria-expanded": String(one.open), onclick: () => { one.open = !one.open; fill(); } },
           `${one.open ? "▾" : "▸"} `, h("span", { class: "swatch", style: `background:${colourOf(one.row.codelet)}` }), one.row.codelet);
         const head = h("tr", {}, h("td", {}, toggle), cells(one.row, `${one.share.toFixed(1)} %`).map((c) => h("td", {}, c)));
-        if (predicted.size) head.append(h("td", {}, predicted.has(one.row.codelet) ? `${nanos(predicted.get(one.row.codelet))} / ${nanos(one.row.total / steps)}` : "–"));
-        const shapes = one.open ? one.row.shapes.map((shape) => h("tr", { class: "shape" }, h("td", {}, shape.shape || "(no shape)"), cells(shape, percent(shape.share)).map((c) => h("td", {}, c)))) : [];
+        if (predicted.size) head.append(h("td", {}, predicted.has(one.row.codelet) ? `${nanos(predicted.get(one.row.codelet))} / ${nanos(took.get(one.row.codelet) || 0)}` : "–"));
+        const parts = percents(one.row.shapes.map((shape) => shape.total), Math.round(10 * one.share));
+        const shapes = one.open ? one.row.shapes.map((shape, k) => h("tr", { class: "shape" }, h("td", {}, shape.shape || "(no shape)"), cells(shape, `${parts[k].toFixed(1)} %`).map((c) => h("td", {}, c)))) : [];
         return [head, ...shapes];
       }));
     };
@@ -123,8 +143,8 @@ function codelets(runs) {
       rows.sort((a, b) => { const [x, y] = [of(a.row), of(b.row)]; return back * (typeof x === "string" ? x.localeCompare(y) : y - x); });
       fill();
     } }, name)));
-    if (predicted.size) heads.push(h("th", { scope: "col" }, "predicted / a step"));
-    return h("div", {}, h("h3", {}, `${run.name}${run.stats ? ", from the trace" : ", from counters"}: ${nanos(stats.codelets.reduce((t, r) => t + r.total, 0))} in ${stats.steps} steps`),
+    if (predicted.size) heads.push(h("th", { scope: "col" }, `${own.program}: predicted / took a step`));
+    return h("div", {}, h("h3", {}, `${run.name}, from ${sourceOf(stats)}: ${nanos(stats.codelets.reduce((t, r) => t + r.total, 0))} in ${stats.from === "counters" ? `${stats.steps} training steps, with judging` : recorded(stats)}`),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "codelets" }, h("table", { class: "codelets" }, h("thead", {}, h("tr", {}, heads)), body)));
   });
   return card("Codelets", "codelets", ...parts.filter(Boolean));
@@ -132,7 +152,7 @@ function codelets(runs) {
 
 function spreads(runs) {
   const names = ["preemption", "worker", "data", "neighbours", "unexplained"];
-  const colours = ["#b3331d", "#0b63a5", "#1b7a3d", "#8b3fa0", "var(--wait)"];
+  const colours = ["var(--bad)", "var(--s0)", "var(--s2)", "var(--s3)", "var(--wait)"];
   const parts = runs.filter((run) => run.stats && run.stats.spreads.length).map((run) => h("div", {}, h("h3", {}, run.name),
     table(["codelet", "calls", "mean", "deviation", "variance by cause", "means of groups"], run.stats.spreads.map((x) => [
       h("span", { title: x.shape }, x.codelet), x.calls.toLocaleString("en"), nanos(x.mean), nanos(x.deviation), stack(x.parts.map((p, i) => [names[i], p, colours[i]])),
@@ -145,28 +165,38 @@ function path(runs) {
   const parts = runs.filter((run) => run.stats).map((run) => h("div", {}, h("h3", {}, run.name),
     ...run.stats.paths.map((p) => h("p", {}, `${p.program}: the critical path is ${nanos(p.path)} of ${nanos(p.span)} a step (${percent(p.path / (p.span || 1))}), with ${nanos(p.work)} of work; `,
       p.codelets.slice(0, 4).map(([name, time]) => `${name} ${nanos(time)}`).join(", "))),
-    table(["gap", "worker", "at", "step", "cause", "ended by; then"], run.stats.gaps.map((g) => [nanos(g.to - g.from), g.worker, nanos(g.from), g.step, g.cause, `${g.ended_by}; then ${g.then}`]), { wide: 5, label: "largest gaps" })));
+    table(["gap", "worker", "at", "step", "cause", "ended by; then"], run.stats.gaps.map((g) => [nanos(g.to - g.from), g.worker, nanos(g.from - run.stats.begin), g.step, g.cause, `${g.ended_by}; then ${g.then}`]), { wide: 5, label: "largest gaps" })));
   return parts.length ? card("Critical path and gaps", "path", ...parts) : null;
+}
+
+/** A figure of energy with all its parts. */
+function energyFigure(run, e) {
+  const values = e.causes.map((c) => c.energy.value);
+  const whole = values.every((v) => v >= 0);
+  const shares = percents(values);
+  const colours = e.causes.map((c, i) => COLOURS[i % COLOURS.length]);
+  const cause = (c, i) => [h("span", {}, h("span", { class: "swatch", style: `background:${colours[i]}` }), c.name), joules(values[i]),
+    c.energy.high > c.energy.low ? `${joules(c.energy.low)} to ${joules(c.energy.high)}` : "", whole ? `${shares[i].toFixed(1)} %` : ""];
+  return h("div", {}, h("h3", {}, `${run.name}, ${e.kind}: ${joules(e.total.joules)}`), h("p", { class: "faint" }, e.total.source, e.total.partial ? `; partial: ${e.total.partial}` : ""),
+    e.causes.length && whole ? stack(e.causes.map((c, i) => [c.name, values[i], colours[i]])) : null,
+    e.causes.length ? table(["cause", "energy", "between", "share"], e.causes.map(cause), { label: "energy by cause" }) : null,
+    e.domains.length > 1 ? table(["read by", "energy", "missed"], e.domains.map((d) => [`${d.name}${d.covers === "part" ? " (in its package)" : ""}`, joules(d.joules), d.missed > 0 ? `${d.missed.toFixed(1)} s` : "–"]), { label: "energy by meter" }) : null,
+    e.to_accuracy.length ? h("p", {}, e.to_accuracy.map(([a, j]) => `${joules(j)} to ${Math.round(100 * a)} % of the test`).join(", ")) : null);
 }
 
 function energy(runs) {
   const parts = runs.flatMap((run) => {
-    const kinds = [["measured", run.measured], ["modelled", run.modelled]].filter(([, e]) => e);
-    const figures = kinds.map(([kind, e]) => {
-      const shares = percents(e.causes.map((c) => c[1]));
-      const colours = e.causes.map((c, i) => COLOURS[i % COLOURS.length]);
-      return h("div", {}, h("h3", {}, `${run.name}, ${kind}: ${joules(e.total.joules)}`), h("p", { class: "faint" }, e.total.source, e.total.partial ? `; partial: ${e.total.partial}` : ""),
-        e.causes.length ? [stack(e.causes.map(([name, value], i) => [name, value, colours[i]])),
-          table(["cause", "energy", "share"], e.causes.map(([name, value], i) => [h("span", {}, h("span", { class: "swatch", style: `background:${colours[i]}` }), name), joules(value), `${shares[i].toFixed(1)} %`]), { label: "energy by cause" })] : null,
-        e.to_accuracy.length ? h("p", {}, e.to_accuracy.map(([a, j]) => `${joules(j)} to ${Math.round(100 * a)} % of the test`).join(", ")) : null);
-    });
-    if (!run.stats || !run.stats.layers.length) return [h("div", { class: "grid" }, figures)];
-    const whole = run.stats.layers.reduce((sum, l) => sum + l[2], 0);
-    const busy = run.modelled ? run.modelled.causes.filter((c) => c[0].startsWith("busy")).reduce((sum, c) => sum + c[1], 0) : 0;
-    const counted = run.counters ? run.counters.codelets.reduce((t, r) => t + r.total, 0) : whole;
-    const rate = busy / (counted || 1);
-    const format = (ns) => (rate ? `${joules(ns * rate)} (modelled, busy), ${nanos(ns)}` : nanos(ns));
-    return [h("div", { class: "grid" }, figures), h("h3", {}, `${run.name}: layers${rate ? ", joules of busy workers" : ""}, in the trace`), flameGraph(layerTree(run.stats.layers), format)];
+    const figures = [h("div", { class: "grid" }, energiesOf(run).map((e) => energyFigure(run, e)))];
+    if (run.power) {
+      const series = run.power.domains.map((d, i) => ({ name: d.name, colour: COLOURS[i % COLOURS.length], points: d.points }));
+      figures.push(lineChart(series, { title: `${run.name}: measured watts, means of ${run.power.interval} s and more`, x: seconds, y: (y) => `${y.toPrecision(3)} W`, zero: true, begin: 0 }));
+    }
+    if (!run.layers || !run.layers.length) return figures;
+    const known = run.layers.every((l) => l[3] !== null) && run.platform;
+    const format = known ? joules : nanos;
+    const layers = run.layers.map(([layer, codelet, ns, j]) => ({ layer, codelet, value: known ? j : ns }));
+    const title = known ? `joules of busy workers beyond idle, modelled from ${run.platform}, of the steps in the trace` : "time of workers in the trace";
+    return figures.concat([h("h3", {}, `${run.name}, by layer: ${title}`), flameGraph(layerTree(layers), format)]);
   });
   return card("Energy", "energy", parts.length ? parts : h("p", { class: "faint" }, "No figures."));
 }
@@ -180,8 +210,8 @@ function memory(runs) {
       legend(run.memory.planned.map(([name, value], k) => [`${name} ${bytes(value)}`, COLOURS[k]])),
       lineChart([
         { name: "resident", colour: runColour(i), points: run.memory.resident },
-        { name: "planned", colour: "var(--faint)", dash: "5 3", points: run.memory.resident.length ? [[run.memory.resident[0][0], planned], [last(run.memory.resident)[0], planned]] : [] },
-      ], { title: "Memory over time", x: seconds, y: bytes, zero: true }));
+        { name: "planned", colour: "var(--faint)", dash: "5 3", points: run.memory.resident.length ? [[0, planned], [last(run.memory.resident)[0], planned]] : [] },
+      ], { title: "Memory over time", x: seconds, y: bytes, zero: true, begin: 0 }));
   });
   return card("Memory", "memory", h("div", { class: "grid" }, ...parts.filter(Boolean)));
 }
@@ -189,12 +219,13 @@ function memory(runs) {
 function prediction(runs) {
   const parts = runs.filter((run) => run.predicted).map((run) => {
     const p = run.predicted;
-    const train = run.stats && run.stats.paths[0];
+    const train = run.stats && run.stats.paths.find((x) => x.program === p.program);
     const step = run.counted && run.counted.steps ? (run.seconds * 1e9) / Math.max(1, last(run.epochs) ? last(run.epochs).steps : run.counted.steps) : undefined;
     const rows = [["a step, predicted", nanos(p.step), `${nanos(p.interval[0])} to ${nanos(p.interval[1])}`], ["energy of a step, modelled", joules(p.joules), ""]];
+    if (run.step_joules) rows.push(["energy of a step, modelled from what workers did in the trace", joules(run.step_joules), p.joules > 0 ? `${(100 * (run.step_joules / p.joules - 1)).toFixed(1)} %` : ""]);
     if (train) rows.push(["a step, measured in the trace (median)", nanos(train.span), `${(100 * (train.span / p.step - 1)).toFixed(1)} % beside the prediction`]);
     if (step) rows.push(["a step, measured with everything around it (mean)", nanos(step), `${(100 * (step / p.step - 1)).toFixed(1)} %`]);
-    return h("div", {}, h("h3", {}, `${run.name}, by ${p.from}`), table(["", "", ""], rows, { label: "prediction" }));
+    return h("div", {}, h("h3", {}, `${run.name}: ${p.program || "a training step"}, by ${p.from}`), table(["", "", ""], rows, { label: "prediction" }));
   });
   return card("Predicted and measured", "prediction", parts.length ? parts : h("p", { class: "faint" }, "Nothing was predicted; dahl train --calibration FILE does."));
 }

@@ -23,6 +23,8 @@ pub struct ProgramPath {
     pub tasks: Vec<(String, u64)>,
     /// The same by codelet, the longest first.
     pub codelets: Vec<(String, u64)>,
+    /// Nanoseconds of all calls of all its steps, by codelet.
+    pub times: Vec<(String, u64)>,
 }
 
 /// A step's tasks, with their times and which calls those are.
@@ -81,6 +83,10 @@ pub(super) fn paths(calls: &Calls<'_>) -> Vec<ProgramPath> {
             quantile(&all, 0.5)
         };
         let times = &own[of].times;
+        let mut all: BTreeMap<&str, u64> = BTreeMap::new();
+        for call in own.iter().flat_map(|step| &step.calls).map(|&i| &calls.all[i]) {
+            *all.entry(calls.codelet(call)).or_default() += call.nanos();
+        }
         result.push(ProgramPath {
             program: program.name.clone(),
             steps: own.len() as u64,
@@ -89,6 +95,7 @@ pub(super) fn paths(calls: &Calls<'_>) -> Vec<ProgramPath> {
             path,
             tasks: chain.iter().map(|&t| (program.tasks[t].clone(), times[t])).collect(),
             codelets,
+            times: all.into_iter().map(|(name, nanos)| (name.to_owned(), nanos)).collect(),
         });
     }
     result

@@ -6,7 +6,7 @@
 //! | transfer | it waited while bytes were moved |
 //! | spinning | it waited for another worker's task, looking all the time |
 //! | waiting | the same, and it slept for a part of it |
-//! | overhead | the engine between submission and call, and between tasks |
+//! | overhead | the engine between submission and call, and between tasks; of worker 0 what the caller did then too, whose thread it is |
 
 use super::super::calls::{CallAt, Calls};
 use crate::trace::{Activity, Event};
@@ -29,7 +29,7 @@ pub struct WorkerUse {
     pub transfer: u64,
     /// It looked for the end of another worker's task.
     pub spinning: u64,
-    /// The engine itself.
+    /// The engine itself; of worker 0 what the caller did after submissions too.
     pub overhead: u64,
 }
 
@@ -171,7 +171,7 @@ pub(super) fn idle(calls: &Calls<'_>) -> (Vec<WorkerUse>, Vec<Gap>) {
                     let cause = line.file(at, &moves);
                     gaps.push((first, from, cause, next));
                 }
-                line.used.busy += to - from.max(line.free);
+                line.used.busy += to.saturating_sub(from.max(line.free));
                 line.free = line.free.max(to);
                 next += 1;
             }
@@ -193,7 +193,10 @@ pub(super) fn idle(calls: &Calls<'_>) -> (Vec<WorkerUse>, Vec<Gap>) {
             worker: call.worker,
             from,
             to,
-            cause: cause.to_owned(),
+            cause: match (cause, call.worker) {
+                ("overhead", 0) => "the caller, or overhead".to_owned(),
+                _ => cause.to_owned(),
+            },
             step: call.step,
             ended_by: ended_by((calls, &ends), call, submitted.get(&call.step).copied()),
             then: calls.task(call).to_owned(),

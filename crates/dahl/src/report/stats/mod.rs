@@ -31,6 +31,40 @@ pub enum From {
     Counters,
 }
 
+/// Which steps a trace has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// The first and the last step.
+    pub steps: [u64; 2],
+    /// How many steps the session had, where that is known.
+    pub of: Option<u64>,
+    /// The bound on events that recording ended at, where it did.
+    pub bound: Option<u64>,
+    /// How many steps each program has.
+    pub programs: Vec<(String, u64)>,
+}
+
+impl Recorded {
+    /// Which steps a trace has; `None` where it has none.
+    pub fn of_trace(trace: &Trace) -> Option<Self> {
+        Self::of(&Calls::of(trace))
+    }
+
+    fn of(calls: &Calls<'_>) -> Option<Self> {
+        let header = &calls.trace.header;
+        let mut steps: BTreeMap<u64, u32> = BTreeMap::new();
+        for call in &calls.all {
+            steps.insert(call.step, call.program);
+        }
+        let ends = [*steps.first_key_value()?.0, *steps.last_key_value()?.0];
+        let count = |p: usize| steps.values().filter(|&&q| q as usize == p).count() as u64;
+        let programs = header.programs.iter().enumerate();
+        let programs = programs.map(|(p, program)| (program.name.clone(), count(p)));
+        let programs = programs.filter(|(_, steps)| *steps > 0).collect();
+        Some(Self { steps: ends, of: header.steps, bound: header.bound, programs })
+    }
+}
+
 /// What happened, in numbers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stats {
@@ -40,8 +74,14 @@ pub struct Stats {
     pub engine: String,
     /// How tasks found their workers.
     pub scheduling: String,
-    /// Steps that are in it.
+    /// Steps that are in it; of counters, training steps.
     pub steps: u64,
+    /// Which steps of the engine these are, those of judging and saving too; of a trace.
+    #[serde(default)]
+    pub recorded: Option<Recorded>,
+    /// When the time began that is looked at, on the trace's clock; gaps are on it too.
+    #[serde(default)]
+    pub begin: u64,
     /// The time that is looked at, in nanoseconds.
     pub window: u64,
     /// By codelet, the longest first.
@@ -86,6 +126,8 @@ impl Stats {
             engine: header.engine.clone(),
             scheduling: header.scheduling.clone(),
             steps: steps.len() as u64,
+            recorded: Recorded::of(calls),
+            begin: calls.window.0,
             window: calls.window.1 - calls.window.0,
             codelets: codelets::of_calls(calls),
             workers,
@@ -104,6 +146,8 @@ impl Stats {
             engine: "native".to_owned(),
             scheduling: String::new(),
             steps,
+            recorded: None,
+            begin: 0,
             window: activity.elapsed,
             codelets: codelets::of_counters(shapes),
             workers: idle::of_counters(activity),

@@ -1,9 +1,12 @@
 //! Why calls of one codelet and shape take different times.
 //!
-//! The sum of squares around the mean is parted step by step: by whether the worker lost
-//! its processor, by worker, by whether data were warm, by whether neighbours ran; what
-//! no grouping explains is left. The parts sum up to the whole (a sequential analysis of
-//! variance), so an earlier cause gets what a later one would explain too.
+//! The sum of squares around the mean is parted step by step. Calls in which the worker lost
+//! its processor are set apart: what the squares are less without them is preemption. The
+//! others are grouped by worker, by whether data were warm, by whether neighbours ran; what
+//! no grouping explains is left. Groups differ by chance too: what as many groups of no
+//! meaning would explain on average (their degrees of freedom times the variance that is
+//! left) is taken off and counts as unexplained. The parts sum up to the whole (a sequential
+//! analysis of variance), so an earlier cause gets what a later one would explain too.
 
 use super::super::calls::{CallAt, Calls};
 use serde::{Deserialize, Serialize};
@@ -52,9 +55,48 @@ pub(super) const CAUSES: [&str; 5] =
     ["preemption", "worker", "cold or warm data", "neighbours", "unexplained"];
 
 /// What a call is grouped by.
-fn key(call: &CallAt) -> [u32; 4] {
+fn key(call: &CallAt) -> [u32; 3] {
     let beside = call.neighbours >= 0.5;
-    [u32::from(call.lost > 0), call.worker, u32::from(call.warm), u32::from(beside)]
+    [call.worker, u32::from(call.warm), u32::from(beside)]
+}
+
+/// The parts of the variance, in the order of [`CAUSES`].
+fn parts(calls: &[&CallAt]) -> [f64; 5] {
+    let squares = |calls: &[&CallAt]| {
+        let mean = calls.iter().map(|c| c.nanos() as f64).sum::<f64>() / calls.len().max(1) as f64;
+        let sum: f64 = calls.iter().map(|c| (c.nanos() as f64 - mean).powi(2)).sum();
+        (mean, sum)
+    };
+    let (_, whole) = squares(calls);
+    if whole <= 0.0 {
+        return [0.0, 0.0, 0.0, 0.0, 1.0];
+    }
+    let rest: Vec<&CallAt> = calls.iter().copied().filter(|call| call.lost == 0).collect();
+    let (mean, left) = squares(&rest);
+    let keys: Vec<[u32; 3]> = rest.iter().map(|call| key(call)).collect();
+    // What the groups explain up to a depth, and how many there are.
+    let explained = (1..=3).map(|depth| {
+        let mut groups: BTreeMap<&[u32], (f64, f64)> = BTreeMap::new();
+        for (call, key) in rest.iter().zip(&keys) {
+            let group = groups.entry(&key[..depth]).or_default();
+            *group = (group.0 + 1.0, group.1 + call.nanos() as f64);
+        }
+        let between: f64 = groups.values().map(|(k, sum)| k * (sum / k - mean).powi(2)).sum();
+        (between, groups.len() as f64)
+    });
+    let explained: Vec<(f64, f64)> = explained.collect();
+    let (all, groups) = explained[2];
+    let freedom = rest.len() as f64 - groups;
+    let chance = if freedom > 0.0 { (left - all).max(0.0) / freedom } else { f64::INFINITY };
+    let mut parts = [1.0 - left / whole, 0.0, 0.0, 0.0, 0.0];
+    let mut before = (0.0, 1.0);
+    for (part, &(between, groups)) in parts[1..].iter_mut().zip(&explained) {
+        let by_chance = if groups > before.1 { (groups - before.1) * chance } else { 0.0 };
+        *part = ((between - before.0 - by_chance) / whole).max(0.0);
+        before = (between, groups);
+    }
+    parts[4] = (1.0 - parts.iter().sum::<f64>()).max(0.0);
+    parts
 }
 
 pub(super) fn spreads(calls: &Calls<'_>) -> Vec<Spread> {
@@ -78,20 +120,6 @@ fn spread(codelet: String, shape: String, calls: &[&CallAt]) -> (f64, Spread) {
     let n = calls.len() as f64;
     let mean = calls.iter().map(|c| c.nanos() as f64).sum::<f64>() / n;
     let whole: f64 = calls.iter().map(|c| (c.nanos() as f64 - mean).powi(2)).sum();
-    let mut parts = [0.0; 5];
-    let mut explained = 0.0;
-    for (depth, part) in parts.iter_mut().take(4).enumerate() {
-        let mut groups: BTreeMap<&[u32], (f64, f64)> = BTreeMap::new();
-        let keys: Vec<[u32; 4]> = calls.iter().map(|c| key(c)).collect();
-        for (call, key) in calls.iter().zip(&keys) {
-            let group = groups.entry(&key[..=depth]).or_default();
-            *group = (group.0 + 1.0, group.1 + call.nanos() as f64);
-        }
-        let between: f64 = groups.values().map(|(k, sum)| k * (sum / k - mean).powi(2)).sum();
-        *part = if whole > 0.0 { ((between - explained) / whole).max(0.0) } else { 0.0 };
-        explained = between.max(explained);
-    }
-    parts[4] = (1.0 - parts.iter().sum::<f64>()).max(0.0);
     let mut levels = Vec::new();
     let mut level = |what: String, of: &dyn Fn(&CallAt) -> bool| {
         let own: Vec<u64> = calls.iter().filter(|c| of(c)).map(|c| c.nanos()).collect();
@@ -115,9 +143,62 @@ fn spread(codelet: String, shape: String, calls: &[&CallAt]) -> (f64, Spread) {
         calls: calls.len() as u64,
         mean,
         deviation: (whole / n).sqrt(),
-        parts,
+        parts: parts(calls),
         lost: calls.iter().map(|c| c.lost).sum(),
         levels,
     };
     (whole, result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(worker: u32, nanos: u64, lost: u64) -> CallAt {
+        CallAt {
+            step: 0,
+            program: 0,
+            task: 0,
+            ordinal: 0,
+            cell: 0,
+            layer: 0,
+            worker,
+            from: 0,
+            to: nanos,
+            warm: false,
+            neighbours: 0.0,
+            lost,
+        }
+    }
+
+    fn parted(calls: &[CallAt]) -> [f64; 5] {
+        let found = parts(&calls.iter().collect::<Vec<_>>());
+        assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{found:?}");
+        found
+    }
+
+    #[test]
+    fn what_preempted_calls_took_is_no_worker_s() {
+        // Five calls that lost their processor for very different times, four of them on
+        // worker 0; all others are alike.
+        let mut calls: Vec<CallAt> =
+            (0..100).map(|i| call(i % 2, 1000 + u64::from(i % 5), 0)).collect();
+        for (worker, lost) in [(0, 10_000), (0, 20_000), (0, 400_000), (0, 30_000), (1, 900_000)] {
+            calls.push(call(worker, 1000 + lost, lost));
+        }
+        let found = parted(&calls);
+        assert!(found[0] > 0.999 && found[1] < 1e-6, "{found:?}");
+    }
+
+    #[test]
+    fn groups_that_differ_by_chance_explain_nothing() {
+        // A worker a call or two: sixteen means of noise.
+        let noise = |i: u64| 1000 + (i * 7919 + i * i * 104_729) % 97;
+        let calls: Vec<CallAt> = (0..32).map(|i| call((i % 16) as u32, noise(i), 0)).collect();
+        assert!(parted(&calls)[1] < 0.25, "{:?}", parted(&calls));
+        // Workers that are unequal explain nearly all.
+        let calls: Vec<CallAt> =
+            (0..32).map(|i| call((i % 2) as u32, 1000 + 500 * (i % 2) + i, 0)).collect();
+        assert!(parted(&calls)[1] > 0.95, "{:?}", parted(&calls));
+    }
 }

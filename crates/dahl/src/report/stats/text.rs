@@ -1,26 +1,31 @@
 //! Statistics for people.
 
 use super::spread::CAUSES;
-use super::{CodeletRow, From, Stats};
+use super::{CodeletRow, From, Recorded, Stats};
 use crate::units::Nanos;
 use std::fmt::{self, Write as _};
 
 /// Parts of a whole in tenths of percent that sum up to 100.0 as they are printed: what
 /// rounding leaves goes to those that lost most by it.
 pub fn percents(parts: &[f64]) -> Vec<f64> {
+    tenths(parts, 1000).into_iter().map(|t| t as f64 / 10.0).collect()
+}
+
+/// Parts of a whole as whole numbers that sum up to `all`; zeros where there is no whole.
+fn tenths(parts: &[f64], all: i64) -> Vec<i64> {
     let whole: f64 = parts.iter().sum();
-    if whole <= 0.0 {
-        return vec![0.0; parts.len()];
+    if !(whole > 0.0 && whole.is_finite()) {
+        return vec![0; parts.len()];
     }
-    let exact: Vec<f64> = parts.iter().map(|part| 1000.0 * part / whole).collect();
+    let exact: Vec<f64> = parts.iter().map(|part| all as f64 * part / whole).collect();
     let mut tenths: Vec<i64> = exact.iter().map(|x| x.floor() as i64).collect();
-    let left = 1000 - tenths.iter().sum::<i64>();
+    let left = all - tenths.iter().sum::<i64>();
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()).then(a.cmp(&b)));
     for &i in order.iter().cycle().take(left.max(0) as usize) {
         tenths[i] += 1;
     }
-    tenths.into_iter().map(|t| t as f64 / 10.0).collect()
+    tenths
 }
 
 /// How much of the shapes is told.
@@ -39,6 +44,24 @@ impl fmt::Display for Stats {
     }
 }
 
+impl fmt::Display for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, last] = self.steps;
+        write!(f, "steps {first} to {last}")?;
+        self.of.map_or(Ok(()), |of| write!(f, " of {of}"))?;
+        let programs: Vec<String> =
+            self.programs.iter().map(|(name, steps)| format!("{steps} of {name:?}")).collect();
+        write!(f, " ({})", programs.join(", "))?;
+        let bound = |bound| write!(f, ", ended by the bound of {bound} events,");
+        self.bound.map_or(Ok(()), bound)
+    }
+}
+
+/// A time that may not be known: 0 is none.
+fn known(n: u64) -> String {
+    if n == 0 { "-".to_owned() } else { nanos(n) }
+}
+
 fn nanos(n: u64) -> String {
     Nanos(n).to_string()
 }
@@ -47,17 +70,21 @@ impl Stats {
     /// As text; every time that is exact is there in nanoseconds too, in `--json`.
     pub fn to_text(&self, detail: Detail) -> String {
         let mut text = String::new();
-        let source = match self.from {
-            From::Trace => "the trace",
-            From::Counters => "counters, p50 to p99 to an eighth; a trace says more: --trace",
+        let source = match (self.from, self.engine.as_str()) {
+            (From::Trace, "simulated") => "a simulated trace: nothing was measured".to_owned(),
+            (From::Trace, "") => "the trace".to_owned(),
+            (From::Trace, engine) => format!("the trace of the {engine} engine"),
+            (From::Counters, _) => "counters of the session, p50 to p99 to an eighth; a trace \
+                                    says more: --trace"
+                .to_owned(),
         };
-        let _ = writeln!(
-            text,
-            "{} steps in {} on {} workers, from {source}",
-            self.steps,
-            nanos(self.window),
-            self.workers.len()
-        );
+        let what = match (&self.recorded, self.from) {
+            (Some(recorded), _) => recorded.to_string(),
+            (None, From::Trace) => "no step".to_owned(),
+            (None, From::Counters) => format!("{} training steps", self.steps),
+        };
+        let (time, workers) = (nanos(self.window), self.workers.len());
+        let _ = writeln!(text, "{what} in {time} on {workers} workers, from {source}");
         for decision in &self.decisions {
             let _ = writeln!(text, "{decision}");
         }
@@ -86,7 +113,7 @@ impl Stats {
 
     fn codelet_table(&self, text: &mut String, detail: Detail) {
         let shares: Vec<f64> = self.codelets.iter().map(|row| row.total as f64).collect();
-        let shares = percents(&shares);
+        let shares = tenths(&shares, 1000);
         let wide = self.codelets.iter().map(|row| row.codelet.len()).max().unwrap_or(7).max(7);
         let _ = writeln!(
             text,
@@ -94,20 +121,25 @@ impl Stats {
             "codelet", "calls", "total", "share", "mean", "p50", "p90", "p99", "GFLOP/s"
         );
         let speed = |gflops: Option<f64>| gflops.map_or("-".to_owned(), |g| format!("{g:.2}"));
-        for (row, share) in self.codelets.iter().zip(shares) {
+        for (row, all) in self.codelets.iter().zip(shares) {
+            let share = all as f64 / 10.0;
             let CodeletRow { codelet, calls, total, mean, p50, p90, p99, .. } = row;
             let _ = writeln!(
                 text,
                 "{codelet:wide$} {calls:>9} {:>10} {share:>5.1}% {:>10} {:>10} {:>10} {:>10} {:>8}",
                 nanos(*total),
                 nanos(mean.round() as u64),
-                nanos(*p50),
-                nanos(*p90),
-                nanos(*p99),
+                known(*p50),
+                known(*p90),
+                known(*p99),
                 speed(row.gflops())
             );
-            for shape in row.shapes.iter().filter(|_| detail == Detail::Shapes) {
-                let share = 100.0 * shape.share;
+            if detail == Detail::Codelets {
+                continue;
+            }
+            let parts: Vec<f64> = row.shapes.iter().map(|shape| shape.total as f64).collect();
+            for (shape, share) in row.shapes.iter().zip(tenths(&parts, all)) {
+                let share = share as f64 / 10.0;
                 let _ = writeln!(
                     text,
                     "{:wide$} {:>9} {:>10} {share:>5.1}% {:>10} {:>10} {:>10} {:>10} {:>8}",
@@ -115,9 +147,9 @@ impl Stats {
                     shape.calls,
                     nanos(shape.total),
                     nanos(shape.mean.round() as u64),
-                    nanos(shape.p50),
-                    nanos(shape.p90),
-                    nanos(shape.p99),
+                    known(shape.p50),
+                    known(shape.p90),
+                    known(shape.p99),
                     speed(shape.gflops()),
                 );
                 let _ = writeln!(text, "  {}", shape.shape);
@@ -128,8 +160,12 @@ impl Stats {
     fn worker_table(&self, text: &mut String) {
         let _ = writeln!(
             text,
-            "\nparallel efficiency {:.1} %: where the workers' time went",
-            100.0 * self.efficiency()
+            "\nparallel efficiency {:.1} % {}: where the workers' time went",
+            100.0 * self.efficiency(),
+            match self.from {
+                From::Trace => "of what was recorded",
+                From::Counters => "of the session, with judging and pauses",
+            }
         );
         let _ = writeln!(
             text,
@@ -142,6 +178,9 @@ impl Stats {
             let cells: Vec<String> = cells.iter().map(|p| format!(" {p:>7.1}%")).collect();
             let _ = writeln!(text, "{w:<9}{}", cells.concat());
         }
+        if self.from == From::Trace && self.engine == "native" {
+            text.push_str("(worker 0 is the caller: its overhead is the caller's time too)\n");
+        }
         if self.from == From::Counters {
             text.push_str("(no work: with the engine's own time, which counters do not know)\n");
         }
@@ -151,14 +190,14 @@ impl Stats {
         if self.gaps.is_empty() {
             return;
         }
-        text.push_str("\nlargest gaps\n");
+        text.push_str("\nlargest gaps, by time since the first event\n");
         for gap in &self.gaps {
             let _ = writeln!(
                 text,
                 "  {:>10}  worker {} at {}, step {}, {}",
                 nanos(gap.to - gap.from),
                 gap.worker,
-                nanos(gap.from),
+                nanos(gap.from - self.begin),
                 gap.step,
                 gap.cause
             );

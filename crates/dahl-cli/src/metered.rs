@@ -1,0 +1,199 @@
+//! What a session has taken, by its meters and by what its workers did.
+
+use crate::energy::Meters;
+use dahl::exec::Gauge;
+use dahl::meter::{Reading, Total, model, widest};
+use dahl::platform::Platform;
+use dahl::report::{EnergyLine, TimedPower};
+use dahl::trace::{Activity, CodeletCount};
+use dahl::units::Joules;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// What meters and workers said at a time.
+#[derive(Clone)]
+struct Look {
+    at: Instant,
+    activity: Activity,
+    totals: Vec<Total>,
+}
+
+/// An amount of energy, and who says so.
+#[derive(Clone, Debug)]
+pub(crate) struct Spent {
+    pub(crate) joules: Joules,
+    pub(crate) how: String,
+}
+
+/// The meters of a session, and where its parts began.
+pub(crate) struct Metered {
+    gauge: Arc<dyn Gauge>,
+    meters: Meters,
+    /// What the session's clock shows when the sampler began, in nanoseconds.
+    clock: i64,
+    /// Where training began, and where the last line ended.
+    looks: Mutex<(Look, Look)>,
+}
+
+fn since(now: &[Total], before: &[Total]) -> Vec<Total> {
+    now.iter().enumerate().map(|(i, total)| total.since(before.get(i))).collect()
+}
+
+impl Metered {
+    pub(crate) fn begin(gauge: Arc<dyn Gauge>, meters: Meters) -> Self {
+        let activity = gauge.activity();
+        let clock = activity.elapsed as i64 - meters.sampler.begin().elapsed().as_nanos() as i64;
+        let look = Look { at: Instant::now(), activity, totals: meters.sampler.read() };
+        Self { gauge, meters, clock, looks: Mutex::new((look.clone(), look)) }
+    }
+
+    fn looks(&self) -> MutexGuard<'_, (Look, Look)> {
+        self.looks.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn look(&self) -> Look {
+        let (at, activity) = (Instant::now(), self.gauge.activity());
+        Look { at, activity, totals: self.meters.sampler.read() }
+    }
+
+    pub(crate) fn gauge(&self) -> &dyn Gauge {
+        &*self.gauge
+    }
+
+    pub(crate) fn platform(&self) -> Option<&Platform> {
+        self.meters.platform.as_ref()
+    }
+
+    /// Waits, and says what meters read meanwhile.
+    pub(crate) fn rest(&self, time: Duration) -> Vec<Total> {
+        let before = self.meters.sampler.read();
+        std::thread::sleep(time);
+        since(&self.meters.sampler.read(), &before)
+    }
+
+    /// Training begins here.
+    pub(crate) fn go_on(&self) {
+        let look = self.look();
+        *self.looks() = (look.clone(), look);
+    }
+
+    /// What workers did and codelets took so far.
+    pub(crate) fn counted(&self) -> (Activity, Vec<CodeletCount>) {
+        (self.gauge.activity(), self.gauge.codelets())
+    }
+
+    fn between(&self, before: &Look, now: &Look) -> EnergyLine {
+        let modelled = |platform| model(platform, &now.activity.since(&before.activity));
+        EnergyLine {
+            seconds: (now.at - before.at).as_secs_f64(),
+            measured: since(&now.totals, &before.totals),
+            interval: self.meters.sampler.interval().as_secs_f64(),
+            modelled: self.platform().and_then(modelled),
+            ..EnergyLine::default()
+        }
+    }
+
+    /// What was taken since the last line.
+    pub(crate) fn line(&self) -> EnergyLine {
+        let now = self.look();
+        let mut looks = self.looks();
+        let before = std::mem::replace(&mut looks.1, now.clone());
+        self.between(&before, &now)
+    }
+
+    /// The same, and the next line has it too; meters are not asked.
+    pub(crate) fn peek(&self) -> EnergyLine {
+        let (at, activity) = (Instant::now(), self.gauge.activity());
+        let now = Look { at, activity, totals: self.meters.sampler.last() };
+        self.between(&self.looks().1, &now)
+    }
+
+    /// What meters said last.
+    pub(crate) fn totals(&self) -> Vec<Total> {
+        self.meters.sampler.last()
+    }
+
+    /// The power over time.
+    pub(crate) fn power(&self) -> TimedPower {
+        let interval = self.meters.sampler.interval().as_secs_f64();
+        let power = self.meters.sampler.power();
+        TimedPower { session: 0, begin: self.clock, interval, power }
+    }
+
+    /// What was taken since training began. What meters missed is bridged by the model, or by
+    /// the mean of what they read.
+    pub(crate) fn spent(&self) -> Option<Spent> {
+        let begin = self.looks().0.clone();
+        let line = self.between(&begin, &self.look());
+        let modelled = line.modelled.as_ref();
+        let by_model = modelled.map(|of| {
+            let total = of.total();
+            let how = format!(
+                "modelled from {:?} (watts: {}), {:.1} to {:.1} J",
+                of.platform, of.watts, total.low, total.high
+            );
+            Spent { joules: of.joules(), how }
+        });
+        match widest(&line.measured) {
+            Some(reading) => Some(bridged(&reading, by_model)),
+            None if line.measured.is_empty() => by_model,
+            None => by_model.map(|spent| Spent {
+                how: format!("{}, as no meter has read anything", spent.how),
+                ..spent
+            }),
+        }
+    }
+}
+
+/// What meters read, with the rest by a model.
+fn bridged(reading: &Reading<'_>, model: Option<Spent>) -> Spent {
+    let read = reading.joules();
+    let mut sources: Vec<String> = reading.of.iter().map(|t| t.source.to_string()).collect();
+    sources.dedup();
+    let how = format!("measured by {}", sources.join(", "));
+    let part = |total: &&Total| total.missed / (total.seconds + total.missed).max(1e-9);
+    let missed = reading.of.iter().map(part).sum::<f64>() / reading.of.len() as f64;
+    if missed <= 0.0 {
+        return Spent { joules: read, how };
+    }
+    let (more, by) = match model {
+        Some(model) => (model.joules.0 * missed, "modelled"),
+        None => (read.0 * missed / (1.0 - missed).max(1e-9), "as much as the rest"),
+    };
+    let percent = 100.0 * missed;
+    let how = format!("{how}, with {} {by} for the {percent:.0} % that was missed", Joules(more));
+    Spent { joules: Joules(read.0 + more), how }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dahl::meter::{Covers, Scope, Source};
+
+    #[test]
+    fn what_meters_missed_is_bridged_and_said() {
+        let total = |joules, seconds, missed| Total {
+            name: "package-0".to_owned(),
+            source: Source::Rapl,
+            covers: Covers::Package,
+            joules,
+            seconds,
+            missed,
+            why: None,
+        };
+        let model = || Some(Spent { joules: Joules(80.0), how: "modelled".to_owned() });
+        let check = |totals: &[Total], model: Option<Spent>, expected: f64, how: &str| {
+            let spent = bridged(&Reading::of(Scope::Parts, totals).unwrap(), model);
+            assert!((spent.joules.0 - expected).abs() < 1e-6, "{spent:?}");
+            assert_eq!(spent.how, how);
+        };
+        check(&[total(30.0, 4.0, 0.0)], model(), 30.0, "measured by RAPL");
+        // A quarter of the time, and one of two packages, is the model's.
+        let how = "measured by RAPL, with 20 J modelled for the 25 % that was missed";
+        check(&[total(30.0, 3.0, 1.0)], model(), 50.0, how);
+        let how = "measured by RAPL, with 40 J modelled for the 50 % that was missed";
+        check(&[total(30.0, 4.0, 0.0), total(0.0, 0.0, 4.0)], model(), 70.0, how);
+        let how = "measured by RAPL, with 10 J as much as the rest for the 25 % that was missed";
+        check(&[total(30.0, 3.0, 1.0)], None, 40.0, how);
+    }
+}

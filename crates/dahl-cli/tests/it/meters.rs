@@ -1,0 +1,325 @@
+//! Meters, budgets and what is kept of runs that end in all sorts of ways.
+#![cfg(unix)]
+
+use crate::browser::get;
+use crate::runs::{Place, SMALL};
+use crate::see::{lines, powercap};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn stats(place: &Place, args: &[&str]) -> Value {
+    let (code, stdout, stderr) = place.dahl(&[&["stats", "--json"], args].concat());
+    assert_eq!(code, 0, "{stderr}");
+    serde_json::from_str(&stdout).expect("JSON")
+}
+
+#[test]
+fn a_dead_meter_hides_no_other() {
+    let place = Place::new("dead");
+    let tree = powercap(&place, "powercap");
+    let battery = place.0.join("power/BAT0");
+    fs::create_dir_all(&battery).expect("a directory");
+    for (file, text) in [("type", "Battery"), ("status", "Full"), ("energy_now", "50000000")] {
+        fs::write(battery.join(file), text).expect("a file");
+    }
+    let power = place.0.join("power");
+    let both = ["--powercap", &tree, "--power-supply", power.to_str().expect("text")];
+    let more = ["--run", "a", "--epochs", "2", "--meter-cmd", "sleep 1000"];
+    let (code, stdout, stderr) = place.train(&[&both[..], &more].concat());
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("measured by RAPL (package-0, package-1)"), "{stdout}");
+    assert!(stderr.contains("battery (battery) read nothing: no battery is dis"), "{stderr}");
+    assert!(stderr.contains("--meter-cmd (command) read nothing"), "{stderr}");
+    let measured = stats(&place, &["a"])["energy"]["measured"].clone();
+    assert_eq!(measured.as_array().expect("figures").len(), 1, "{measured}");
+    assert!(measured[0]["total"]["partial"].is_null(), "{measured}");
+}
+
+#[test]
+fn a_package_that_cannot_be_read_is_partial() {
+    let place = Place::new("unread");
+    let tree = powercap(&place, "powercap");
+    fs::write(Path::new(&tree).join("intel-rapl:1/energy_uj"), "many").expect("a file");
+    let (code, stdout, stderr) = place.train(&["--run", "a", "--powercap", &tree, "--quiet"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("warning:") && stderr.contains("package-1 is not in"), "{stderr}");
+    assert!(stdout.contains("partial: package-1: "), "{stdout}");
+}
+
+#[test]
+fn a_budget_holds_though_its_meter_is_dead() {
+    let place = Place::new("bridge");
+    let dead = ["--run", "b", "--meter-cmd", "sleep 1000", "--energy-budget", "0.001mJ", "--quiet"];
+    let (code, _, stderr) = place.train(&dead);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("stopped by --energy-budget after step 1, saved"), "{stderr}");
+    // What was spent is said even of a run that is silent, and what saving took apart.
+    assert!(stderr.contains("as no meter has read anything"), "{stderr}");
+    assert!(stderr.contains("at the stop") && stderr.contains("until it was saved"), "{stderr}");
+}
+
+#[test]
+fn samples_of_a_resumed_epoch_are_counted_once() {
+    let place = Place::new("once");
+    assert_eq!(place.train(&["--run", "a", "--epochs", "2", "--max-steps", "3"]).0, 0);
+    let (code, _, stderr) = place.dahl(&["train", "--resume", "a"]);
+    assert_eq!(code, 0, "{stderr}");
+    let energy = lines(&place.run("a").join("energy.jsonl"));
+    let samples: Vec<u64> = energy.iter().map(|line| line["samples"].as_u64().unwrap()).collect();
+    assert_eq!(samples, [18, 30, 48, 0]);
+    let of: Vec<(u64, Option<u64>, bool)> = energy
+        .iter()
+        .map(|line| {
+            let [session, epoch] = ["session", "epoch"].map(|key| line[key].as_u64());
+            (session.unwrap(), epoch, line["last"].as_bool().unwrap())
+        })
+        .collect();
+    assert_eq!(of, [(1, Some(1), true), (2, Some(1), false), (2, Some(2), false), (2, None, true)]);
+    let counters: Value =
+        serde_json::from_str(&fs::read_to_string(place.run("a").join("counters.json")).unwrap())
+            .unwrap();
+    assert_eq!((&counters["samples"], &counters["steps"]), (&78.into(), &13.into()));
+    assert_eq!(counters["training"]["samples"], 78);
+    // The first epoch has what both sessions spent on it.
+    let modelled = &stats(&place, &["a"])["energy"]["modelled"][0];
+    let joules = |i: usize| {
+        let of = &energy[i]["modelled"];
+        let busy = of["busy"].as_array().unwrap().iter().map(|b| b["value"].as_f64().unwrap());
+        let part = |key: &str| of[key]["value"].as_f64().unwrap();
+        busy.sum::<f64>() + part("base") + part("idle") + part("spinning")
+    };
+    let first = modelled["epochs"][0][1].as_f64().unwrap();
+    assert!((first - joules(0) - joules(1)).abs() < 1e-9, "{modelled}");
+    assert_eq!(modelled["samples"], 96);
+}
+
+#[test]
+fn a_run_that_ends_in_nan_keeps_what_is_known() {
+    let place = Place::new("nan");
+    let wild = ["--optimizer", "sgd", "--lr", "1e30", "--run", "a", "--trace"];
+    let (code, _, stderr) = place.train(&wild);
+    assert_eq!(code, 5, "{stderr}");
+    for file in ["trace.jsonl", "counters.json", "energy.jsonl"] {
+        assert!(place.run("a").join(file).exists(), "{file}");
+    }
+    let energy = lines(&place.run("a").join("energy.jsonl"));
+    assert_eq!(energy.last().expect("a line")["last"], true);
+    assert_eq!(stats(&place, &["a"])["from"], "trace");
+    assert!(stats(&place, &["a", "--counters"])["steps"].as_u64().expect("steps") > 0);
+}
+
+#[test]
+fn a_session_that_was_killed_is_told() {
+    let place = Place::new("killed");
+    let mut child = place.start_endless("a");
+    child.kill().expect("a kill");
+    child.wait().expect("an end");
+    // It may have been killed before there was a checkpoint.
+    let last = place.checkpoints("a").pop();
+    let done = last.map_or(0, |last| last[6..11].parse::<u64>().expect("an epoch"));
+    let epochs = (done + 1).to_string();
+    assert_eq!(place.dahl(&["train", "--resume", "a", "--epochs", &epochs]).0, 0);
+    let partial = stats(&place, &["a"])["energy"]["modelled"][0]["total"]["partial"].clone();
+    assert_eq!(partial, "session 1 did not say what it took at its end");
+}
+
+#[test]
+fn a_damaged_file_is_named_and_the_others_speak() {
+    let place = Place::new("damaged");
+    assert_eq!(place.train(&["--run", "a", "--epochs", "3", "--trace"]).0, 0);
+    let damage = |file: &str, change: &dyn Fn(Vec<&str>) -> String| {
+        let path = place.run("a").join(file);
+        let text = fs::read_to_string(&path).expect("a file");
+        fs::write(&path, change(text.lines().collect())).expect("a file");
+    };
+    damage("energy.jsonl", &|lines| {
+        let half = &lines[1][..lines[1].len() / 2];
+        format!("{}\n{half}\n{}\n", lines[0], lines[2])
+    });
+    let (code, stdout, stderr) = place.dahl(&["stats", "a"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("energy.jsonl: line 2: expected an object"), "{stderr}");
+    assert!(!stdout.contains("energy "), "a sum without a line is wrong: {stdout}");
+    // Half a trace is none, but the counters and the page do without.
+    damage("trace.jsonl", &|lines| {
+        let text = lines.join("\n");
+        text[..text.len() / 2].to_owned()
+    });
+    place.check(&["stats", "a"], 4, "trace.jsonl: line ");
+    place.check(&["stats", "a"], 4, "--counters does without");
+    place.check(&["trace", "a", "--format", "csv"], 4, "trace.jsonl: line ");
+    assert_eq!(stats(&place, &["a", "--counters"])["from"], "counters");
+    place.check(&["report", "a", "-o", "a.html"], 0, "trace.jsonl: line ");
+    assert!(fs::read_to_string(place.0.join("a.html")).expect("a page").contains("left out"));
+}
+
+#[test]
+fn a_trace_with_more_calls_than_its_header_is_refused() {
+    let place = Place::new("calls");
+    assert_eq!(place.train(&["--run", "a", "--epochs", "1", "--trace"]).0, 0);
+    let path = place.run("a").join("trace.jsonl");
+    let text = fs::read_to_string(&path).expect("a trace");
+    let last = lines(&path).into_iter().rev().find(|event| event["call"].is_object());
+    let mut again = last.expect("a call");
+    for (key, more) in [("from", 1_000_000_000_000u64), ("to", 1_000_000_000_001)] {
+        again["call"][key] = more.into();
+    }
+    fs::write(&path, format!("{text}{again}\n")).expect("a trace");
+    place.check(&["stats", "a"], 4, "expected no more calls of a task than the header lists");
+    let many = text.replacen("\"workers\":1", "\"workers\":1000000000000000", 1);
+    fs::write(&path, many).expect("a trace");
+    place.check(&["stats", "a"], 4, "expected at most 65536 workers");
+}
+
+#[test]
+fn watts_of_one_session_are_not_drawn_over_the_trace_of_another() {
+    let place = Place::new("watts");
+    let tree = powercap(&place, "powercap");
+    let meter = ["--powercap", tree.as_str(), "--meter-interval", "1ms"];
+    let first = ["--run", "a", "--epochs", "4", "--max-steps", "30", "--trace"];
+    assert_eq!(place.train(&[&first[..], &meter].concat()).0, 0);
+    let watts = || {
+        let (code, stdout, stderr) = place.dahl(&["trace", "a", "--format", "perfetto"]);
+        assert_eq!(code, 0, "{stderr}");
+        ["watts, measured: package-0", "watts, modelled from"].map(|part| stdout.contains(part))
+    };
+    assert_eq!(watts(), [true, true], "the platform is the run's own");
+    // The trace stays, the power is of the second session.
+    let again = ["train", "--resume", "a"];
+    let (code, _, stderr) = place.dahl(&[&again[..], &meter].concat());
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(watts(), [false, false]);
+}
+
+/// Waits until a process is gone, or dead and not buried.
+fn until_gone(pid: &str) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z')) {
+            return;
+        }
+        assert!(Instant::now() < end, "{pid} is still there: {stat}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_meter_s_command_leaves_no_orphans() {
+    let place = Place::new("orphans");
+    let command = "sleep 1000 & echo $! > pid; echo 50 W; wait";
+    let pid = || fs::read_to_string(place.0.join("pid")).unwrap_or_default().trim().to_owned();
+    assert_eq!(place.train(&["--run", "a", "--meter-cmd", command]).0, 0);
+    until_gone(&pid());
+    // However the run ends.
+    fs::remove_file(place.0.join("pid")).expect("a file");
+    let args = [&SMALL[..], &["--epochs", "1000000", "--no-run", "--meter-cmd", command]].concat();
+    let mut child =
+        place.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("dahl");
+    while pid().is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().expect("a kill");
+    child.wait().expect("an end");
+    until_gone(&pid());
+}
+
+#[test]
+fn a_bounded_trace_says_so() {
+    let place = Place::new("bound");
+    let (code, _, stderr) = place.train(&["--run", "a", "--trace", "--trace-events", "100"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("ended by the bound of 100 events"), "{stderr}");
+    let (_, stdout, _) = place.dahl(&["stats", "a"]);
+    assert!(stdout.starts_with("steps 0 to ") && stdout.contains("bound of 100"), "{stdout}");
+    let events = lines(&place.run("a").join("trace.jsonl")).len() - 1;
+    assert!((30..=100).contains(&events), "{events} events");
+    // One without events is no reason to be silent.
+    let (code, _, stderr) = place.train(&["--run", "b", "--trace", "--trace-from", "100000"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(stats(&place, &["b"])["from"], "counters");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let place = Place::new("pipe");
+    assert_eq!(place.train(&["--run", "a", "--epochs", "20", "--trace"]).0, 0);
+    for format in ["csv", "perfetto", "paje"] {
+        let mut command = place.command(&["trace", "a", "--format", format]);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dahl runs");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("an end");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{format}");
+    }
+}
+
+#[test]
+fn views_of_a_resumed_run_know_what_was_before() {
+    let place = Place::new("seeded");
+    assert_eq!(place.train(&["--run", "a", "--epochs", "2"]).0, 0);
+    let more = ["train", "--resume", "a", "--epochs", "1000000", "--dashboard"];
+    let mut command = place.command(&more);
+    let mut job = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("dahl");
+    let mut said = BufReader::new(job.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    let url = said.find_map(|line| Some(line.strip_prefix("dashboard: ")?.to_owned()));
+    let url = url.expect("an address");
+    std::thread::spawn(move || said.for_each(drop));
+    let (host, token) = url.trim_start_matches("http://").split_once("/?").expect("a token");
+    let run = loop {
+        let text = get(host, &format!("/data.json?{token}"));
+        let data: Value = serde_json::from_str(&text).expect("JSON");
+        if data["all"][0]["epochs"].as_array().expect("epochs").len() > 2 {
+            break data["all"][0].clone();
+        }
+    };
+    job.kill().expect("a kill");
+    job.wait().expect("an end");
+    let epochs: Vec<u64> =
+        run["epochs"].as_array().unwrap().iter().map(|e| e["epoch"].as_u64().unwrap()).collect();
+    assert!(epochs.starts_with(&[1, 2, 3]), "{epochs:?}");
+    assert_eq!(run["sessions"].as_array().unwrap().len(), 2);
+    let energy = &run["modelled"][0];
+    assert_eq!((&energy["epochs"][0][0], &energy["total"]["partial"]), (&1.into(), &Value::Null));
+    assert!(!run["memory"]["resident"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_terminal_is_left_as_it_was() {
+    let place = Place::new("terminal");
+    let dahl = env!("CARGO_BIN_EXE_dahl");
+    let train = SMALL[1..].join(" ");
+    let line = format!(
+        "stty rows 40 cols 120; echo $$ > pid; exec {dahl} train {train} --no-run --epochs 1000000 --tui --dashboard"
+    );
+    let mut terminal = Command::new("script");
+    let terminal = terminal.args(["-q", "-e", "-f", "-c", &line, "typed"]).current_dir(&place.0);
+    let terminal = terminal.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut child) = terminal.spawn() else {
+        eprintln!("skipped: there is no script");
+        return;
+    };
+    let typed = || {
+        let bytes = fs::read(place.0.join("typed")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    while !typed().contains("http://127.0.0.1:") && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Whichever is faster, the end of the step or the second signal.
+    let signal = "kill -INT $(cat pid); kill -INT $(cat pid)";
+    Command::new("sh").args(["-c", signal]).current_dir(&place.0).status().expect("sh runs");
+    child.wait().expect("an end");
+    let typed = typed();
+    assert!(typed.contains("http://127.0.0.1:"), "the view has the address: {typed}");
+    assert!(!typed.contains("dashboard: http"), "{typed}");
+    // Nothing is drawn after it was left.
+    let (_, after) = typed.rsplit_once("\u{1b}[?1049l").expect("it was left");
+    assert!(!after.contains("\u{1b}[?1049h") && !after.contains('H'), "{after:?}");
+}

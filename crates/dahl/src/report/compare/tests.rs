@@ -1,0 +1,129 @@
+use super::*;
+use crate::meter::{Covers, Modelled, Part, Source, Total};
+use crate::report::{Counted, EnergyLine, Training};
+use crate::trace::{Activity, WorkerTime};
+use serde_json::json;
+
+/// A run whose epochs took these microseconds for each of 100 samples.
+fn run(name: &str, micros: &[f64]) -> RunRecord {
+    let epoch = |(i, micros): (usize, &f64)| {
+        let seconds = 1e-6 * micros * 100.0;
+        json!({"epoch": i + 1, "seconds": seconds, "samples_per_second": 100.0 / seconds})
+    };
+    let epochs = micros.iter().enumerate().map(epoch).collect();
+    RunRecord { name: name.to_owned(), epochs, ..RunRecord::default() }
+}
+
+/// Counters of 200 samples: nanoseconds of codelets, all workers together.
+fn counted(run: RunRecord, workers: usize, elapsed: u64, codelets: &[(&str, u64)]) -> RunRecord {
+    let codelets = codelets.iter().map(|&(name, nanos)| (name.to_owned(), (10, nanos))).collect();
+    let busy = WorkerTime { busy: 0, spinning: 100, parked: 200 };
+    let activity = Activity { elapsed, workers: vec![busy; workers] };
+    let training = Training { samples: 200, activity, codelets };
+    RunRecord { counted: Some(Counted { training, ..Counted::default() }), ..run }
+}
+
+#[test]
+fn reasons_sum_up_to_the_difference_and_agree_with_the_verdict() {
+    // Two workers: each call takes somewhat longer beside a neighbour, all together less.
+    let two =
+        counted(run("a", &[50.0, 50.0]), 2, 10_000_000, &[("conv", 16_000_000), ("relu", 800_000)]);
+    let one =
+        counted(run("b", &[70.0, 70.0]), 1, 14_000_000, &[("conv", 13_000_000), ("relu", 600_000)]);
+    let found = compare(&two, &one);
+    let verdict = found.faster.as_ref().unwrap();
+    assert_eq!(verdict.less, Some(0), "{}", verdict.text);
+    let sum = |i: usize| found.reasons.iter().map(|row| row.nanos[i]).sum::<f64>();
+    assert!((sum(0) - 50_000.0).abs() < 1e-6 && (sum(1) - 70_000.0).abs() < 1e-6);
+    let first = &found.reasons[0];
+    assert_eq!((first.what.as_str(), first.nanos), ("conv", [40_000.0, 65_000.0]));
+    assert!(first.difference() > 0.0, "b takes more, as the verdict says");
+    let sizes: Vec<f64> = found.reasons.iter().map(|row| row.difference().abs()).collect();
+    assert!(sizes.is_sorted_by(|a, b| a >= b), "all rows by size: {sizes:?}");
+    assert!(found.to_text().contains("together"));
+    assert_eq!(found.reasons.len(), 5, "nothing is left that was not counted: {found:?}");
+    // Counters of half of the epochs: the rest has a row of its own.
+    let later = counted(run("c", &[70.0; 4]), 1, 10_000_000, &[("conv", 9_000_000)]);
+    let found = compare(&two, &later);
+    assert!(found.to_text().contains("earlier sessions"), "{}", found.to_text());
+    let sum: f64 = found.reasons.iter().map(Reason::difference).sum();
+    assert!((sum - 20_000.0).abs() < 1e-6, "{sum}");
+}
+
+#[test]
+fn epochs_that_differ_by_more_give_no_verdict() {
+    let found = compare(&run("a", &[50.0, 40.0, 60.0]), &run("b", &[51.0, 41.0, 61.0]));
+    let verdict = found.faster.unwrap();
+    assert_eq!(verdict.less, None);
+    assert!(verdict.text.contains("no verdict, epochs differ by more"), "{}", verdict.text);
+    let sure = compare(&run("a", &[50.0, 50.1]), &run("b", &[55.0, 55.1])).faster.unwrap();
+    assert_eq!(sure.less, Some(0), "{}", sure.text);
+    let single = compare(&run("a", &[50.0]), &run("b", &[55.0])).faster.unwrap();
+    assert!(single.text.contains("one epoch does not say"), "{}", single.text);
+}
+
+fn measured(name: &str, joules: f64, missed: f64) -> RunRecord {
+    let total = Total {
+        name: "package-0".to_owned(),
+        source: Source::Rapl,
+        covers: Covers::Package,
+        joules,
+        seconds: 10.0,
+        missed,
+        why: None,
+    };
+    let line =
+        EnergyLine { seconds: 10.0, samples: 100, measured: vec![total], ..Default::default() };
+    RunRecord { energy: vec![line], ..run(name, &[50.0]) }
+}
+
+#[test]
+fn partial_energies_give_no_verdict() {
+    let verdict = |a: RunRecord, b: RunRecord| compare(&a, &b).cheaper.unwrap();
+    let found = verdict(measured("a", 10.0, 0.0), measured("b", 20.0, 0.0));
+    assert_eq!(found.less, Some(0));
+    assert!(found.text.ends_with("measured by RAPL (package-0)"), "{}", found.text);
+    let found = verdict(measured("a", 10.0, 0.0), measured("b", 0.0, 5.0));
+    assert_eq!(found.less, None);
+    assert!(
+        found.text.contains("b is partial: package-0: 5.0 s of 15.0 s missed"),
+        "{}",
+        found.text
+    );
+    let nothing = verdict(measured("a", 0.0, 0.0), measured("b", 5.0, 0.0));
+    assert!(!nothing.text.contains("inf"), "{}", nothing.text);
+}
+
+/// Modelled from base watts between 10 and 100, and busy ones between 1 and 2.
+fn modelled(name: &str, platform: &str, base: f64, busy: f64) -> RunRecord {
+    let part = |seconds: f64, [low, high]: [f64; 2]| Part {
+        value: seconds * (low + high) / 2.0,
+        low: seconds * low,
+        high: seconds * high,
+    };
+    let of = Modelled {
+        platform: platform.to_owned(),
+        watts: "guess".to_owned(),
+        seconds: base,
+        base: part(base, [10.0, 100.0]),
+        idle: Part::default(),
+        spinning: Part::default(),
+        busy: vec![part(busy, [1.0, 2.0])],
+    };
+    let line = EnergyLine { seconds: base, samples: 100, modelled: Some(of), ..Default::default() };
+    RunRecord { energy: vec![line], ..run(name, &[50.0]) }
+}
+
+#[test]
+fn modelled_energies_are_compared_at_the_same_watts() {
+    let verdict = |a: RunRecord, b: RunRecord| compare(&a, &b).cheaper.unwrap();
+    // Twice as long is dearer whatever the watts are, though the intervals overlap.
+    let found = verdict(modelled("a", "p", 1.0, 1.0), modelled("b", "p", 2.0, 1.0));
+    assert_eq!(found.less, Some(0), "{}", found.text);
+    assert!(found.text.contains("to") && found.text.contains("modelled from \"p\""));
+    // Longer, with less work: that depends on the watts.
+    let found = verdict(modelled("a", "p", 1.0, 30.0), modelled("b", "p", 2.0, 1.0));
+    assert_eq!(found.less, None, "{}", found.text);
+    let found = verdict(modelled("a", "p", 1.0, 1.0), modelled("b", "q", 2.0, 1.0));
+    assert!(found.text.contains("see different things"), "{}", found.text);
+}
