@@ -9,7 +9,7 @@ use dahl::native::Scheduling;
 use dahl::ops::Metas;
 use dahl::perf::{PerfModel, Profile, Work, cpu_kind};
 use dahl::plan::{Numerics, Plan};
-use dahl::planner::{Flow, Grain, Order, even, starting_with};
+use dahl::planner::{Flow, Grain, Order, even, layer_count, starting_with};
 use dahl::units::Bytes;
 use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -21,14 +21,15 @@ pub(crate) struct FlowArgs {
     #[arg(long, value_enum)]
     pipeline: Option<Kind>,
     /// Stages of the pipeline: how many, or the layers that begin them, from the second on,
-    /// such as conv3,fc1 [default: one a worker, of equal predicted time]
+    /// such as conv3,fc1 [default: one a worker, of equal predicted time; pipedream, whose
+    /// result they decide, needs them]
     #[arg(long, value_name = "N|LAYERS", requires = "pipeline")]
     stages: Option<StagesText>,
     /// How fast the stages' workers are, relative to each other, such as 1,0.5
     #[arg(long, value_name = "SPEEDS", requires = "pipeline", value_delimiter = ',', value_parser = speed)]
     speeds: Vec<f64>,
     /// Parts that a batch is cut into; their gradients are added up before the update
-    /// [default: 1, with a pipeline 4 for each stage, with pipedream 1]
+    /// [default: 1, with gpipe, 1f1b and 2bw 8]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) micro_batches: Option<usize>,
     /// What batch norm takes its statistics over: micro is another result than batch
@@ -91,7 +92,11 @@ fn speed(text: &str) -> Result<f64, String> {
     speed.ok_or_else(|| "expected numbers above 0, such as 1,0.5".to_owned())
 }
 
-/// The weights that a step computes with where nothing was measured here: the same
+/// Micro-batches of a pipeline: the same for any number of workers, since they decide how sums
+/// are rounded.
+const PARTS: usize = 8;
+
+/// What is known of units where nothing was measured here: the same
 /// everywhere, so that the stages of a command are.
 const UNMEASURED: Profile = Profile { flops: 50e9, bandwidth: 10e9 };
 
@@ -135,17 +140,18 @@ impl FlowArgs {
         };
         let Some(kind) = self.pipeline else {
             let parts = self.micro_batches.unwrap_or(1);
+            check_parts(parts, &spec)?;
             return Ok(Flowing { spec: TrainSpec { parts, norm_over, ..spec }, flow: None });
         };
         let stale = matches!(kind, Kind::Pipedream | Kind::TwoBw);
         let plain = model.lower(&spec)?;
         let stages = self.stages(&plain, grain, (stale, calibration))?;
-        self.check(kind, &spec, stages.count())?;
+        self.check(kind, &spec)?;
         let parts = match kind {
             Kind::Pipedream => 1,
             _ => {
                 let most = spec.train.iter().copied().max().unwrap_or(1);
-                self.micro_batches.unwrap_or((4 * stages.count()).min(most))
+                self.micro_batches.unwrap_or(PARTS.min(most))
             }
         };
         let delays = stale.then(|| match (kind, self.vertical_sync) {
@@ -161,30 +167,26 @@ impl FlowArgs {
         Ok(Flowing { spec, flow: Some(Flow { stages, order, delays }) })
     }
 
-    fn check(&self, kind: Kind, spec: &TrainSpec, stages: usize) -> Result<()> {
+    fn check(&self, kind: Kind, spec: &TrainSpec) -> Result<()> {
         let stale = matches!(kind, Kind::Pipedream | Kind::TwoBw);
         if stale && !self.allow_stale {
             let expected = "--allow-stale, since steps compute with weights that miss updates";
             return Err(Error::config("pipeline", expected, "none"));
         }
+        if stale && spec.clip_grad_norm.is_some() {
+            let expected = "none with a stale pipeline: the norm of all gradients would have \
+                            every stage wait for every other";
+            return Err(Error::config("clip", expected, "one"));
+        }
         if self.vertical_sync && kind != Kind::Pipedream {
             return Err(Error::config("vertical-sync", "it with pipedream", "another pipeline"));
         }
-        let batch = spec.train.iter().copied().max().unwrap_or(1);
         match (kind, self.micro_batches) {
             (Kind::Pipedream, Some(parts)) if parts > 1 => {
                 let expected = "1 with pipedream, whose steps are what follow each other";
                 Err(Error::config("micro-batches", expected, parts))
             }
-            (Kind::TwoBw, Some(parts)) if parts < stages => {
-                let expected = format!("at least {stages} with 2bw, one a stage");
-                Err(Error::config("micro-batches", expected, parts))
-            }
-            (_, Some(parts)) if parts > batch => {
-                let expected = format!("at most {batch}, the samples of a batch");
-                Err(Error::config("micro-batches", expected, parts))
-            }
-            _ => Ok(()),
+            (_, parts) => check_parts(parts.unwrap_or(1), spec),
         }
     }
 
@@ -200,13 +202,19 @@ impl FlowArgs {
         let count = match &self.stages {
             Some(StagesText::Starts(starts)) => {
                 let starts: Vec<&str> = starts.iter().map(String::as_str).collect();
-                let stages = starting_with(graph, &starts)?;
-                return fits(stages.count(), grain).map(|()| stages);
+                return starting_with(graph, &starts);
             }
             Some(StagesText::Count(count)) => *count,
-            None => grain.workers,
+            None if self.pipeline == Some(Kind::Pipedream) => {
+                let expected = "how many, or the layers that begin them: they decide the result";
+                return Err(Error::config("stages", expected, "none"));
+            }
+            None => grain.workers.min(layer_count(graph)),
         };
-        fits(count, grain)?;
+        if count > layer_count(graph) {
+            let expected = format!("at most {}, the layers", layer_count(graph));
+            return Err(Error::config("stages", expected, count));
+        }
         if !self.speeds.is_empty() && self.speeds.len() != count {
             let expected = format!("{count}, one for each stage");
             return Err(Error::config("speeds", expected, self.speeds.len()));
@@ -229,21 +237,18 @@ impl FlowArgs {
             let estimate = known.estimate(&work.key(&kind), work.features);
             estimate.unwrap_or_else(|| UNMEASURED.estimate(work.features)).nanos
         };
-        let stages = even(graph, &speeds, &cost);
-        if stages.count() < count {
-            let expected = format!("at most {}, the layers", stages.count());
-            return Err(Error::config("stages", expected, count));
-        }
-        Ok(stages)
+        Ok(even(graph, &speeds, &cost))
     }
 }
 
-fn fits(stages: usize, grain: &Grain) -> Result<()> {
-    if stages <= grain.workers {
+/// Refuses more micro-batches than samples.
+fn check_parts(parts: usize, spec: &TrainSpec) -> Result<()> {
+    let batch = spec.train.iter().copied().max().unwrap_or(1);
+    if parts <= batch {
         return Ok(());
     }
-    let expected = format!("at most {}, the workers", grain.workers);
-    Err(Error::config("stages", expected, stages))
+    let expected = format!("at most {batch}, the samples of a batch");
+    Err(Error::config("micro-batches", expected, parts))
 }
 
 impl Flowing {

@@ -255,6 +255,9 @@ fn text(args: &Args) -> dahl::Result<String> {
 
 /// What a step takes on this machine, as far as a calibration tells.
 fn predicted(args: &Args, programs: &Programs, plan: &Plan) -> dahl::Result<String> {
+    if programs.programs.iter().any(|program| program.turn > 0) {
+        return Ok("no prediction: several steps are under way at once".to_owned());
+    }
     let known = crate::simulate::calibrations(args.calibration.as_slice())?;
     let platform = machine::platform(&known)?;
     let on = platform.expand();

@@ -163,6 +163,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let (plan, adapter) = args.plan(&lowered, (base, &flowing), report.shown())?;
     let meters = args.energy.open()?;
     let predicted = match &args.calibration {
+        // Several steps under way at once are not what is predicted.
+        Some(_) if flowing.scheduling() == Own::Staged => None,
         Some(path) => Some(forecast::predict(path, (&lowered.programs, &plan), &meters)?),
         None => None,
     };

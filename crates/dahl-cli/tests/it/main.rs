@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod diff;
 mod ends;
+mod flows;
 mod kernels;
 mod meters;
 mod pipelines;

@@ -100,9 +100,8 @@ pub(super) fn learn(b: &mut Builder<'_>, spec: &TrainSpec, losses: &Losses, kept
     // loss is not finite leaves no trace. Counted first, so that an update can
     // follow its gradient at once.
     b.set_phase(Phase::Update);
-    let t = b.persistent_named("updates", Meta::new([], DType::I64), Class::Optimizer);
-    b.update(Arc::new(CountUpdate), &[ok], &[t]);
-    let mut scalars = vec![ok, t];
+    let counters = counters(b, spec, ok);
+    let mut clip = None;
     let mut grads: Vec<Option<Var>> = vec![None; params.len()];
     for (part, &terms) in losses.terms.iter().enumerate() {
         b.set_part(part);
@@ -124,7 +123,7 @@ pub(super) fn learn(b: &mut Builder<'_>, spec: &TrainSpec, losses: &Losses, kept
             let norms: Vec<Var> = found.iter().map(|&g| b.ops().norm(g)).collect();
             b.ops().clip_factor(&norms, max_norm)
         });
-        scalars.push(factor);
+        clip = Some(factor);
     }
     for (op, stats, outputs, path) in kept.after {
         b.scope(&path, |b| b.update(op, &[stats, ok], &outputs));
@@ -132,10 +131,34 @@ pub(super) fn learn(b: &mut Builder<'_>, spec: &TrainSpec, losses: &Losses, kept
     for ((param, name), grad) in params.iter().zip(grads) {
         let Some(grad) = grad else { continue };
         b.scope(name, |b| {
+            let stage = spec.delays.as_ref().map_or(0, |delays| delays.stages.of(name));
+            let scalars: Vec<Var> = [ok, counters[stage]].into_iter().chain(clip).collect();
             spec.optimizer.record(b, (*param, name), grad, &scalars);
             if let Some(version) = kept.versions.iter().find(|v| v.parameter == *param) {
                 b.update(Arc::new(Assign), &[*param], &[version.next]);
             }
         });
     }
+}
+
+/// Counts the update. Stages that compute with older parameters count by themselves: a
+/// counter of all would have each wait for the others' updates of the step before.
+fn counters(b: &mut Builder<'_>, spec: &TrainSpec, ok: Var) -> Vec<Var> {
+    let stages = spec.delays.as_ref().map(|delays| &delays.stages);
+    let count = stages.map_or(1, |stages| stages.count());
+    let of = |stage: usize| {
+        let (path, name) = match stages.filter(|_| stage + 1 < count) {
+            None => (String::new(), "updates".to_owned()),
+            Some(stages) => {
+                let first = stages.layers(stage).next().unwrap_or_default().to_owned();
+                (first, format!("updates@{stage}"))
+            }
+        };
+        b.scope(&path, |b| {
+            let t = b.persistent_named(&name, Meta::new([], DType::I64), Class::Optimizer);
+            b.update(Arc::new(CountUpdate), &[ok], &[t]);
+            t
+        })
+    };
+    (0..count).map(of).collect()
 }

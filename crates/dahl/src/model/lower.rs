@@ -2,7 +2,7 @@
 
 use super::layer::{BUFFER, LayerKind, lower_sequence};
 use super::learn::{learn, loss};
-use super::stages::{Delays, version};
+use super::stages::Delays;
 use super::{Init, Layer, Model, Optimizer};
 use crate::error::{Error, ModelError, Result};
 use crate::graph::{Builder, Class, Graph, Program, Programs, Store, fuse, fuse_updates};
@@ -116,6 +116,8 @@ pub struct Lowered {
     pub output: Shape,
     /// What each persistent value starts from.
     pub inits: Vec<Init>,
+    /// For each persistent value the parameter that it is an older version of, if it is.
+    pub version_of: Vec<Option<PersistentId>>,
     /// The seed that they start under.
     pub seed: u64,
 }
@@ -124,9 +126,8 @@ impl Lowered {
     /// The values that a persistent value starts from.
     pub fn initial(&self, id: PersistentId) -> impl Iterator<Item = f64> + use<> {
         // Older versions start from what the newest does.
-        let name = &self.programs.store.get(id).name;
-        let name = name.split_once(version::MARK).map_or(&name[..], |(of, _)| of);
-        self.inits[id.index()].values(self.seed, name)
+        let of = self.version_of[id.index()].unwrap_or(id);
+        self.inits[id.index()].values(self.seed, &self.programs.store.get(of).name)
     }
 }
 
@@ -174,11 +175,14 @@ impl Model {
         let snapshot = ProgramId::new(programs.len());
         programs.push(snapshot_program(&mut store)?);
         // The optimiser's states start from zero.
-        let of = |name: &String| inits.get(name).copied().unwrap_or(Init::Constant(0.0));
+        let of = |name: &String| inits.get(name).map_or(Init::Constant(0.0), |(init, _)| *init);
+        let version = |name: &String| inits.get(name).and_then(|(_, of)| store.find(of.as_ref()?));
+        let version_of = store.values.iter().map(|v| version(&v.name)).collect();
         let inits = store.values.iter().map(|v| of(&v.name)).collect();
         let programs = Programs { store, programs };
         let output = output.unwrap_or(Shape::new(&[]));
-        Ok(Lowered { programs, train, eval, snapshot, output, inits, seed: spec.seed })
+        let seed = spec.seed;
+        Ok(Lowered { programs, train, eval, snapshot, output, inits, version_of, seed })
     }
 
     /// Refuses a batch in parts where that would change what is computed unasked.
@@ -203,7 +207,7 @@ impl Model {
         spec: &TrainSpec,
         What { mode, batch, turn }: What,
         store: &mut Store,
-        inits: &mut BTreeMap<String, Init>,
+        inits: &mut Inits,
     ) -> Result<(Graph, Shape)> {
         let mut builder = Builder::new(store);
         if self.input.len() > 4 || self.input.contains(&0) {
@@ -241,6 +245,9 @@ impl Model {
         Ok((graph, shape))
     }
 }
+
+/// What values start from, by name, and the parameter that each is an older version of.
+type Inits = BTreeMap<String, (Init, Option<String>)>;
 
 /// Which program is lowered.
 struct What {
@@ -324,7 +331,7 @@ pub struct Lowering<'a, 'b> {
     builder: &'a mut Builder<'b>,
     spec: &'a TrainSpec,
     place: Place,
-    inits: &'a mut BTreeMap<String, Init>,
+    inits: &'a mut Inits,
     after: Vec<After>,
     versions: Vec<Versioned>,
 }
@@ -366,8 +373,8 @@ impl Lowering<'_, '_> {
         let Some([read, next]) = delays.versions(&path, self.place.turn) else { return newest };
         let full = self.full_name(name);
         let [read, next] = [read, next].map(|slot| {
-            let name = version::name(&full, slot);
-            self.inits.entry(name.clone()).or_insert(init);
+            let name = format!("{full}@{slot}");
+            self.inits.entry(name.clone()).or_insert((init, Some(full.clone())));
             self.builder.persistent_named(&name, meta, Class::Optimizer)
         });
         if self.place.samples.start == 0 {
@@ -395,7 +402,7 @@ impl Lowering<'_, '_> {
             let expected = "a name of its own in the model";
             self.builder.error("layer", Mismatch::new("name", expected, format!("{full} again")));
         }
-        self.inits.entry(full).or_insert(init);
+        self.inits.entry(full).or_insert((init, None));
         self.builder.persistent(name, meta, class)
     }
 

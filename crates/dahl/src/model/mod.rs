@@ -26,7 +26,6 @@ pub use layer::{Layer, LayerKind, Module};
 pub use lower::{Fusion, Loss, Lowered, Lowering, Mode, NormOver, TrainSpec};
 pub use optimizer::Optimizer;
 pub use schedule::Schedule;
-pub(crate) use stages::version::MARK as VERSION_MARK;
 pub use stages::{Delays, Stages};
 
 /// A network: what goes in, and what is done to it.

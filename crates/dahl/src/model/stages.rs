@@ -82,6 +82,13 @@ impl Delays {
         }
     }
 
+    /// For how many steps at once a stage has memory: those that it has begun and not ended.
+    /// A power of two too.
+    pub fn under_way(&self, stage: usize) -> usize {
+        let later = self.stages.count() - stage;
+        self.kept(stage).max(1).min(later.next_power_of_two())
+    }
+
     /// How many programs take turns.
     pub fn turns(&self) -> usize {
         (0..self.by_stage.len()).map(|stage| self.kept(stage)).max().unwrap_or(0).max(1)
@@ -93,17 +100,6 @@ impl Delays {
         let stage = self.stages.of(path);
         let (delay, kept) = (self.by_stage[stage], self.kept(stage));
         (kept > 0).then(|| [(turn + kept - delay) % kept, (turn + 1) % kept])
-    }
-}
-
-/// Names of kept versions.
-pub(crate) mod version {
-    /// Between the parameter's name and the version's number.
-    pub(crate) const MARK: char = '@';
-
-    /// The name of a version.
-    pub(crate) fn name(parameter: &str, slot: usize) -> String {
-        format!("{parameter}{MARK}{slot}")
     }
 }
 

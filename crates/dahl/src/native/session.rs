@@ -167,8 +167,8 @@ impl NativeSession {
         }
         let p = program.index();
         let slots = self.programs[p].output_slots;
-        if slots < 2
-            && let Some(&step) = self.programs[p].recent.back()
+        if self.programs[p].recent.len() == slots
+            && let Some(&step) = self.programs[p].recent.front()
         {
             self.wait(step)?;
         }

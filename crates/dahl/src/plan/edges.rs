@@ -123,7 +123,7 @@ impl Edges {
     /// The edges from one program's tasks to those of the program that runs
     /// next: they share persistent values and the work memory.
     ///
-    /// Programs further apart need none, since at most two are under way.
+    /// Where more than two steps are under way, each waits for all before it that are.
     pub fn across(
         before: (&TaskGraph, &ProgramMemory),
         after: (&TaskGraph, &ProgramMemory),

@@ -47,9 +47,8 @@ impl Flow {
         numerics: Numerics,
     ) -> Result<Plan> {
         let stages = self.stages.count();
-        if grain.workers < stages {
-            let expected = format!("at least {stages}, the stages");
-            return Err(Error::config("workers", expected, grain.workers));
+        if grain.workers == 0 {
+            return Err(Error::config("workers", "at least 1", 0));
         }
         let expanded = numerics.expand(programs)?;
         let placed = expanded.programs.iter().map(|program| match is_training(program) {
@@ -57,19 +56,20 @@ impl Flow {
             false => place(&program.graph, grain),
         });
         let ahead = (0..grain.workers).map(|w| {
-            let stage = (0..stages).find(|&s| self.workers(s, grain).contains(&w));
-            let kept = |delays: &Delays| delays.kept(stage.unwrap_or(0)).max(1);
-            self.delays.as_ref().map_or(1, kept)
+            let own = (0..stages).filter(|&s| self.workers(s, grain).contains(&w));
+            let steps = |s| self.delays.as_ref().map_or(1, |delays| delays.under_way(s));
+            own.map(steps).max().unwrap_or(1)
         });
         let (workers, ahead) = (grain.workers, ahead.collect());
         let placement = Placement { workers, ahead, programs: placed.collect() };
         Plan::new(programs, numerics, placement)
     }
 
-    /// The workers of a stage.
+    /// The workers of a stage; where there are fewer workers than stages they have several.
     pub fn workers(&self, stage: usize, grain: &Grain) -> Range<usize> {
         let stages = self.stages.count();
-        stage * grain.workers / stages..(stage + 1) * grain.workers / stages
+        let first = stage * grain.workers / stages;
+        first..((stage + 1) * grain.workers / stages).max(first + 1)
     }
 
     /// The nodes of each visit, in an order in which all could run, updates last.

@@ -23,4 +23,4 @@ pub use flow::{Flow, Order};
 pub use gather::place;
 pub use grain::{Gather, Grain};
 pub use recompute::{Fitted, fit};
-pub use stages::{NodeCost, even, flops, starting_with};
+pub use stages::{NodeCost, even, flops, layer_count, starting_with};

@@ -36,6 +36,11 @@ fn layers<'a>(graph: &'a Graph, cost: &NodeCost<'_>) -> Vec<(&'a str, f64)> {
     layers
 }
 
+/// How many layers there are that stages can begin with.
+pub fn layer_count(graph: &Graph) -> usize {
+    layers(graph, &|_, _| 0.0).len()
+}
+
 /// Stages of layers that follow each other, of which the slowest takes the least time: one
 /// for each speed, its cost divided by it.
 pub fn even(graph: &Graph, speeds: &[f64], cost: &NodeCost<'_>) -> Stages {

@@ -72,7 +72,7 @@ struct Due {
     every: Every,
     /// When the last one was begun.
     last: Instant,
-    /// One was due while another one was being written.
+    /// One was due while another one was being written, or while steps were under way.
     late: bool,
 }
 
@@ -264,7 +264,10 @@ impl<'a> Run<'a> {
                     // What is saved is the state behind a step, with none under way.
                     match trainer.ended() == trainer.steps() {
                         true => due.save(writer, trainer, state)?,
-                        false => trainer.settle(),
+                        false => {
+                            due.late = true;
+                            trainer.settle();
+                        }
                     }
                 }
             }

@@ -6,7 +6,6 @@ use crate::error::{Error, Result};
 use crate::exec::Snapshot;
 use crate::file::{StoredTensor, TensorFile};
 use crate::graph::{Class, Persistent, Store};
-use crate::model::VERSION_MARK as MARK;
 use std::path::Path;
 
 impl Trainer {
@@ -37,9 +36,10 @@ impl Trainer {
             let values = file.tensors[&value.name].to_f64_vec();
             self.write(&value.name, &values)?;
             // Older versions start from the same.
-            let version =
-                |name: &str| name.split_once(MARK).is_some_and(|(of, _)| of == value.name);
-            for old in store.values.iter().filter(|v| version(&v.name)) {
+            let parameter = store.find(&value.name);
+            let version_of = self.lowered().version_of.clone();
+            let old = store.values.iter().zip(version_of).filter(|(_, of)| *of == parameter);
+            for (old, _) in old {
                 self.write(&old.name, &values)?;
             }
         }

@@ -233,7 +233,7 @@ fn stale_pipelines_learn_as_delayed_updates_do() {
                 };
                 let plan = flow_plan(&setup, &flow, count);
                 let run = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
-                let (losses, _) = delayed(
+                let (losses, weights) = delayed(
                     &Setup { spec: TrainSpec { parts, ..plain.spec.clone() }, ..plain.clone() },
                     &delays,
                     momentum,
@@ -241,6 +241,13 @@ fn stale_pipelines_learn_as_delayed_updates_do() {
                 for (step, (a, b)) in run.losses.iter().zip(&losses).enumerate() {
                     let a = f64::from_bits(*a);
                     assert!((a - b).abs() < 1e-11, "{what}: loss of step {step}: {a}, not {b}");
+                }
+                for (name, expected) in &weights {
+                    let (_, bytes) = run.state.iter().find(|(n, _)| n == name).unwrap();
+                    let found =
+                        bytes.chunks_exact(8).map(|b| f64::from_ne_bytes(b.try_into().unwrap()));
+                    let apart = found.zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                    assert!(apart < 1e-11, "{what}: {name} is {apart:e} off");
                 }
                 // Whoever runs it, whenever.
                 for scheduling in [Scheduling::Static, Scheduling::FirstCome] {
@@ -369,4 +376,63 @@ fn delayed_updates_survive_a_restart() {
         feed(&mut second, setup.spec.train[0], step).unwrap();
     }
     assert_eq!(state(&mut second).unwrap(), whole.state);
+}
+
+#[test]
+fn a_stage_waits_for_no_other_stages_update() {
+    let plain = chain(Optimizer::adam(0.01), 8);
+    let stages = stages(&plain, 4);
+    let delays = Delays::stashed(stages.clone());
+    let spec = TrainSpec { delays: Some(delays.clone()), ..plain.spec.clone() };
+    let setup = Setup { spec, ..plain };
+    let flow = Flow { stages, order: ORDERS[1], delays: Some(delays) };
+    let plan = flow_plan(&setup, &flow, 4);
+    let (expanded, graphs) = plan.task_graphs(&setup.lower().programs).unwrap();
+    let phase = |program: usize, task: &dahl::plan::Task| {
+        expanded.programs[program].graph.node(task.calls[0].node).phase
+    };
+    for (a, b) in [(0, 1), (0, 2), (1, 2), (3, 0)] {
+        let (before, after) =
+            ((&graphs[a], &plan.memory.programs[a]), (&graphs[b], &plan.memory.programs[b]));
+        let edges = dahl::plan::Edges::across(before, after);
+        for (task, preds) in graphs[b].tasks.iter().zip(&edges.preds) {
+            for pred in preds.iter().map(|&t| graphs[a].task(t)) {
+                let update = phase(a, pred) == dahl::graph::Phase::Update;
+                assert!(!update || pred.worker == task.worker, "turn {a} to {b}");
+            }
+        }
+    }
+    let run = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
+    setup.reference().assert_same(&run, "adam over four stages");
+}
+
+#[test]
+fn fewer_workers_than_stages_have_several_each() {
+    let plain = chain(sgd(0.9), 7);
+    let delays = Delays::stashed(stages(&plain, 4));
+    let spec = TrainSpec { delays: Some(delays.clone()), ..plain.spec.clone() };
+    let setup = Setup { spec, ..plain };
+    let flow = Flow { stages: delays.stages.clone(), order: ORDERS[1], delays: Some(delays) };
+    let reference = setup.reference();
+    for workers in 1..=5 {
+        let run = setup.train(&flow_plan(&setup, &flow, workers), &engine(Scheduling::Staged));
+        run.unwrap().assert_same(&reference, &format!("{workers} workers"));
+    }
+}
+
+#[test]
+fn layers_of_any_name_start_from_numbers_of_their_own() {
+    let text = r#"name = "at"
+input = [4]
+layers = [
+  { type = "linear", out = 4, name = "a@1" },
+  { type = "linear", out = 4, name = "a@2" },
+]"#;
+    let model = Model::parse(text).unwrap();
+    let lowered = model.lower(&TrainSpec::new(2, DType::F64, Optimizer::sgd(0.1))).unwrap();
+    let first = |name: &str| {
+        let id = lowered.programs.store.find(name).unwrap();
+        lowered.initial(id).next().unwrap()
+    };
+    assert_ne!(first("a@1.weight"), first("a@2.weight"));
 }
