@@ -1,9 +1,9 @@
 //! `--grain auto`: the grain whose step is predicted to be the shortest.
 
-use crate::machine;
 use crate::output::say;
 use crate::progress::Show;
 use crate::simulate::calibrations;
+use crate::{limit, machine};
 use dahl::Result;
 use dahl::graph::Programs;
 use dahl::native::available_bytes;
@@ -86,6 +86,7 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Chosen> {
             choice.candidates.len(),
             best.step.step,
         ));
+        limit::tell(programs, &best.plan, best.plain, show);
     }
     drop(on);
     Ok(Chosen { choice, known, platform, limit })

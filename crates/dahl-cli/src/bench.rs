@@ -6,6 +6,7 @@ mod gemm;
 mod grains;
 mod kernels;
 pub(crate) mod measure;
+mod pipelines;
 mod predictions;
 mod torch;
 mod workloads;
@@ -46,6 +47,7 @@ Examples:
   dahl bench predictions
   dahl bench grains lenet-b64
   dahl bench adaptive lenet-b64
+  dahl bench pipelines vgg-small
 
 A cell is marked with ! where the processors were not ours: the processor time is
 not about the time gone by times the threads. Its figures say little."
@@ -102,6 +104,7 @@ enum Of {
     Predictions(predictions::Args),
     Grains(grains::Args),
     Adaptive(adaptive::Args),
+    Pipelines(pipelines::Args),
 }
 
 /// The shape of a sample.
@@ -141,6 +144,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Some(Of::Predictions(args)) => predictions::run(args),
         Some(Of::Grains(args)) => grains::run(args),
         Some(Of::Adaptive(args)) => adaptive::run(args),
+        Some(Of::Pipelines(args)) => pipelines::run(args),
         None => bench(args),
     };
     match result {

@@ -7,11 +7,12 @@ mod pipeline;
 mod svg;
 mod text;
 
+use crate::flow::FlowArgs;
 use crate::grain::{Cuts, GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, print};
 use crate::progress;
 use crate::tuning::TuneArgs;
-use crate::{auto, machine, models};
+use crate::{auto, limit, machine, models};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::DType;
 use dahl::graph::Programs;
@@ -60,6 +61,8 @@ pub(crate) struct Args {
     model: Option<String>,
     #[command(flatten)]
     pipeline: pipeline::PipelineArgs,
+    #[command(flatten)]
+    flow: FlowArgs,
     /// Samples a step
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     batch: usize,
@@ -70,8 +73,9 @@ pub(crate) struct Args {
     grain: GrainArgs,
     #[command(flatten)]
     tune: TuneArgs,
-    /// Refuse a plan that needs more memory, such as 500MiB or 2GiB
-    #[arg(long, value_parser = bytes)]
+    /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
+    /// recomputed where it would need more
+    #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
     memory_limit: Option<Bytes>,
     /// Times of calls, as `dahl calibrate` writes them [default: calibration.json, where it is]
     #[arg(long, value_name = "FILE")]
@@ -123,7 +127,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         };
     }
     if let Some(profile) = &args.pipeline.profile {
-        return match pipeline::run(&args.pipeline, profile, args.memory_limit) {
+        return match pipeline::run((&args.pipeline, &args.flow), profile, args.memory_limit) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, code(&error)),
         };
@@ -143,7 +147,9 @@ fn text(args: &Args) -> dahl::Result<String> {
         fusion: args.grain.fusion(),
         ..TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.1))
     };
-    let lowered = model.lower(&spec)?;
+    let calibration = args.calibration.as_deref();
+    let flowing = args.flow.flowing(&model, spec, &args.grain.base(), calibration)?;
+    let lowered = model.lower(&flowing.spec)?;
     let plan = match &args.check {
         Some(path) => {
             let text = std::fs::read_to_string(path)
@@ -154,8 +160,14 @@ fn text(args: &Args) -> dahl::Result<String> {
             let said = progress::Show::on_stderr();
             let base = args.grain.base();
             let numerics = args.tune.numerics(&base, &lowered.programs, said)?;
-            match args.grain.cuts() {
-                Some(Cuts::Auto) => {
+            let flowed = flowing.plan(&base, &lowered, &numerics, args.memory_limit);
+            match (flowed, args.grain.cuts()) {
+                (Some(plan), None) => plan?,
+                (Some(_), Some(_)) => {
+                    let expected = "none with a pipeline, whose stages are it";
+                    return Err(dahl::Error::config("grain", expected, "one"));
+                }
+                (None, Some(Cuts::Auto)) => {
                     let choice = auto::choice(
                         &auto::Wanted {
                             programs: &lowered.programs,
@@ -173,7 +185,10 @@ fn text(args: &Args) -> dahl::Result<String> {
                     }
                     choice.candidates.into_iter().next().expect("the best").plan
                 }
-                _ => args.grain.grain()?.plan_with(&lowered.programs, numerics)?,
+                _ => {
+                    let what = (&lowered.programs, numerics);
+                    limit::plan(&args.grain.grain()?, what, args.memory_limit, said)?
+                }
             }
         }
     };
@@ -218,6 +233,9 @@ fn text(args: &Args) -> dahl::Result<String> {
                 "tasks a step",
                 format!("{} with {edges} edges, {workers} workers", graphs[0].tasks.len()),
             );
+            if let Some(text) = flowing.text() {
+                line("pipeline", text);
+            }
             line("work a step", flops.to_string());
             line("memory", format!("{} in all", plan.memory.peak()));
             let reused = plan.work_without_reuse(&graphs);
@@ -225,6 +243,9 @@ fn text(args: &Args) -> dahl::Result<String> {
                 "  of it reused",
                 format!("{} for values of {reused}", Bytes(plan.memory.work() as u64)),
             );
+            if let Some(what) = limit::recomputed(&lowered.programs, &plan) {
+                line("  recomputed", what);
+            }
             line("time, energy", predicted(args, &lowered.programs, &plan)?);
             line("bits", plan.numerics_hash(&lowered.programs));
             text
@@ -258,20 +279,4 @@ fn predicted(args: &Args, programs: &Programs, plan: &Plan) -> dahl::Result<Stri
         // What the calibration does not know is no fault of the plan.
         Err(error) => format!("no prediction: {error}"),
     })
-}
-
-/// `500MiB`, `2GiB`, `1000000`.
-fn bytes(text: &str) -> Result<Bytes, String> {
-    let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale = match unit.trim() {
-        "" | "B" => 1.0,
-        "KiB" | "K" => 1024.0,
-        "MiB" | "M" => 1024.0 * 1024.0,
-        "GiB" | "G" => 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(format!("unknown unit {unit:?}: expected B, KiB, MiB or GiB")),
-    };
-    let number: f64 = number.parse().map_err(|_| "expected a number, as in 2GiB".to_owned())?;
-    Ok(Bytes((number * scale) as u64))
 }

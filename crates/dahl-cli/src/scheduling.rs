@@ -86,7 +86,7 @@ impl Engine for Scheduled {
     fn prepare(&self, programs: &Programs, plan: &Plan) -> Result<Box<dyn Session>> {
         let of = |scheduling| Native { scheduling, ..self.native.clone() };
         match self.rule {
-            None => of(Own::Static).prepare(programs, plan),
+            None => self.native.prepare(programs, plan),
             Some(Rule::FirstCome) => of(Own::FirstCome).prepare(programs, plan),
             Some(Rule::WorkStealing) => of(Own::WorkStealing).prepare(programs, plan),
             Some(rule) => {

@@ -41,10 +41,11 @@ const OF_ONE_START: [&str; 25] = [
 
 /// Flags of a run that may change when it goes on: they change no bit of what
 /// was trained. A dataset may have been moved; its samples are compared.
-const FREE: [&str; 11] = [
+const FREE: [&str; 12] = [
     "epochs",
     "workers",
     "grain",
+    "memory-limit",
     "scheduling",
     "joule-seconds",
     "checkpoint-every",

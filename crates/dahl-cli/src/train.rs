@@ -2,7 +2,7 @@
 
 use crate::auto;
 use crate::energy::EnergyArgs;
-use crate::forecast;
+use crate::flow::{FlowArgs, Flowing};
 use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
@@ -18,15 +18,17 @@ use crate::settings::{Settings, is_given};
 use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
 use crate::watch::{WatchArgs, Watched, keep_prediction};
+use crate::{forecast, limit};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
 use dahl::graph::Programs;
-use dahl::model::TrainSpec;
-use dahl::native::{Native, Throttle};
+use dahl::model::{Lowered, TrainSpec};
+use dahl::native::{Native, Scheduling as Own, Throttle};
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::{Adapter, Grain, Patience};
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
+use dahl::units::Bytes;
 use dahl::{Error, Result};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -67,6 +69,12 @@ pub(crate) struct Args {
     /// (docs/grain.md); it changes no bit [default: one piece of the batch a worker]
     #[arg(long, value_parser = cuts)]
     grain: Option<Cuts>,
+    /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
+    /// recomputed where it would need more; it changes no bit
+    #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
+    memory_limit: Option<Bytes>,
+    #[command(flatten)]
+    flow: FlowArgs,
     #[command(flatten)]
     scheduling: SchedulingArgs,
     /// An experiment: slow a worker down to a part of its speed, such as 1=0.5, from a
@@ -139,11 +147,19 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = args.workers.unwrap_or(processors);
-    let lowered = model.lower(&spec)?;
+    let base = Grain { target: args.kernels.target(), ..Grain::for_workers(workers) };
+    let flowing = args.flow.flowing(&model, spec, &base, args.calibration.as_deref())?;
+    if flowing.is_pipeline() && args.grain.is_some() {
+        return Err(
+            Error::config("grain", "none with a pipeline, whose stages are it", "one").into()
+        );
+    }
+    let spec = &flowing.spec;
+    let lowered = model.lower(spec)?;
     let length = Length { epochs: args.epochs, samples: train.len() };
     let mut report = Report::new(args.voice(), length);
-    args.check_scheduling(workers)?;
-    let (plan, adapter) = args.plan(&lowered.programs, workers, report.shown())?;
+    args.check_scheduling(workers, &flowing)?;
+    let (plan, adapter) = args.plan(&lowered, (base, &flowing), report.shown())?;
     let meters = args.energy.open()?;
     let predicted = match &args.calibration {
         Some(path) => Some(forecast::predict(path, (&lowered.programs, &plan), &meters)?),
@@ -153,10 +169,11 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         report.log(format_args!("note: {note}"));
     }
     let (record, limit, throttles) = (args.watch.trace, args.watch.limit(), args.throttle.clone());
-    let native = Native { record, limit, throttles, ..Native::default() };
+    let scheduling = flowing.scheduling();
+    let native = Native { record, limit, throttles, scheduling, ..Native::default() };
     let calibrations: Vec<PathBuf> = args.calibration.iter().cloned().collect();
     let engine = args.scheduling.engine(native, &calibrations)?;
-    let mut trainer = Trainer::with_plan(lowered, plan, &spec, &engine)?;
+    let mut trainer = Trainer::with_plan(lowered, plan, spec, &engine)?;
     adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
@@ -178,6 +195,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         if workers == 1 { "" } else { "s" },
         args.samples.dtype
     ));
+    if let Some(text) = flowing.text() {
+        report.log(format_args!("pipeline: {text}"));
+    }
     for note in train.notes().iter().chain(test.notes()) {
         report.warn(format_args!("note: {note}"));
     }
@@ -249,11 +269,16 @@ impl Args {
     /// by another version or on another machine.
     fn plan(
         &self,
-        programs: &Programs,
-        workers: usize,
+        lowered: &Lowered,
+        (base, flowing): (Grain, &Flowing),
         show: Show,
     ) -> Result<(Plan, Option<Adapter>)> {
-        let base = Grain { target: self.kernels.target(), ..Grain::for_workers(workers) };
+        let programs = &lowered.programs;
+        let placed =
+            |numerics: Numerics| match flowing.plan(&base, lowered, &numerics, self.memory_limit) {
+                Some(plan) => Ok((plan?, None)),
+                None => self.placed(base.clone(), programs, numerics, show),
+            };
         let run = self.run.resume.as_deref().map(rundir::find);
         match run.map(|run| rundir::numerics(&run, programs)) {
             Some(Ok(numerics)) => {
@@ -261,14 +286,14 @@ impl Args {
                     let expected = format!("{}, which the run began with", numerics.isa);
                     Error::config("isa", expected, found)
                 })?;
-                self.placed(base, programs, numerics, show)
+                placed(numerics)
             }
             Some(Err(error)) if self.tune.tune => Err(error),
             // Without measurements the kernels follow from the flags; those of
             // checkpoints are compared.
             _ => {
                 let numerics = self.tune.numerics(&base, programs, show)?;
-                self.placed(base, programs, numerics, show)
+                placed(numerics)
             }
         }
     }
@@ -281,15 +306,17 @@ impl Args {
         numerics: Numerics,
         show: Show,
     ) -> Result<(Plan, Option<Adapter>)> {
+        let limited = |grain: &Grain, numerics| {
+            let plan = limit::plan(grain, (programs, numerics), self.memory_limit, show)?;
+            Ok((plan, None))
+        };
         let adaptive = match &self.grain {
-            None => return Ok((base.plan_with(programs, numerics)?, None)),
-            Some(Cuts::Given(text)) => {
-                return Ok((base.with(text)?.plan_with(programs, numerics)?, None));
-            }
+            None => return limited(&base, numerics),
+            Some(Cuts::Given(text)) => return limited(&base.with(text)?, numerics),
             Some(Cuts::Auto) => false,
             Some(Cuts::Adaptive) => true,
         };
-        let (samples, limit, calibration) = (self.samples.batch, None, None);
+        let (samples, limit, calibration) = (self.samples.batch, self.memory_limit, None);
         let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
         let chosen = auto::choice(&wanted, show)?;
         let adapter = adaptive.then(|| chosen.adapter(samples, Patience::default()));
@@ -298,7 +325,11 @@ impl Args {
     }
 
     /// Refuses what does not go together.
-    fn check_scheduling(&self, workers: usize) -> Result<()> {
+    fn check_scheduling(&self, workers: usize, flowing: &Flowing) -> Result<()> {
+        if flowing.scheduling() == Own::Staged && self.scheduling.rule().is_some() {
+            let expected = "static, where a stale pipeline says who runs what";
+            return Err(Error::config("scheduling", expected, "a policy that does"));
+        }
         if self.grain == Some(Cuts::Adaptive) && self.scheduling.rule().is_some() {
             let expected = "static, where --grain adaptive says who runs what";
             return Err(Error::config("scheduling", expected, "a policy that does"));

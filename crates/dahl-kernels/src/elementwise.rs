@@ -328,13 +328,15 @@ pub struct Dropout {
     pub seed: u64,
     /// The place in the model: masks of two layers differ.
     pub stream: u32,
+    /// How many elements came before, where a batch is taken in parts.
+    pub first: usize,
 }
 
 impl Dropout {
     /// What becomes of element `index` at a step.
     #[inline(always)]
     fn apply<T: Float>(&self, counter: u64, index: usize, x: T) -> T {
-        let r = math::uniform(self.seed, self.stream, counter, index as u64);
+        let r = math::uniform(self.seed, self.stream, counter, (self.first + index) as u64);
         let scale = if self.p < 1.0 { 1.0 / (1.0 - self.p) } else { 0.0 };
         if r < self.p { T::ZERO } else { x * T::from_f64(scale) }
     }

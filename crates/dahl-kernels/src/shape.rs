@@ -75,6 +75,13 @@ impl Shape {
         Self::new(&axes)
     }
 
+    /// The same shape with another length of `axis`.
+    pub fn with(&self, axis: usize, length: usize) -> Self {
+        let mut axes = self.axes().to_vec();
+        axes[axis] = length;
+        Self::new(&axes)
+    }
+
     /// The same shape without `axis`.
     #[track_caller]
     pub fn without(&self, axis: usize) -> Self {

@@ -117,7 +117,7 @@ fn session(dtype: DType) -> dahl::Result<Box<dyn Session>> {
     let value = builder.persistent("x", Meta::new([ROWS, COLUMNS], dtype), Class::Buffer);
     builder.fetch("x", value);
     let graph = builder.finish()?;
-    let program = Program { name: "idle".to_owned(), graph, output_slots: 1 };
+    let program = Program { name: "idle".to_owned(), graph, output_slots: 1, turn: 0 };
     let programs = Programs { store, programs: vec![program] };
     let plan = Grain::for_workers(1).plan(&programs)?;
     Native::default().prepare(&programs, &plan)

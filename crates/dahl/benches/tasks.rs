@@ -196,10 +196,10 @@ fn prepare(engine: &Native, workers: usize, shape: Shape) -> dahl::Result<Native
             workers: (0..TASKS).map(|t| WorkerId::new(t * workers / TASKS)).collect(),
         },
     };
-    let placed = ProgramPlacement { groups: (0..nodes).map(group).collect() };
-    let program = Program { name: "empty".to_owned(), graph, output_slots: 2 };
+    let placed = ProgramPlacement::new((0..nodes).map(group).collect());
+    let program = Program { name: "empty".to_owned(), graph, output_slots: 2, turn: 0 };
     let programs = Programs { store, programs: vec![program] };
-    let placement = Placement { workers, programs: vec![placed] };
+    let placement = Placement::new(workers, vec![placed]);
     let plan =
         Plan::new(&programs, Numerics::default_for(&programs, dahl::Isa::detect()), placement)?;
     engine.prepare_native(&programs, &plan)

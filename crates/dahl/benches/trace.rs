@@ -97,10 +97,10 @@ fn prepare(engine: &Native) -> dahl::Result<NativeSession> {
         cuts: vec![Vec::new()],
         workers: vec![WorkerId::new(0)],
     };
-    let placed = ProgramPlacement { groups: (0..TASKS).map(group).collect() };
-    let program = Program { name: "empty".to_owned(), graph, output_slots: 2 };
+    let placed = ProgramPlacement::new((0..TASKS).map(group).collect());
+    let program = Program { name: "empty".to_owned(), graph, output_slots: 2, turn: 0 };
     let programs = Programs { store, programs: vec![program] };
-    let placement = Placement { workers: 1, programs: vec![placed] };
+    let placement = Placement::new(1, vec![placed]);
     let numerics = Numerics::default_for(&programs, dahl::Isa::detect());
     engine.prepare_native(&programs, &Plan::new(&programs, numerics, placement)?)
 }

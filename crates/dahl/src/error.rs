@@ -60,12 +60,15 @@ pub enum Error {
     },
 
     /// The plan does not fit into memory.
-    #[error("{}", memory(*.needed, *.limit, .largest))]
+    #[error("{}", memory(*.needed, *.limit, *.least, .largest))]
     Memory {
         /// The planned peak.
         needed: Bytes,
         /// What there is.
         limit: Bytes,
+        /// The smallest peak of a plan that was found, with activations recomputed;
+        /// none where that was not tried.
+        least: Option<Bytes>,
         /// The largest tensors, largest first.
         largest: Vec<(String, Bytes)>,
     },
@@ -302,11 +305,20 @@ fn lines(errors: &[ModelError]) -> String {
     errors.iter().map(ModelError::to_string).collect::<Vec<_>>().join("\n")
 }
 
-fn memory(needed: Bytes, limit: Bytes, largest: &[(String, Bytes)]) -> String {
+fn memory(
+    needed: Bytes,
+    limit: Bytes,
+    least: Option<Bytes>,
+    largest: &[(String, Bytes)],
+) -> String {
+    let least = match least {
+        Some(least) => format!("; {least} is the least that was found, with recomputation"),
+        None => String::new(),
+    };
     let largest: Vec<String> =
         largest.iter().map(|(name, bytes)| format!("{name} ({bytes})")).collect();
     format!(
-        "the plan needs {needed} of memory, {limit} are allowed; the largest tensors are {}; \
+        "the plan needs {needed} of memory, {limit} are allowed{least}; the largest tensors are {}; \
          try a smaller batch",
         largest.join(", ")
     )

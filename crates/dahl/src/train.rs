@@ -26,7 +26,7 @@ use crate::exec::{Engine, Session, Slot, StepId};
 use crate::model::{Loss, Lowered, Model, Schedule, TrainSpec};
 use crate::plan::Plan;
 use crate::planner::Grain;
-use crate::units::PersistentId;
+use crate::units::{PersistentId, ProgramId};
 use adapting::Adapting;
 use dahl_kernels::StepScalars;
 
@@ -65,6 +65,10 @@ pub struct Trainer {
     last: Option<StepId>,
     /// The last step of an evaluation.
     evaluated: Option<StepId>,
+    /// How many steps a pass has begun and not looked at.
+    open: usize,
+    /// Whether a pass begins no step before it has looked at all.
+    settling: bool,
     /// How many classes the labels have; `None` where targets are numbers.
     classes: Option<usize>,
     /// Who re-chooses the placement.
@@ -105,11 +109,8 @@ impl Trainer {
         }
         let lr = spec.optimizer.lr();
         let schedule = Schedule::Constant;
-        let graph = &lowered.programs.programs[0].graph;
-        let output = graph.fetch("output").map(|v| graph.value(v).meta.shape);
-        let classes = output
-            .filter(|shape| spec.loss == Loss::CrossEntropy && shape.rank() == 2)
-            .map(|shape| shape[1]);
+        let labels = spec.loss == Loss::CrossEntropy && lowered.output.rank() == 2;
+        let classes = labels.then(|| lowered.output[1]);
         Ok(Self {
             lowered,
             plan,
@@ -119,6 +120,8 @@ impl Trainer {
             steps: 0,
             last: None,
             evaluated: None,
+            open: 0,
+            settling: false,
             classes,
             adapting: None,
         })
@@ -131,9 +134,7 @@ impl Trainer {
 
     /// A free slot for a batch of this many samples to train on.
     pub fn slot(&mut self, batch: usize) -> Result<Slot> {
-        let Some(&program) = self.lowered.train.get(&batch) else {
-            return Err(unknown_batch("a batch to train on", &self.lowered.train, batch));
-        };
+        let program = self.program(batch, 0)?;
         self.session.slot(program)
     }
 
@@ -146,9 +147,7 @@ impl Trainer {
         self.adapt_if_due()?;
         let slot = self.check_labels(slot)?;
         let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
-        let Some(&program) = self.lowered.train.get(&batch) else {
-            return Err(unknown_batch("a batch to train on", &self.lowered.train, batch));
-        };
+        let program = self.program(batch, self.steps)?;
         let scalars =
             StepScalars { lr: self.lr * self.schedule.factor(self.steps), counter: self.steps };
         let step = self.session.step(program, slot, scalars)?;
@@ -185,7 +184,8 @@ impl Trainer {
     /// A free slot for a batch of this many samples to evaluate.
     pub fn eval_slot(&mut self, batch: usize) -> Result<Slot> {
         let Some(&program) = self.lowered.eval.get(&batch) else {
-            return Err(unknown_batch("a batch to evaluate", &self.lowered.eval, batch));
+            let known = self.lowered.eval.keys();
+            return Err(unknown_batch("a batch to evaluate", known, batch));
         };
         self.session.slot(program)
     }
@@ -195,7 +195,8 @@ impl Trainer {
         let slot = self.check_labels(slot)?;
         let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
         let Some(&program) = self.lowered.eval.get(&batch) else {
-            return Err(unknown_batch("a batch to evaluate", &self.lowered.eval, batch));
+            let known = self.lowered.eval.keys();
+            return Err(unknown_batch("a batch to evaluate", known, batch));
         };
         let step = self.session.step(program, slot, StepScalars::default())?;
         self.evaluated = Some(step);
@@ -234,6 +235,23 @@ impl Trainer {
         self.steps
     }
 
+    /// How many training steps a pass has seen the end of.
+    fn ended(&self) -> u64 {
+        self.steps - self.open as u64
+    }
+
+    /// A pass is to see the end of all steps before it begins another.
+    fn settle(&mut self) {
+        self.settling = true;
+    }
+
+    /// How many steps may be under way beside the one that is looked at: those of a pipeline
+    /// that does not wait for its updates.
+    fn beside(&self) -> usize {
+        let turns = self.lowered.train.values().map(Vec::len).max().unwrap_or(1);
+        if turns > 1 { self.plan.memory.under_way() - 1 } else { 0 }
+    }
+
     /// Goes on as if this many training steps had been taken: what a run that
     /// is resumed needs besides its persistent values.
     pub fn set_steps(&mut self, steps: u64) {
@@ -253,6 +271,15 @@ impl Trainer {
     /// The session that runs it.
     pub fn session(&mut self) -> &mut dyn Session {
         &mut *self.session
+    }
+
+    /// The program that trains on a batch of this size in step `step`.
+    fn program(&self, batch: usize, step: u64) -> Result<ProgramId> {
+        let Some(programs) = self.lowered.train.get(&batch) else {
+            let known = self.lowered.train.keys();
+            return Err(unknown_batch("a batch to train on", known, batch));
+        };
+        Ok(programs[(step % programs.len() as u64) as usize])
     }
 
     fn check_labels(&self, slot: Slot) -> Result<Slot> {
@@ -277,11 +304,7 @@ impl Trainer {
     }
 }
 
-fn unknown_batch(
-    what: &str,
-    known: &std::collections::BTreeMap<usize, crate::units::ProgramId>,
-    found: usize,
-) -> Error {
-    let sizes: Vec<&usize> = known.keys().collect();
+fn unknown_batch<'a>(what: &str, known: impl Iterator<Item = &'a usize>, found: usize) -> Error {
+    let sizes: Vec<&usize> = known.collect();
     Error::config(what, format!("one of {sizes:?} samples"), found)
 }

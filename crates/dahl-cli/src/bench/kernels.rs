@@ -139,7 +139,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         if let Some(limit) = available_bytes().map(Bytes).filter(|limit| needed.0 > limit.0) {
             let largest =
                 vec![(format!("{} {}", node.op.name(), shapes(&inputs, &outputs)), needed)];
-            return Err(Error::Memory { needed, limit, largest });
+            return Err(Error::Memory { needed, limit, least: None, largest });
         }
         let default = node.op.choose(metas, &target);
         for variant in node.op.allowed(metas, &target) {

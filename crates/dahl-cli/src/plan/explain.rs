@@ -30,6 +30,10 @@ pub(super) fn text(choice: &Choice, programs: &Programs) -> String {
             candidate.plan.memory.peak().to_string(),
         );
     }
+    if let Some(what) = crate::limit::recomputed(programs, &best.plan) {
+        let (peak, plain) = (best.plan.memory.peak(), best.plain);
+        let _ = writeln!(text, "\nrecomputed to need {peak} instead of {plain}: {what}");
+    }
     text += "\n";
     layers(&mut text, best, programs);
     text

@@ -2,6 +2,7 @@
 
 use super::compare::JsonPlan;
 use super::{advise, svg, text};
+use crate::flow::FlowArgs;
 use crate::output::{Colour, show};
 use crate::place::check_file;
 use crate::stop::duration;
@@ -39,12 +40,6 @@ pub(crate) struct PipelineArgs {
     /// Watts that may be drawn, on the average of a batch
     #[arg(long, value_name = "WATTS", requires = "profile")]
     power_cap: Option<f64>,
-    /// Let weights be some batches old, so that the pipeline never empties
-    #[arg(long, requires = "profile")]
-    allow_stale: bool,
-    /// Parts that a batch is cut into where weights are not old
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = crate::grain::at_least_one, requires = "profile")]
-    micro_batches: usize,
     /// Take each machine of the platform so many times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::grain::at_least_one, requires = "profile")]
     machines: usize,
@@ -108,7 +103,11 @@ enum CostModel {
 }
 
 /// Plans and prints.
-pub(crate) fn run(args: &PipelineArgs, profile: &Path, memory: Option<Bytes>) -> Result<()> {
+pub(crate) fn run(
+    (args, flow): (&PipelineArgs, &FlowArgs),
+    profile: &Path,
+    memory: Option<Bytes>,
+) -> Result<()> {
     for path in [&args.svg, &args.certificate].into_iter().flatten() {
         check_file("output", path)?;
     }
@@ -128,7 +127,7 @@ pub(crate) fn run(args: &PipelineArgs, profile: &Path, memory: Option<Bytes>) ->
     let stop = || from.elapsed() > args.max_time;
     match model {
         CostModel::MaxLoad => max_loads(args, network, platform.as_ref(), memory, &stop),
-        CostModel::Pipedream => dream(args, network, platform.as_ref(), memory),
+        CostModel::Pipedream => dream((args, flow), network, platform.as_ref(), memory),
         CostModel::Dahl => {
             let platform = platform.ok_or_else(|| missing_platform("dahl"))?;
             let mut machines = machinery(&platform, Watts::Likely)?;
@@ -136,7 +135,7 @@ pub(crate) fn run(args: &PipelineArgs, profile: &Path, memory: Option<Bytes>) ->
                 machines.limit_memory(memory.0 as f64);
             }
             let layers = layers(&network, &machines.slowdowns);
-            let problem = problem(args, layers, &machines);
+            let problem = problem((args, flow), layers, &machines);
             dahl(args, &problem, &platform, &stop)
         }
     }
@@ -147,14 +146,18 @@ fn missing_platform(model: &str) -> Error {
 }
 
 /// The seam: whatever gives layers with costs by unit type is planned the same way.
-fn problem(args: &PipelineArgs, layers: Vec<Layer>, machines: &Machinery) -> Problem {
+fn problem(
+    (args, flow): (&PipelineArgs, &FlowArgs),
+    layers: Vec<Layer>,
+    machines: &Machinery,
+) -> Problem {
     Problem {
         layers,
         units: machines.units.clone(),
         nodes: machines.nodes.clone(),
-        semantics: match args.allow_stale {
+        semantics: match flow.allow_stale {
             true => Semantics::Stale,
-            false => Semantics::Synchronous { micro_batches: args.micro_batches },
+            false => Semantics::Synchronous { micro_batches: flow.micro_batches.unwrap_or(8) },
         },
         objective: match args.objective {
             Goal::Energy => Objective::Energy,
@@ -264,7 +267,7 @@ fn write_proof(
 
 /// PipeDream's plan, costed by the platform's watts too.
 fn dream(
-    args: &PipelineArgs,
+    (args, flow): (&PipelineArgs, &FlowArgs),
     network: Imported,
     platform: Option<&Platform>,
     memory: Option<Bytes>,
@@ -295,7 +298,8 @@ fn dream(
         memory_bytes: memory.map(|memory| memory.0 as f64),
     };
     let plan = pipedream(&scaled, on)?;
-    let mut problem = problem(args, Profile::layers(&profile, &machines.slowdowns), &machines);
+    let mut problem =
+        problem((args, flow), Profile::layers(&profile, &machines.slowdowns), &machines);
     problem.semantics = Semantics::Stale;
     problem.objective = Objective::Time;
     let stages = plan.stages.iter().map(|(layers, replicas, _)| Stage {

@@ -355,3 +355,42 @@ fn a_run_on_a_folder_named_by_a_relative_path_goes_on() {
     assert_eq!(resumed.lines().next(), stderr.lines().next());
     assert_eq!(place.gave("whole"), place.gave("parts"));
 }
+
+/// The bytes of `12.5 KiB`.
+fn bytes(number: &str, unit: &str) -> f64 {
+    let scale = ["B", "KiB", "MiB"].iter().position(|u| *u == unit).expect("a unit");
+    number.parse::<f64>().expect("a number") * 1024f64.powi(scale as i32)
+}
+
+#[test]
+fn a_run_in_less_memory_gives_the_same_bits() {
+    let place = Place::new("less-memory");
+    let block = r#"{ type = "conv2d", out = 8, kernel = 3, padding = 1 },
+        { type = "batch_norm2d" }, { type = "relu" },"#;
+    let model = format!(
+        "input = [1, 8, 8]\nlayers = [{block}{block}{block}{block}\n{}]\n",
+        r#"{ type = "flatten" }, { type = "dropout" }, { type = "linear", out = 10 }"#
+    );
+    fs::write(place.0.join("deep.toml"), model).expect("a model");
+    let args = ["train", "--model", "deep.toml", "--limit", "128", "--batch", "64"];
+    let train = |more: &[&str]| place.dahl(&[&args[..], &["--epochs", "1"], more].concat());
+    for workers in ["1", "2"] {
+        let whole = format!("whole-{workers}");
+        assert_eq!(train(&["--workers", workers, "--run", &whole]).0, 0);
+        let (code, _, stderr) = train(&["--workers", workers, "--memory-limit", "1KiB"]);
+        assert_eq!(code, 3, "{stderr}");
+        let words: Vec<&str> = stderr.split_whitespace().collect();
+        let after = |word: &str| words.iter().position(|w| *w == word).expect(word) + 1;
+        let needed = bytes(words[after("needs")], words[after("needs") + 1]);
+        let least = after("allowed;");
+        let least = bytes(words[least], words[least + 1]);
+        assert!(least < 0.95 * needed, "{stderr}");
+        let limit = format!("{}", ((needed + least) / 2.0) as u64);
+        let less = format!("less-{workers}");
+        let flags = ["--workers", workers, "--run", &less, "--memory-limit", &limit];
+        let (code, _, stderr) = train(&flags);
+        assert_eq!(code, 0, "{stderr}");
+        assert!(stderr.contains("recomputed: ") && stderr.contains(" run again in "), "{stderr}");
+        assert_eq!(place.gave(&less), place.gave(&whole), "{workers} workers");
+    }
+}

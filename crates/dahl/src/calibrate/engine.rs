@@ -78,9 +78,9 @@ fn prepare(engine: &Native, shape: Shape, calls: usize) -> Result<NativeSession>
             (workers, (0..calls).map(|n| group(n..n + 1, n % workers)).collect())
         }
     };
-    let program = Program { name: "nothing".to_owned(), graph, output_slots: 2 };
+    let program = Program { name: "nothing".to_owned(), graph, output_slots: 2, turn: 0 };
     let programs = Programs { store, programs: vec![program] };
-    let placement = Placement { workers, programs: vec![ProgramPlacement { groups }] };
+    let placement = Placement::new(workers, vec![ProgramPlacement::new(groups)]);
     let numerics = Numerics::default_for(&programs, Isa::detect());
     engine.prepare_native(&programs, &Plan::new(&programs, numerics, placement)?)
 }

@@ -96,6 +96,7 @@ pub fn steps(
 fn on_one_worker(programs: &Programs, plan: &Plan) -> Result<Plan> {
     let mut placement: Placement = plan.placement.clone();
     placement.workers = 1;
+    placement.ahead.clear();
     let groups = placement.programs.iter_mut().flat_map(|program| &mut program.groups);
     groups.for_each(|group| group.workers.fill(WorkerId(0)));
     Plan::new(programs, plan.numerics.clone(), placement)

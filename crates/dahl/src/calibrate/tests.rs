@@ -33,9 +33,9 @@ fn plan(programs: &Programs, numerics: Numerics, pieces: usize) -> Plan {
             let workers = (0..count).map(|i| WorkerId::new(i % 2)).collect();
             Group { nodes: vec![id], cuts: vec![cuts], workers }
         });
-        ProgramPlacement { groups: groups.collect() }
+        ProgramPlacement::new(groups.collect())
     });
-    let placement = Placement { workers: 2, programs: placed.collect() };
+    let placement = Placement::new(2, placed.collect());
     Plan::new(programs, numerics, placement).unwrap()
 }
 

@@ -54,7 +54,7 @@ impl Builder<'_> {
             };
             for (&input, grad) in node.inputs.iter().zip(gradients) {
                 if let Some(grad) = grad.filter(|_| needed[input.index()]) {
-                    self.accumulate(&mut grads, input, grad);
+                    self.at_path(&path, |b| b.accumulate(&mut grads, input, grad));
                 }
             }
         }

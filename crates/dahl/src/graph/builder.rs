@@ -17,6 +17,7 @@ pub struct Builder<'a> {
     store: &'a mut Store,
     path: Vec<String>,
     phase: Phase,
+    part: usize,
     errors: Vec<ModelError>,
     persistent: BTreeMap<u32, ValueId>,
 }
@@ -29,6 +30,7 @@ impl<'a> Builder<'a> {
             store,
             path: Vec::new(),
             phase: Phase::Forward,
+            part: 0,
             errors: Vec::new(),
             persistent: BTreeMap::new(),
         }
@@ -88,6 +90,11 @@ impl<'a> Builder<'a> {
     /// What follows belongs to this part of the program.
     pub fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
+    }
+
+    /// What follows is for this part of the batch.
+    pub fn set_part(&mut self, part: usize) {
+        self.part = part;
     }
 
     /// Makes a value readable after a step, as it is at this place of the
@@ -157,7 +164,8 @@ impl<'a> Builder<'a> {
     fn push(&mut self, op: Arc<dyn Op>, inputs: &[Var], outputs: Vec<Var>) {
         let path = self.path();
         let inputs = inputs.to_vec();
-        self.graph.nodes.push(Node { op, inputs, outputs, path, phase: self.phase, variant: 0 });
+        let (phase, part) = (self.phase, self.part);
+        self.graph.nodes.push(Node { op, inputs, outputs, path, phase, variant: 0, part });
     }
 }
 

@@ -3,8 +3,8 @@
 //! Nodes are in an order in which they could be run one after the other; what
 //! really has to come before what follows from the regions they touch. A graph
 //! knows nothing of devices, pieces or time. Fusion ([`fuse`] and
-//! [`fuse_updates`]), the backward pass ([`Builder::backward`]) and the blocks of
-//! partial sums ([`block_sums`]) are rewrites.
+//! [`fuse_updates`]), the backward pass ([`Builder::backward`]), nodes that run again
+//! for it ([`recompute`]) and the blocks of partial sums ([`block_sums`]) are rewrites.
 
 mod autodiff;
 mod blocks;
@@ -13,6 +13,7 @@ mod expand;
 mod fuse;
 mod fuse_updates;
 mod print;
+mod recompute;
 mod store;
 
 pub use blocks::{block_sums, default_blocks};
@@ -20,6 +21,7 @@ pub use builder::Builder;
 pub use expand::expand_variants;
 pub use fuse::fuse;
 pub use fuse_updates::fuse_updates;
+pub use recompute::{Recomputed, needed_again, recomputable, recompute};
 pub use store::{Class, Persistent, Program, Programs, Store};
 
 use crate::error::{Error, Result};
@@ -55,6 +57,8 @@ pub struct Value {
 pub enum Phase {
     /// From inputs to losses.
     Forward,
+    /// From inputs to activations once more, for the gradients.
+    Recompute,
     /// From losses to gradients.
     Backward,
     /// From gradients to parameters.
@@ -77,6 +81,8 @@ pub struct Node {
     /// Which of the op's variants computes it: the plain one, 0, until a plan's
     /// numerics have chosen.
     pub variant: usize,
+    /// Which part of the batch it is for, where the batch is taken in parts.
+    pub part: usize,
 }
 
 /// The values and nodes of one program.
@@ -152,20 +158,13 @@ impl Graph {
     /// For each value, the value whose bytes it looks at (itself unless it is
     /// a view) and the chain of views between, outermost first.
     pub fn roots(&self) -> Vec<Root> {
-        let makers = self.makers();
-        let mut roots: Vec<Root> = Vec::with_capacity(self.values.len());
-        for id in (0..self.values.len()).map(ValueId::new) {
-            let node = makers[id.index()].map(|n| self.node(n));
-            roots.push(match node.and_then(|n| n.op.view().map(|_| n)) {
-                // A view's value always comes after the one it looks at.
-                Some(node) => {
-                    let base = node.inputs[0];
-                    let mut root = roots[base.index()].clone();
-                    root.views.insert(0, id);
-                    root
-                }
-                None => Root { value: id, views: Vec::new() },
-            });
+        let own = |id| Root { value: ValueId::new(id), views: Vec::new() };
+        let mut roots: Vec<Root> = (0..self.values.len()).map(own).collect();
+        // A view's node always comes after that of the value it looks at.
+        for node in self.nodes.iter().filter(|node| node.op.view().is_some()) {
+            let mut root = roots[node.inputs[0].index()].clone();
+            root.views.insert(0, node.outputs[0]);
+            roots[node.outputs[0].index()] = root;
         }
         roots
     }

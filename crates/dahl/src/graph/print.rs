@@ -51,6 +51,7 @@ impl Graph {
             let node = self.node(id);
             let fill = match node.phase {
                 Phase::Forward => "#dae8fc",
+                Phase::Recompute => "#ffe6cc",
                 Phase::Backward => "#f8cecc",
                 Phase::Update => "#d5e8d4",
             };

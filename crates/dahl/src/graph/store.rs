@@ -69,6 +69,9 @@ pub struct Program {
     /// How many steps' outputs are kept: 2 where one step's are read while the
     /// next one runs.
     pub output_slots: usize,
+    /// Which turn it has, where programs take turns: steps under way at once then have
+    /// bytes of their own.
+    pub turn: usize,
 }
 
 /// The programs of a session and the values they share.

@@ -142,8 +142,8 @@ impl LayerKind {
                 let stream = l.next_stream();
                 match l.mode() {
                     Mode::Train => {
-                        let seed = l.seed();
-                        l.ops().dropout(x, Dropout { p: *p, seed, stream })
+                        let (seed, first) = (l.seed(), l.elements_before(x));
+                        l.ops().dropout(x, Dropout { p: *p, seed, stream, first })
                     }
                     Mode::Eval => x,
                 }

@@ -1,15 +1,17 @@
 //! From a model to the programs of a session.
 
-use super::layer::{BUFFER, lower_sequence};
-use super::{Init, Model, Optimizer};
+use super::layer::{BUFFER, LayerKind, lower_sequence};
+use super::learn::{learn, loss};
+use super::stages::{Delays, version};
+use super::{Init, Layer, Model, Optimizer};
 use crate::error::{Error, ModelError, Result};
-use crate::graph::{Builder, Class, Phase, Program, Programs, Store, fuse, fuse_updates};
-use crate::ops::optim::CountUpdate;
-use crate::ops::{Meta, Mismatch, Op, Recorder, Var};
+use crate::graph::{Builder, Class, Graph, Program, Programs, Store, fuse, fuse_updates};
+use crate::ops::{Meta, Mismatch, Op, Recorder, Var, split};
 use crate::units::{PersistentId, ProgramId};
 use dahl_kernels::{DType, Shape};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What is learned from.
@@ -41,6 +43,16 @@ pub enum Fusion {
     Off,
 }
 
+/// Which samples batch norm takes its statistics over while training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormOver {
+    /// All samples of the batch: a batch in parts is refused.
+    #[default]
+    Batch,
+    /// Those of a part of the batch.
+    Part,
+}
+
 /// What programs a session needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainSpec {
@@ -58,6 +70,13 @@ pub struct TrainSpec {
     pub clip_grad_norm: Option<f64>,
     /// Whether ops are fused.
     pub fusion: Fusion,
+    /// Into how many parts (micro-batches) a batch is cut. Each goes forward and
+    /// backward by itself; their gradients are added in order.
+    pub parts: usize,
+    /// Which samples batch norm takes its statistics over.
+    pub norm_over: NormOver,
+    /// Which older parameters steps compute with; `None`: the newest.
+    pub delays: Option<Delays>,
     /// The seed of everything random.
     pub seed: u64,
 }
@@ -73,6 +92,9 @@ impl TrainSpec {
             optimizer,
             clip_grad_norm: None,
             fusion: Fusion::On,
+            parts: 1,
+            norm_over: NormOver::Batch,
+            delays: None,
             seed: 0,
         }
     }
@@ -83,12 +105,15 @@ impl TrainSpec {
 pub struct Lowered {
     /// The programs and the values they share.
     pub programs: Programs,
-    /// The training program of each batch size.
-    pub train: BTreeMap<usize, ProgramId>,
+    /// The training programs of each batch size: step k runs number k modulo how many
+    /// there are. More than one where steps compute with older parameters.
+    pub train: BTreeMap<usize, Vec<ProgramId>>,
     /// The evaluation program of each batch size.
     pub eval: BTreeMap<usize, ProgramId>,
     /// The program that copies everything that outlives a step.
     pub snapshot: ProgramId,
+    /// What a batch of the first program gives.
+    pub output: Shape,
     /// What each persistent value starts from.
     pub inits: Vec<Init>,
     /// The seed that they start under.
@@ -98,7 +123,10 @@ pub struct Lowered {
 impl Lowered {
     /// The values that a persistent value starts from.
     pub fn initial(&self, id: PersistentId) -> impl Iterator<Item = f64> + use<> {
-        self.inits[id.index()].values(self.seed, &self.programs.store.get(id).name)
+        // Older versions start from what the newest does.
+        let name = &self.programs.store.get(id).name;
+        let name = name.split_once(version::MARK).map_or(&name[..], |(of, _)| of);
+        self.inits[id.index()].values(self.seed, name)
     }
 }
 
@@ -116,18 +144,32 @@ impl Model {
         if !spec.dtype.is_float() {
             return Err(Error::config("dtype", "f32 or f64", spec.dtype));
         }
-        for (mode, sizes, name, ids) in [
-            (Mode::Train, &spec.train, "train", &mut train),
-            (Mode::Eval, &spec.eval, "eval", &mut eval),
-        ] {
-            for &batch in sizes {
-                if let Entry::Vacant(entry) = ids.entry(batch) {
-                    let graph = self.program(spec, mode, batch, &mut store, &mut inits)?;
-                    entry.insert(ProgramId::new(programs.len()));
-                    let name = format!("{name} {batch}");
-                    programs.push(Program { name, graph, output_slots: 2 });
-                }
+        self.check_parts(spec)?;
+        let turns = spec.delays.as_ref().map_or(1, Delays::turns);
+        let mut output = None;
+        for &batch in &spec.train {
+            let Entry::Vacant(entry) = train.entry(batch) else { continue };
+            let ids = entry.insert(Vec::new());
+            for turn in 0..turns {
+                let what = What { mode: Mode::Train, batch, turn };
+                let (graph, shape) = self.program(spec, what, &mut store, &mut inits)?;
+                output.get_or_insert(shape);
+                ids.push(ProgramId::new(programs.len()));
+                let name = match turns {
+                    1 => format!("train {batch}"),
+                    _ => format!("train {batch}, turn {turn}"),
+                };
+                programs.push(Program { name, graph, output_slots: 2, turn });
             }
+        }
+        for &batch in &spec.eval {
+            let Entry::Vacant(entry) = eval.entry(batch) else { continue };
+            let what = What { mode: Mode::Eval, batch, turn: 0 };
+            let (graph, shape) = self.program(spec, what, &mut store, &mut inits)?;
+            output.get_or_insert(shape);
+            entry.insert(ProgramId::new(programs.len()));
+            let name = format!("eval {batch}");
+            programs.push(Program { name, graph, output_slots: 2, turn: 0 });
         }
         let snapshot = ProgramId::new(programs.len());
         programs.push(snapshot_program(&mut store)?);
@@ -135,17 +177,34 @@ impl Model {
         let of = |name: &String| inits.get(name).copied().unwrap_or(Init::Constant(0.0));
         let inits = store.values.iter().map(|v| of(&v.name)).collect();
         let programs = Programs { store, programs };
-        Ok(Lowered { programs, train, eval, snapshot, inits, seed: spec.seed })
+        let output = output.unwrap_or(Shape::new(&[]));
+        Ok(Lowered { programs, train, eval, snapshot, output, inits, seed: spec.seed })
+    }
+
+    /// Refuses a batch in parts where that would change what is computed unasked.
+    fn check_parts(&self, spec: &TrainSpec) -> Result<()> {
+        if spec.parts == 0 {
+            return Err(Error::config("micro-batches", "at least 1", 0));
+        }
+        if spec.parts > 1
+            && spec.norm_over == NormOver::Batch
+            && let Some(path) = normalised(&self.layers, "")
+        {
+            let expected = "a model without batch norm, or its statistics over micro-batches \
+                            (--bn micro), which are others than the batch's";
+            let found = format!("batch_norm2d {path:?} and {} micro-batches", spec.parts);
+            return Err(Error::config("micro-batches", expected, found));
+        }
+        Ok(())
     }
 
     fn program(
         &self,
         spec: &TrainSpec,
-        mode: Mode,
-        batch: usize,
+        What { mode, batch, turn }: What,
         store: &mut Store,
         inits: &mut BTreeMap<String, Init>,
-    ) -> Result<crate::graph::Graph> {
+    ) -> Result<(Graph, Shape)> {
         let mut builder = Builder::new(store);
         if self.input.len() > 4 || self.input.contains(&0) {
             let expected = "a sample of at most 4 axes, none of length 0";
@@ -153,25 +212,58 @@ impl Model {
         }
         let shape: Vec<usize> = std::iter::once(batch).chain(self.input.iter().copied()).collect();
         let x = builder.input("input", Meta::new(&shape[..], spec.dtype));
-        let mut l =
-            Lowering { builder: &mut builder, spec, mode, streams: 0, inits, after: Vec::new() };
-        let y = lower_sequence(&self.layers, x, &mut l);
-        let after = l.after;
-        let losses = loss(&mut builder, spec, y);
+        let parts = split(batch, if mode == Mode::Train { spec.parts } else { 1 }, 1);
+        let (mut after, mut versions, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+        for (part, samples) in parts.iter().enumerate() {
+            builder.set_part(part);
+            let x = if parts.len() > 1 { builder.ops().slice(x, samples.clone()) } else { x };
+            let builder = &mut builder;
+            let place = Place { mode, turn, samples: samples.clone(), streams: 0 };
+            let mut l = Lowering { builder, spec, place, inits, after, versions };
+            outputs.push(lower_sequence(&self.layers, x, &mut l));
+            (after, versions) = (l.after, l.versions);
+        }
+        let shape = builder.meta(outputs[0]).shape;
+        let losses = loss(&mut builder, spec, (batch, &parts), &outputs);
         if spec.fusion == Fusion::On {
             builder.rewrite(fuse);
         }
         if mode == Mode::Train {
-            learn(&mut builder, spec, losses, after);
+            learn(&mut builder, spec, &losses, Kept { after, versions });
             if spec.fusion == Fusion::On {
                 builder.rewrite(fuse_updates);
             }
         }
-        builder.finish().map_err(|e| match e {
+        let graph = builder.finish().map_err(|e| match e {
             Error::Model(errors) => Error::Model(once_each(errors)),
             e => e,
-        })
+        })?;
+        Ok((graph, shape))
     }
+}
+
+/// Which program is lowered.
+struct What {
+    mode: Mode,
+    batch: usize,
+    /// Which of the programs that take turns.
+    turn: usize,
+}
+
+/// The path of a layer that normalises over samples.
+fn normalised(layers: &[Layer], above: &str) -> Option<String> {
+    layers.iter().enumerate().find_map(|(i, layer)| {
+        let name = layer.name.clone().unwrap_or_else(|| i.to_string());
+        let path = if above.is_empty() { name } else { format!("{above}.{name}") };
+        match &layer.kind {
+            LayerKind::BatchNorm2d { .. } => Some(path),
+            LayerKind::Sequential(layers) => normalised(layers, &path),
+            LayerKind::Residual { body, shortcut, then, .. } => {
+                [body, shortcut, then].into_iter().find_map(|layers| normalised(layers, &path))
+            }
+            _ => None,
+        }
+    })
 }
 
 /// Each error once: several batch sizes report the same.
@@ -185,83 +277,6 @@ fn once_each(errors: Vec<ModelError>) -> Vec<ModelError> {
     seen
 }
 
-/// What the loss gives: the losses that are averaged, and their mean.
-struct Losses {
-    terms: Var,
-    mean: Var,
-}
-
-fn loss(b: &mut Builder<'_>, spec: &TrainSpec, y: Var) -> Losses {
-    b.scope("loss", |b| {
-        let meta = b.meta(y);
-        let samples = meta.shape.axes().first().copied().unwrap_or(1);
-        let terms = match spec.loss {
-            Loss::CrossEntropy => {
-                let labels = b.input("target", Meta::new([samples], DType::I64));
-                let hits = b.ops().correct(y, labels);
-                let correct = b.ops().sum_all(hits);
-                b.fetch("correct", correct);
-                b.ops().cross_entropy(y, labels)
-            }
-            Loss::Mse => {
-                let target = b.input("target", meta);
-                let d = b.ops().sub(y, target);
-                b.ops().mul(d, d)
-            }
-        };
-        let mean = b.ops().mean_all(terms);
-        b.fetch("loss", mean);
-        b.fetch("output", y);
-        Losses { terms, mean }
-    })
-}
-
-/// What has to be done to persistent values once the loss is known.
-type After = (Arc<dyn Op>, Var, Vec<Var>, String);
-
-fn learn(b: &mut Builder<'_>, spec: &TrainSpec, losses: Losses, after: Vec<After>) {
-    let meta = b.meta(losses.terms);
-    b.set_phase(Phase::Backward);
-    let (ok, seed) = b.scope("loss", |b| {
-        let ok = b.ops().is_finite(losses.mean);
-        // The mean's gradient: 1/n for each of n terms.
-        let share = 1.0 / meta.shape.checked_elements().unwrap_or(1).max(1) as f64;
-        (ok, b.ops().constant(meta, share))
-    });
-    let params: Vec<(Var, String)> = b
-        .persistents()
-        .into_iter()
-        .filter(|(_, _, class)| *class == Class::Parameter)
-        .map(|(var, name, _)| (var, name))
-        .collect();
-    let wrt: Vec<Var> = params.iter().map(|(var, _)| *var).collect();
-    // How many updates were made, not how many steps were taken: a step whose
-    // loss is not finite leaves no trace. Counted first, so that an update can
-    // follow its gradient at once.
-    b.set_phase(Phase::Update);
-    let t = b.persistent_named("updates", Meta::new([], DType::I64), Class::Optimizer);
-    b.update(Arc::new(CountUpdate), &[ok], &[t]);
-    let mut scalars = vec![ok, t];
-    let grads = b.backward(&[(losses.terms, seed)], &wrt);
-    b.set_phase(Phase::Update);
-    let found: Vec<Var> = grads.iter().flatten().copied().collect();
-    if let Some(max_norm) = spec.clip_grad_norm.filter(|_| !found.is_empty()) {
-        let factor = b.scope("clip", |b| {
-            let norms: Vec<Var> = found.iter().map(|&g| b.ops().norm(g)).collect();
-            b.ops().clip_factor(&norms, max_norm)
-        });
-        scalars.push(factor);
-    }
-    for (op, stats, outputs, path) in after {
-        b.scope(&path, |b| b.update(op, &[stats, ok], &outputs));
-    }
-    for ((param, name), grad) in params.iter().zip(grads) {
-        if let Some(grad) = grad {
-            b.scope(name, |b| spec.optimizer.record(b, (*param, name), grad, &scalars));
-        }
-    }
-}
-
 fn snapshot_program(store: &mut Store) -> Result<Program> {
     let all: Vec<_> = store.values.clone();
     let mut b = Builder::new(store);
@@ -270,17 +285,48 @@ fn snapshot_program(store: &mut Store) -> Result<Program> {
         let copy = b.scope(&value.name, |b| b.ops().clone_of(var));
         b.fetch(&value.name, copy);
     }
-    Ok(Program { name: "snapshot".to_owned(), graph: b.finish()?, output_slots: 1 })
+    let name = "snapshot".to_owned();
+    Ok(Program { name, graph: b.finish()?, output_slots: 1, turn: 0 })
+}
+
+/// What has to be done to persistent values once the loss is known.
+pub(super) type After = (Arc<dyn Op>, Var, Vec<Var>, String);
+
+/// A parameter that a step computes with an older version of.
+pub(super) struct Versioned {
+    /// The newest.
+    pub(super) parameter: Var,
+    /// What is computed with.
+    pub(super) read: Var,
+    /// What the updated one is kept as.
+    pub(super) next: Var,
+}
+
+/// What layers have left to be done behind the loss.
+pub(super) struct Kept {
+    pub(super) after: Vec<After>,
+    pub(super) versions: Vec<Versioned>,
+}
+
+/// Where in the programs a layer is lowered.
+#[derive(Clone)]
+struct Place {
+    mode: Mode,
+    turn: usize,
+    /// The samples of the batch.
+    samples: Range<usize>,
+    /// How many random layers came before.
+    streams: u32,
 }
 
 /// What a layer is lowered with.
 pub struct Lowering<'a, 'b> {
     builder: &'a mut Builder<'b>,
     spec: &'a TrainSpec,
-    mode: Mode,
-    streams: u32,
+    place: Place,
     inits: &'a mut BTreeMap<String, Init>,
     after: Vec<After>,
+    versions: Vec<Versioned>,
 }
 
 impl Lowering<'_, '_> {
@@ -296,7 +342,7 @@ impl Lowering<'_, '_> {
 
     /// Whether the layer trains.
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.place.mode
     }
 
     /// The element type of parameters and activations.
@@ -312,7 +358,22 @@ impl Lowering<'_, '_> {
     /// A learned value of this layer.
     pub fn parameter(&mut self, name: &str, shape: Shape, init: Init) -> Var {
         let meta = Meta { shape, dtype: self.dtype() };
-        self.persistent(name, meta, Class::Parameter, init)
+        let newest = self.persistent(name, meta, Class::Parameter, init);
+        let (Mode::Train, Some(delays)) = (self.place.mode, &self.spec.delays) else {
+            return newest;
+        };
+        let path = self.builder.path();
+        let Some([read, next]) = delays.versions(&path, self.place.turn) else { return newest };
+        let full = self.full_name(name);
+        let [read, next] = [read, next].map(|slot| {
+            let name = version::name(&full, slot);
+            self.inits.entry(name.clone()).or_insert(init);
+            self.builder.persistent_named(&name, meta, Class::Optimizer)
+        });
+        if self.place.samples.start == 0 {
+            self.versions.push(Versioned { parameter: newest, read, next });
+        }
+        read
     }
 
     /// A tracked value of this layer.
@@ -320,10 +381,16 @@ impl Lowering<'_, '_> {
         self.persistent(name, meta, BUFFER, init)
     }
 
-    fn persistent(&mut self, name: &str, meta: Meta, class: Class, init: Init) -> Var {
+    fn full_name(&self, name: &str) -> String {
         let path = self.builder.path();
-        let full = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        if self.builder.persistents().iter().any(|(_, name, _)| *name == full) {
+        if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    }
+
+    fn persistent(&mut self, name: &str, meta: Meta, class: Class, init: Init) -> Var {
+        let full = self.full_name(name);
+        let again = self.builder.persistents().iter().any(|(_, name, _)| *name == full);
+        // The later parts of a batch use what the first has declared.
+        if again && self.place.samples.start == 0 {
             // Two layers of one name would learn one value without a word.
             let expected = "a name of its own in the model";
             self.builder.error("layer", Mismatch::new("name", expected, format!("{full} again")));
@@ -346,8 +413,15 @@ impl Lowering<'_, '_> {
 
     /// A number of its own for each random layer.
     pub(super) fn next_stream(&mut self) -> u32 {
-        self.streams += 1;
-        self.streams - 1
+        self.place.streams += 1;
+        self.place.streams - 1
+    }
+
+    /// How many elements of this value came before, in earlier parts of the batch.
+    pub(super) fn elements_before(&self, var: Var) -> usize {
+        let shape = self.meta(var).shape;
+        let samples = self.place.samples.len().max(1);
+        self.place.samples.start * (shape.checked_elements().unwrap_or(0) / samples)
     }
 
     /// Runs `body` one level down the path.
@@ -356,15 +430,15 @@ impl Lowering<'_, '_> {
         name: &str,
         body: impl FnOnce(&mut Lowering<'_, '_>) -> R,
     ) -> R {
-        let Lowering { spec, mode, streams, .. } = *self;
-        let inits = &mut *self.inits;
-        let after = std::mem::take(&mut self.after);
-        let (result, streams, after) = self.builder.scope(name, |builder| {
-            let mut l = Lowering { builder, spec, mode, streams, inits, after };
+        let (spec, place, inits) = (self.spec, self.place.clone(), &mut *self.inits);
+        let (after, versions) =
+            (std::mem::take(&mut self.after), std::mem::take(&mut self.versions));
+        let (result, streams, after, versions) = self.builder.scope(name, |builder| {
+            let mut l = Lowering { builder, spec, place, inits, after, versions };
             let result = body(&mut l);
-            (result, l.streams, l.after)
+            (result, l.place.streams, l.after, l.versions)
         });
-        (self.streams, self.after) = (streams, after);
+        (self.place.streams, self.after, self.versions) = (streams, after, versions);
         result
     }
 }

@@ -10,20 +10,24 @@ mod build;
 mod catalogue;
 mod init;
 mod layer;
+mod learn;
 mod lower;
 mod optimizer;
 mod parse;
 mod print;
 mod schedule;
+mod stages;
 mod torch;
 
 pub use build::Sequence;
 pub use catalogue::NAMES;
 pub use init::Init;
 pub use layer::{Layer, LayerKind, Module};
-pub use lower::{Fusion, Loss, Lowered, Lowering, Mode, TrainSpec};
+pub use lower::{Fusion, Loss, Lowered, Lowering, Mode, NormOver, TrainSpec};
 pub use optimizer::Optimizer;
 pub use schedule::Schedule;
+pub(crate) use stages::version::MARK as VERSION_MARK;
+pub use stages::{Delays, Stages};
 
 /// A network: what goes in, and what is done to it.
 #[derive(Clone, Debug)]

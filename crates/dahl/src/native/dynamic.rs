@@ -126,14 +126,14 @@ impl Queue {
         }
     }
 
-    /// Adds a step; the step before, if it is still under way, is waited for
-    /// task by task.
+    /// Adds a step; the steps before that are still under way are waited for task by
+    /// task.
     pub(crate) fn submit(&self, record: Arc<StepRecord>, now: Nanos) {
         let mut state = lock(&self.state);
         let own = &self.own[record.program];
         let mut waits = own.waits.clone();
-        if let (Some(before), Some(active)) = (record.before, state.active.back()) {
-            let across = &self.across[before][record.program];
+        for active in &state.active {
+            let across = &self.across[active.record.program][record.program];
             for (t, ended) in active.ended.iter().enumerate() {
                 if !ended {
                     across.next[t].iter().for_each(|n| waits[n.index()] += 1);
@@ -242,7 +242,7 @@ impl Queue {
         state.active[at].left -= 1;
         let own = &self.own[program].next[ready.task.index()];
         release(&mut state.active[at], own, &self.own[program].planned, worker, &mut made_ready);
-        if let Some(after) = state.active.get_mut(at + 1) {
+        for after in state.active.range_mut(at + 1..) {
             let next = after.record.program;
             let across = &self.across[program][next].next[ready.task.index()];
             release(after, across, &self.own[next].planned, worker, &mut made_ready);

@@ -373,11 +373,11 @@ fn session(scheduling: Scheduling, programs: &[&[Spec]]) -> (NativeSession, Vec<
             cuts: vec![Vec::new()],
             workers: vec![WorkerId(worker)],
         });
-        placed.push(ProgramPlacement { groups: groups.collect() });
-        all.push(Program { name: format!("p{}", all.len()), graph, output_slots: 2 });
+        placed.push(ProgramPlacement::new(groups.collect()));
+        all.push(Program { name: format!("p{}", all.len()), graph, output_slots: 2, turn: 0 });
     }
     let programs = Programs { store, programs: all };
-    let placement = Placement { workers: 2, programs: placed };
+    let placement = Placement::new(2, placed);
     let numerics = Numerics::default_for(&programs, crate::Isa::detect());
     let plan = Plan::new(&programs, numerics, placement).expect("a plan");
     let native = Native { scheduling, pin: false, spins: 0, ..Native::default() };

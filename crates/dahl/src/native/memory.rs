@@ -262,6 +262,7 @@ pub(super) fn strides_of(graph: &Graph, value: ValueId) -> ([usize; MAX_AXES], u
             assert_eq!(base, below.strides(), "a reshape of contiguous elements");
             (shape.strides(), shift)
         }
+        ViewMap::Slice { start } => (base, shift + start * base[0]),
         ViewMap::Select { axis, index } => {
             let mut strides = [0; MAX_AXES];
             let kept = (0..=shape.rank()).filter(|a| *a != axis);

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Engine, Idle, Session};
 use crate::graph::Programs;
 use crate::plan::{Edges, Plan, TaskGraph, trace_header};
-use crate::sched::{FirstCome, Policy, WorkStealing};
+use crate::sched::{FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
 use crate::units::{Bytes, TaskId};
 use check::Checker;
@@ -54,6 +54,9 @@ pub enum Scheduling {
     FirstCome,
     /// A queue a worker, with stealing.
     WorkStealing,
+    /// The plan's workers, each with whatever is ready of the earliest step: for pipelines
+    /// in which several steps are under way.
+    Staged,
 }
 
 /// What is checked while a plan runs.
@@ -130,6 +133,7 @@ impl Native {
             Scheduling::Static => None,
             Scheduling::FirstCome => Some(Box::new(FirstCome::default())),
             Scheduling::WorkStealing => Some(Box::new(WorkStealing::new(workers))),
+            Scheduling::Staged => Some(Box::new(Staged::new(workers))),
         };
         self.session(programs, plan, policy)
     }
@@ -232,6 +236,7 @@ impl Native {
         let no_memory = |_| Error::Memory {
             needed: plan.memory.peak(),
             limit: Bytes(sys::available_bytes().unwrap_or(0)),
+            least: None,
             largest: plan.memory.largest(expanded, graphs, 5),
         };
         let buffers = match &before.buffers {

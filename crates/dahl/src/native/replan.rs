@@ -98,6 +98,7 @@ impl NativeSession {
         let no_memory = |_| Error::Memory {
             needed: plan.memory.peak(),
             limit: plan.memory.peak(),
+            least: None,
             largest: Vec::new(),
         };
         let kept = self.shared.buffers.kept().map_err(no_memory)?;

@@ -160,9 +160,10 @@ impl NativeSession {
     fn submit(&mut self, program: ProgramId, input: usize, scalars: StepScalars) -> Result<StepId> {
         self.shared.check()?;
         let number = self.submitted;
-        // Two steps under way at most; more where the outputs' slots are fewer.
-        if number >= 2 {
-            self.wait(StepId(number - 2))?;
+        // As many steps under way as have inputs; fewer where the outputs' slots are.
+        let window = self.shared.under_way(&self.memory);
+        if number >= window {
+            self.wait(StepId(number - window))?;
         }
         let p = program.index();
         let slots = self.programs[p].output_slots;
@@ -209,8 +210,8 @@ impl NativeSession {
         }
         self.shared.submit(record.clone());
         self.undriven.push_back(record);
-        // The others may begin with this step; worker 0 does the one before.
-        self.drive(number)?;
+        // The others may begin with this step; worker 0 does those before.
+        self.drive((number + 2).saturating_sub(window))?;
         Ok(StepId(number))
     }
 
@@ -257,9 +258,9 @@ impl Session for NativeSession {
 
     fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId> {
         let info = self.info(program)?;
-        if !Arc::ptr_eq(&info.inputs, &slot.inputs) {
+        let mine = self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, &slot.inputs));
+        if !mine || info.inputs != slot.inputs {
             let expected = format!("a slot for {:?}", info.name);
-            let mine = self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, &slot.inputs));
             let found = if mine { "one for another program" } else { "one of another session" };
             return Err(Error::config("slot", expected, found));
         }

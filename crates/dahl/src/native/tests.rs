@@ -68,13 +68,13 @@ fn chains() -> (Programs, Plan) {
 
 /// One program, each of its nodes a task on worker 0.
 fn programs_of(graph: Graph, store: Store) -> (Programs, Plan) {
-    let program = Program { name: "chains".into(), graph, output_slots: 2 };
+    let program = Program { name: "chains".into(), graph, output_slots: 2, turn: 0 };
     let programs = Programs { store, programs: vec![program] };
     let numerics = Numerics::default_for(&programs, crate::Isa::detect());
     let expanded = numerics.expand(&programs).unwrap();
     let group = |id| Group { nodes: vec![id], cuts: vec![Vec::new()], workers: vec![WorkerId(0)] };
     let groups = expanded.programs[0].graph.node_ids().map(group).collect();
-    let placement = Placement { workers: 1, programs: vec![ProgramPlacement { groups }] };
+    let placement = Placement::new(1, vec![ProgramPlacement::new(groups)]);
     let plan = Plan::new(&programs, numerics, placement).unwrap();
     (programs, plan)
 }

@@ -7,6 +7,7 @@ use super::replay::{Lists, replay};
 use super::runner::{Runner, Running, StepRecord, WorkerState};
 use super::sync::{Mutex, lock, thread};
 use crate::error::{Error, Result};
+use crate::plan::Memory;
 use crate::trace::Event;
 use crate::units::{Nanos, WorkerId};
 use std::any::Any;
@@ -58,6 +59,15 @@ impl Shared {
         match &self.mode {
             Mode::Static { lists, .. } => lists[program].lengths().map(|tasks| tasks + 1).collect(),
             Mode::Dynamic { .. } => vec![0; self.workers],
+        }
+    }
+
+    /// How many steps may be under way at once: lists that are replayed know of the step
+    /// before only.
+    pub(super) fn under_way(&self, memory: &Memory) -> u64 {
+        match &self.mode {
+            Mode::Static { .. } => 2,
+            Mode::Dynamic { .. } => memory.under_way() as u64,
         }
     }
 

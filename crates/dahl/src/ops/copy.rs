@@ -1,7 +1,7 @@
 //! Copies of any element type, and constants.
 
 use super::cut::same_region;
-use super::{Cut, Meta, Metas, Mismatch, Op, Recorder, Var};
+use super::{Access, Cut, Meta, Metas, Mismatch, Op, Recorder, Var};
 use crate::units::Flops;
 use dahl_kernels::copy as kernels;
 use dahl_kernels::{Call, Piece, Region};
@@ -17,6 +17,40 @@ impl Op for CloneAny {
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
         Ok(vec![inputs[0]])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        same_region(metas, piece)
+    }
+
+    fn flops(&self, _: Metas<'_>, _: &Piece) -> Flops {
+        Flops(0)
+    }
+
+    fn run(&self, _: usize, call: &mut Call<'_>) {
+        kernels::clone(call);
+    }
+}
+
+/// What was there becomes a copy of x: for values that outlive the step.
+#[derive(Clone, Copy, Debug)]
+pub struct Assign;
+
+impl Op for Assign {
+    fn name(&self) -> &'static str {
+        "assign"
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        Ok(vec![inputs[0]])
+    }
+
+    fn access(&self, _: usize) -> Access {
+        Access::Update
     }
 
     fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {

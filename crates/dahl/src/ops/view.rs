@@ -17,6 +17,11 @@ pub enum ViewMap {
         /// The index along it.
         index: usize,
     },
+    /// A range of the first axis.
+    Slice {
+        /// Where it starts.
+        start: usize,
+    },
 }
 
 /// What a region of a view is in the value it looks at.
@@ -45,6 +50,10 @@ impl ViewMap {
                 let mut ranges: Vec<Range<usize>> = region.ranges().collect();
                 ranges.insert(axis, index..index + 1);
                 Mapped::Exact(Region::new(&ranges))
+            }
+            ViewMap::Slice { start } => {
+                let first = region.range(0);
+                Mapped::Exact(region.with(0, first.start + start..first.end + start))
             }
             ViewMap::Reshape => reshape(base, view, region),
         }
@@ -229,7 +238,60 @@ impl Op for Select {
     }
 }
 
+/// A range of the first axis, without a copy.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    /// The range.
+    pub range: Range<usize>,
+}
+
+impl Op for Slice {
+    fn name(&self) -> &'static str {
+        "slice"
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        vec![("range", format!("{:?}", self.range))]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        let shape = inputs[0].shape;
+        if shape.rank() == 0 || self.range.start > self.range.end || self.range.end > shape[0] {
+            let expected = format!("a range of the first axis of {shape}");
+            return Err(Mismatch::new("range", expected, format!("{:?}", self.range)));
+        }
+        Ok(vec![Meta { shape: shape.with(0, self.range.len()), dtype: inputs[0].dtype }])
+    }
+
+    fn view(&self) -> Option<ViewMap> {
+        Some(ViewMap::Slice { start: self.range.start })
+    }
+
+    fn cuts(&self, _: Metas<'_>) -> Vec<Cut> {
+        Vec::new()
+    }
+
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let map = ViewMap::Slice { start: self.range.start };
+        let from = map.map(&metas.inputs[0].shape, &metas.out(), &piece.out);
+        vec![from.region(), piece.out]
+    }
+
+    fn flops(&self, _: Metas<'_>, _: &Piece) -> Flops {
+        Flops(0)
+    }
+
+    fn run(&self, _: usize, _: &mut Call<'_>) {
+        unreachable!("a view is never run")
+    }
+}
+
 impl dyn Recorder + '_ {
+    /// Records a view of a range of the first axis of `x`.
+    pub fn slice(&mut self, x: Var, range: Range<usize>) -> Var {
+        self.one(Slice { range }, &[x])
+    }
+
     /// Records a view of `x` under another shape.
     pub fn reshape(&mut self, x: Var, shape: Shape) -> Var {
         self.one(Reshape { shape }, &[x])

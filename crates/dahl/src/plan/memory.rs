@@ -67,16 +67,24 @@ impl Memory {
             persistent_bytes = aligned(value.meta.bytes()).saturating_add(persistent_bytes);
         }
         let programs = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
-            let memory = plan_program(&graph.layout, graph, &persistent);
+            let arenas = Arenas { ahead: &placement.ahead, turn: program.turn };
+            let memory = plan_program(&graph.layout, graph, &persistent, &arenas);
             ProgramMemory { output_slots: program.output_slots, ..memory }
         });
+        // Where more steps are under way, one more is filled.
+        let ahead = placement.ahead.iter().max().copied().unwrap_or(1);
         Self {
-            input_slots: INPUT_SLOTS,
+            input_slots: if ahead > 1 { ahead + 1 } else { INPUT_SLOTS },
             programs: programs.collect(),
             persistent,
             persistent_bytes,
             workers: placement.workers,
         }
+    }
+
+    /// How many steps may be under way at once.
+    pub fn under_way(&self) -> usize {
+        self.input_slots.saturating_sub(1).max(2)
     }
 
     /// The bytes of one slot of inputs, for any program.
@@ -230,7 +238,47 @@ fn aligned(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX)
 }
 
-fn plan_program(layout: &Layout, graph: &TaskGraph, persistent: &[usize]) -> ProgramMemory {
+/// Which workers have work memory of their own, for how many steps, and whose turn it is.
+struct Arenas<'a> {
+    ahead: &'a [usize],
+    turn: usize,
+}
+
+impl Arenas<'_> {
+    /// Packs the work storages; the bytes of the work memory.
+    fn pack(&self, graph: &TaskGraph, offsets: &mut [usize]) -> usize {
+        let storages = &graph.layout.storages;
+        let work = (0..storages.len()).filter(|&s| storages[s].home == Home::Work);
+        if self.ahead.is_empty() {
+            return pack(storages, work.collect(), offsets, &|_| false);
+        }
+        let users =
+            |s: StorageId| storages[s].users.iter().map(|(t, _)| graph.task(*t).worker.index());
+        // A storage is that of the worker who needs it for the most steps. What goes from
+        // one stage to another keeps its bytes: else one would wait for the other's.
+        let owner = |s: &StorageId| {
+            users(*s).min_by_key(|&w| (std::cmp::Reverse(self.ahead[w]), w)).unwrap_or(0)
+        };
+        let apart = |s: StorageId| users(s).any(|w| Some(w) != users(s).next());
+        let work: Vec<StorageId> = work.collect();
+        let mut base = 0usize;
+        for (worker, &ahead) in self.ahead.iter().enumerate() {
+            let own: Vec<StorageId> = work.iter().copied().filter(|s| owner(s) == worker).collect();
+            let size = pack(storages, own.clone(), offsets, &apart);
+            let start = size.saturating_mul(self.turn % ahead).saturating_add(base);
+            own.iter().for_each(|&s| offsets[s] = offsets[s].saturating_add(start));
+            base = size.saturating_mul(ahead).saturating_add(base);
+        }
+        base
+    }
+}
+
+fn plan_program(
+    layout: &Layout,
+    graph: &TaskGraph,
+    persistent: &[usize],
+    arenas: &Arenas<'_>,
+) -> ProgramMemory {
     let mut offsets = vec![0; layout.storages.len()];
     let (mut inputs, mut outputs) = (0, 0);
     for (storage, offset) in layout.storages.iter().zip(&mut offsets) {
@@ -246,7 +294,7 @@ fn plan_program(layout: &Layout, graph: &TaskGraph, persistent: &[usize]) -> Pro
         *offset = *size;
         *size = aligned(storage.bytes).saturating_add(*size);
     }
-    let work = pack(&layout.storages, &mut offsets);
+    let work = arenas.pack(graph, &mut offsets);
     let calls = graph.tasks.iter().flat_map(|t| &t.calls);
     let scratch = aligned(calls.map(|c| c.scratch).max().unwrap_or(0));
     ProgramMemory { offsets, inputs, outputs, output_slots: 1, work, scratch }
@@ -254,10 +302,15 @@ fn plan_program(layout: &Layout, graph: &TaskGraph, persistent: &[usize]) -> Pro
 
 /// Packs the work storages: the largest first, each at the lowest offset where
 /// it meets nothing that lives at the same time (greedy by size; Pisarchyk and
-/// Lee 2020 found it within a few percent of the lower bound).
-fn pack(storages: &[Storage], offsets: &mut [usize]) -> usize {
-    let mut order: Vec<StorageId> =
-        (0..storages.len()).filter(|&s| storages[s].home == Home::Work).collect();
+/// Lee 2020 found it within a few percent of the lower bound). What is `apart` shares no
+/// bytes.
+fn pack(
+    storages: &[Storage],
+    work: Vec<StorageId>,
+    offsets: &mut [usize],
+    apart: &dyn Fn(StorageId) -> bool,
+) -> usize {
+    let mut order = work;
     order.sort_by_key(|&s| (std::cmp::Reverse(storages[s].bytes), s));
     let mut placed: Vec<StorageId> = Vec::new();
     let mut peak = 0;
@@ -267,7 +320,7 @@ fn pack(storages: &[Storage], offsets: &mut [usize]) -> usize {
             .iter()
             .filter(|&&p| {
                 let small = storages[p].bytes.min(storages[s].bytes) < SHARED;
-                small || storages[p].coexists(&storages[s])
+                small || apart(p) || apart(s) || storages[p].coexists(&storages[s])
             })
             .map(|&p| offsets[p]..aligned(storages[p].bytes).saturating_add(offsets[p]))
             .collect();

@@ -18,6 +18,7 @@ mod memory;
 mod numerics;
 mod placement;
 mod print;
+mod recompute;
 mod show;
 mod storage;
 mod tasks;
@@ -28,6 +29,7 @@ pub use memory::{ALIGN, Memory, ProgramMemory};
 pub use numerics::{Numerics, ProgramNumerics};
 pub use placement::{Group, Placement, ProgramPlacement};
 pub use print::{VERSION, programs_hash};
+pub use recompute::{Recompute, Repeated};
 pub use storage::{Home, Layout, Storage, StorageId};
 pub use tasks::{CallSpec, OperandSpec, Task, TaskGraph, Use};
 
@@ -49,6 +51,9 @@ pub struct Prediction {
 pub struct Plan {
     /// What decides the bits.
     pub numerics: Numerics,
+    /// What runs again for the backward pass; a part of the placement, since it
+    /// changes no bit.
+    pub recompute: Recompute,
     /// What decides the grain, the place and the order.
     pub placement: Placement,
     /// What decides the bytes.
@@ -60,18 +65,31 @@ pub struct Plan {
 impl Plan {
     /// Checks the parts against the programs and plans the memory.
     pub fn new(programs: &Programs, numerics: Numerics, placement: Placement) -> Result<Self> {
-        let expanded = numerics.expand(programs)?;
+        Self::with_recompute(programs, numerics, Recompute::none(programs), placement)
+    }
+
+    /// A plan in which some nodes run again for the backward pass; the placement
+    /// is that of the graphs that [`Recompute::expand`] gives.
+    pub fn with_recompute(
+        programs: &Programs,
+        numerics: Numerics,
+        recompute: Recompute,
+        placement: Placement,
+    ) -> Result<Self> {
+        let expanded = recompute.expand(&numerics, programs)?;
         let graphs = TaskGraph::build(&expanded, &placement)?;
         let memory = Memory::plan(&expanded, &placement, &graphs);
-        let plan = Self { numerics, placement, memory, prediction: Prediction::default() };
+        let prediction = Prediction::default();
+        let plan = Self { numerics, recompute, placement, memory, prediction };
         plan.check(programs)?;
         Ok(plan)
     }
 
     /// The task graphs of all programs, with the edges that the plan's memory
-    /// asks for, and the programs with their partial sums made explicit.
+    /// asks for, and the programs with their partial sums and what runs again made
+    /// explicit.
     pub fn task_graphs(&self, programs: &Programs) -> Result<(Programs, Vec<TaskGraph>)> {
-        let expanded = self.numerics.expand(programs)?;
+        let expanded = self.recompute.expand(&self.numerics, programs)?;
         let mut graphs = TaskGraph::build(&expanded, &self.placement)?;
         for (graph, memory) in graphs.iter_mut().zip(&self.memory.programs) {
             graph.add_reuse(memory)?;
@@ -93,6 +111,6 @@ impl Plan {
         }
         let (expanded, graphs) = self.task_graphs(programs)?;
         let largest = self.memory.largest(&expanded, &graphs, 5);
-        Err(Error::Memory { needed, limit, largest })
+        Err(Error::Memory { needed, limit, least: None, largest })
     }
 }

@@ -47,20 +47,28 @@ impl Numerics {
         Self { isa: on.isa, programs: programs.programs.iter().map(of).collect() }
     }
 
-    /// The programs with their partial sums made explicit and the variant of
-    /// every node set.
-    pub fn expand(&self, programs: &Programs) -> Result<Programs> {
+    /// Checks that there is an entry for every node of the programs.
+    pub(super) fn check_sizes(&self, programs: &Programs) -> Result<()> {
         if self.programs.len() != programs.programs.len() {
             let expected = format!("{} programs", programs.programs.len());
             return Err(Error::plan("numerics", expected, self.programs.len()));
         }
-        let any = Target { isa: self.isa, accuracy: Some(Accuracy::Fast) };
-        let expanded = self.programs.iter().zip(&programs.programs).map(|(numerics, program)| {
+        for (numerics, program) in self.programs.iter().zip(&programs.programs) {
             let nodes = program.graph.nodes.len();
             if numerics.blocks.len() != nodes || numerics.variants.len() != nodes {
                 let place = format!("numerics of {:?}", program.name);
                 return Err(Error::plan(place, format!("{nodes} nodes"), numerics.blocks.len()));
             }
+        }
+        Ok(())
+    }
+
+    /// The programs with their partial sums made explicit and the variant of
+    /// every node set.
+    pub fn expand(&self, programs: &Programs) -> Result<Programs> {
+        self.check_sizes(programs)?;
+        let any = Target { isa: self.isa, accuracy: Some(Accuracy::Fast) };
+        let expanded = self.programs.iter().zip(&programs.programs).map(|(numerics, program)| {
             for (node, &variant) in program.graph.nodes.iter().zip(&numerics.variants) {
                 let (inputs, outputs) = program.graph.metas(node);
                 let metas = Metas { inputs: &inputs, outputs: &outputs };

@@ -31,16 +31,28 @@ pub struct ProgramPlacement {
 pub struct Placement {
     /// How many workers there are.
     pub workers: usize,
+    /// How many steps each worker may have begun and not ended, where workers are stages of
+    /// a pipeline and have memory of their own; empty where they are not.
+    pub ahead: Vec<usize>,
     /// One entry a program.
     pub programs: Vec<ProgramPlacement>,
 }
 
 impl Placement {
+    /// Workers that share their memory.
+    pub fn new(workers: usize, programs: Vec<ProgramPlacement>) -> Self {
+        Self { workers, ahead: Vec::new(), programs }
+    }
+
     /// Checks that every node is placed once, on workers that exist, with cuts
     /// that its op offers.
     pub fn check(&self, expanded: &Programs) -> Result<()> {
         if self.workers == 0 {
             return Err(Error::plan("placement", "at least one worker", 0));
+        }
+        if !self.ahead.is_empty() && self.ahead.len() != self.workers || self.ahead.contains(&0) {
+            let expected = format!("steps ahead, from 1 on, of {} workers", self.workers);
+            return Err(Error::plan("placement", expected, format!("{:?}", self.ahead)));
         }
         if self.programs.len() != expanded.programs.len() {
             let expected = format!("{} programs", expanded.programs.len());
@@ -54,6 +66,11 @@ impl Placement {
 }
 
 impl ProgramPlacement {
+    /// Groups in the reference order.
+    pub fn new(groups: Vec<Group>) -> Self {
+        Self { groups }
+    }
+
     fn check(&self, program: &str, graph: &Graph, workers: usize) -> Result<()> {
         let mut placed = vec![0usize; graph.nodes.len()];
         for (g, group) in self.groups.iter().enumerate() {

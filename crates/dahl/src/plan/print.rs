@@ -3,7 +3,7 @@
 
 use super::{
     Group, Home, Layout, Memory, Numerics, Placement, Plan, Prediction, ProgramMemory,
-    ProgramNumerics, ProgramPlacement, TaskGraph,
+    ProgramNumerics, ProgramPlacement, Recompute, TaskGraph,
 };
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Programs};
@@ -51,7 +51,7 @@ impl Plan {
         let _ = writeln!(body, "programs = \"{}\"", programs_hash(programs));
         let _ = writeln!(body, "bits = \"{}\"", self.numerics_hash(programs));
         body += &numerics_text(&self.numerics, programs);
-        body += &placement_text(&self.placement, &expanded);
+        body += &placement_text(self, programs, &expanded);
         body += &memory_text(&self.memory, &expanded, &graphs);
         body += "\n[prediction]\n";
         if let Some(step) = self.prediction.step {
@@ -119,10 +119,21 @@ fn numerics_text(numerics: &Numerics, programs: &Programs) -> String {
     text
 }
 
-fn placement_text(placement: &Placement, expanded: &Programs) -> String {
+fn placement_text(plan: &Plan, programs: &Programs, expanded: &Programs) -> String {
+    let placement = &plan.placement;
     let mut text = format!("\n[placement]\nworkers = {}\n", placement.workers);
-    for (part, program) in placement.programs.iter().zip(&expanded.programs) {
-        let _ = writeln!(text, "\n[placement.{}]\ngroups = [", quoted(&program.name));
+    if !placement.ahead.is_empty() {
+        let _ = writeln!(text, "ahead = {:?}", placement.ahead);
+    }
+    for (i, (part, program)) in placement.programs.iter().zip(&expanded.programs).enumerate() {
+        let _ = writeln!(text, "\n[placement.{}]", quoted(&program.name));
+        let again = &plan.recompute.programs[i];
+        if !again.is_empty() {
+            let graph = &programs.programs[i].graph;
+            let again = again.iter().map(|id| quoted(&call_text(graph, *id, &[])));
+            let _ = writeln!(text, "recompute = [{}]", again.collect::<Vec<_>>().join(", "));
+        }
+        text += "groups = [\n";
         for group in &part.groups {
             let calls: Vec<String> = group
                 .nodes
@@ -242,11 +253,15 @@ struct NodeText {
 #[derive(Deserialize)]
 struct PlacementHead {
     workers: usize,
+    #[serde(default)]
+    ahead: Vec<usize>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GroupsText {
+    #[serde(default)]
+    recompute: Vec<String>,
     groups: Vec<GroupText>,
 }
 
@@ -342,6 +357,11 @@ impl Text {
             })?,
             programs: numerics.collect::<Result<_>>()?,
         };
+        let again = programs.programs.iter().map(|program| {
+            let part = section(&self.placement.programs, "placement", &program.name)?;
+            part.recompute.iter().map(|node| repeated(node, &program.graph)).collect()
+        });
+        let recompute = Recompute { programs: again.collect::<Result<_>>()? };
         let placed = programs.programs.iter().map(|program| {
             let part = section(&self.placement.programs, "placement", &program.name)?;
             let groups = part.groups.iter().enumerate().map(|(g, group)| {
@@ -364,6 +384,7 @@ impl Text {
         });
         let placement = Placement {
             workers: self.placement.head.workers,
+            ahead: self.placement.head.ahead.clone(),
             programs: placed.collect::<Result<_>>()?,
         };
         let memories = programs.programs.iter().map(|program| {
@@ -389,7 +410,7 @@ impl Text {
             step: self.prediction.step_ns.map(crate::units::Nanos),
             joules: self.prediction.joules,
         };
-        Ok(Plan { numerics, placement, memory, prediction })
+        Ok(Plan { numerics, recompute, placement, memory, prediction })
     }
 }
 
@@ -401,6 +422,15 @@ fn section<'a, P>(
     parts
         .get(program)
         .ok_or_else(|| Error::plan(section, format!("a part for {program:?}"), "none"))
+}
+
+/// `12 conv2d`: node 12 of the lowered graph, a conv2d.
+fn repeated(text: &str, graph: &Graph) -> Result<NodeId> {
+    let found = parse_call(text).map(|(id, _)| id).filter(|id| {
+        let node = graph.nodes.get(id.index());
+        node.is_some_and(|_| call_text(graph, *id, &[]) == text)
+    });
+    found.ok_or_else(|| Error::plan("recompute", "a node of the lowered graph and its op", text))
 }
 
 fn parse_call(text: &str) -> Option<(NodeId, Vec<(usize, usize)>)> {
@@ -429,7 +459,10 @@ mod tests {
         let sum = b.ops().sum_channels(y);
         b.fetch("sum", sum);
         let graph = b.finish().unwrap();
-        Programs { store, programs: vec![Program { name: "p".into(), graph, output_slots: 2 }] }
+        Programs {
+            store,
+            programs: vec![Program { name: "p".into(), graph, output_slots: 2, turn: 0 }],
+        }
     }
 
     fn plan(programs: &Programs) -> Plan {
@@ -439,7 +472,7 @@ mod tests {
             workers: workers.iter().map(|&w| WorkerId(w)).collect(),
         };
         let groups = vec![group(&[0, 1], &[(0, 2)], &[0, 1]), group(&[2], &[], &[0])];
-        let placement = Placement { workers: 2, programs: vec![ProgramPlacement { groups }] };
+        let placement = Placement::new(2, vec![ProgramPlacement::new(groups)]);
         let mut numerics = Numerics::default_for(programs, crate::Isa::detect());
         numerics.programs[0].blocks = vec![1, 4];
         Plan::new(programs, numerics, placement).unwrap()

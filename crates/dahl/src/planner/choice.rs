@@ -7,6 +7,7 @@
 //! the best that was.
 
 use super::grain::Grain;
+use super::recompute::{Fitted, fit};
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::perf::{PerfModel, Source};
@@ -28,6 +29,8 @@ pub struct Candidate {
     pub grain: Grain,
     /// Its plan.
     pub plan: Plan,
+    /// The peak of its plan that recomputes nothing.
+    pub plain: Bytes,
     /// Its step.
     pub step: StepPrediction,
 }
@@ -94,43 +97,54 @@ pub fn choose(
     (model, learn, most): (&mut PerfModel, &mut Learn<'_>, usize),
     limit: Option<Bytes>,
 ) -> Result<Choice> {
-    let mut plans: Vec<(Grain, Plan)> = Vec::new();
-    let mut least: Option<Bytes> = None;
+    let mut plans: Vec<(Grain, Fitted)> = Vec::new();
+    let mut closest: Option<Error> = None;
     for grain in grains {
-        let plan = grain.plan_with(programs, numerics.clone())?;
-        let peak = plan.memory.peak();
-        least = Some(least.map_or(peak, |least| Bytes(least.0.min(peak.0))));
-        if limit.is_none_or(|limit| peak.0 <= limit.0) {
-            plans.push((grain.clone(), plan));
+        match fit(grain, programs, numerics, limit.unwrap_or(Bytes(u64::MAX))) {
+            Ok(fitted) => plans.push((grain.clone(), fitted)),
+            Err(error) => closest = Some(closer(closest, error)?),
         }
     }
-    if plans.is_empty() {
-        let (needed, limit) = (least.unwrap_or(Bytes(0)), limit.unwrap_or(Bytes(0)));
-        return Err(Error::Memory { needed, limit, largest: Vec::new() });
+    if let (true, Some(error)) = (plans.is_empty(), closest) {
+        return Err(error);
     }
     let mut learned = 0;
     loop {
         let mut all = Vec::with_capacity(plans.len());
         let habits = Habits::measured(model);
-        for (grain, plan) in &plans {
+        for (grain, Fitted { plan, .. }) in &plans {
             let units = (0..grain.workers as u32).map(UnitId);
             let workers = units.map(|unit| Worker { unit, state: None }).collect();
             let what = (programs, plan, ProgramId(0));
             all.push(predict(what, on, workers, &habits, &mut Known::new(model))?);
         }
         if let Some(next) = next_to_measure(&all).filter(|_| learned < most) {
-            learn(&plans[next].1, model)?;
+            learn(&plans[next].1.plan, model)?;
             learned += 1;
             continue;
         }
         let mut candidates: Vec<Candidate> = plans
             .into_iter()
             .zip(all)
-            .map(|((grain, plan), step)| Candidate { grain, plan, step })
+            .map(|((grain, Fitted { plan, plain }), step)| Candidate { grain, plan, plain, step })
             .collect();
         // Stable: of equals the first.
         candidates.sort_by_key(|candidate| candidate.step.step.0);
         return Ok(Choice { candidates, learned });
+    }
+}
+
+/// Of two errors of memory the one that comes closer to what is allowed; another error as
+/// it is.
+fn closer(before: Option<Error>, error: Error) -> Result<Error> {
+    let least = |error: &Error| match error {
+        Error::Memory { needed, least, .. } => Some(least.unwrap_or(*needed)),
+        _ => None,
+    };
+    match (before, least(&error)) {
+        (_, None) => Err(error),
+        (Some(before), Some(found)) if least(&before) <= Some(found) => Ok(before),
+        _ => Ok(error),
     }
 }
 

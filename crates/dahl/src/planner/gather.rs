@@ -2,12 +2,14 @@
 
 use super::grain::{Gather, Grain};
 use super::shares::{deal, least};
-use super::stages::Stages;
-use crate::graph::{Graph, Kind, Node, Root};
+use super::stages::{even, flops};
+use crate::graph::{Graph, Kind, Node, Phase, Root};
+use crate::model::Stages;
 use crate::ops::{Metas, split};
 use crate::plan::{Group, ProgramPlacement};
 use crate::units::{NodeId, ValueId, WorkerId};
 use dahl_kernels::{Piece, Region};
+use std::ops::Range;
 
 /// Below this many floating-point operations or bytes a piece, an op that is
 /// not over samples stays whole.
@@ -28,50 +30,102 @@ struct Cut {
     stage: usize,
 }
 
+/// Nodes that are placed together, in an order in which they could run, and the workers
+/// that they are placed on.
+pub(super) struct Batch {
+    pub(super) nodes: Vec<NodeId>,
+    pub(super) workers: Range<usize>,
+}
+
 /// The placement of one program: cuts of one grain, chains gathered.
 pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
+    let stages = if grain.layer > 1 {
+        even(graph, &vec![1.0; grain.layer], &flops)
+    } else {
+        Stages::default()
+    };
+    let mut load = vec![0u64; grain.workers];
+    let on = |node: &Node| {
+        let stage = if grain.layer > 1 { stages.of(&node.path) } else { 0 };
+        (stage, stage * grain.workers / grain.layer..(stage + 1) * grain.workers / grain.layer)
+    };
+    // One part of the batch after the other; what follows from all of them at the end.
+    let parts = graph.nodes.iter().map(|node| node.part + 1).max().unwrap_or(1);
+    let part = |node: &Node| match node.phase {
+        Phase::Update if parts > 1 => parts,
+        _ => node.part,
+    };
+    let groups = (0..=parts).flat_map(|wanted| {
+        let own = |id: &NodeId| part(graph.node(*id)) == wanted;
+        let nodes: Vec<NodeId> = graph.node_ids().filter(own).collect();
+        gather(graph, grain, &nodes, &on, &mut load)
+    });
+    ProgramPlacement::new(groups.collect())
+}
+
+/// The placement of one program whose nodes are placed a batch after the other.
+pub(super) fn place_batches(graph: &Graph, grain: &Grain, batches: &[Batch]) -> ProgramPlacement {
+    let mut load = vec![0u64; grain.workers];
+    let groups = batches.iter().flat_map(|batch| {
+        let workers = batch.workers.len();
+        let own = Grain { sample: workers, layer: 1, shares: Vec::new(), ..grain.clone() };
+        let own = Grain { workers, ..own };
+        gather(graph, &own, &batch.nodes, &|_| (0, batch.workers.clone()), &mut load)
+    });
+    ProgramPlacement::new(groups.collect())
+}
+
+/// Gathers some nodes to groups. `on` says the stage and the workers of a node.
+fn gather(
+    graph: &Graph,
+    grain: &Grain,
+    nodes: &[NodeId],
+    on: &dyn Fn(&Node) -> (usize, Range<usize>),
+    load: &mut [u64],
+) -> Vec<Group> {
     let roots = graph.roots();
     let samples = graph.inputs().next().and_then(|(_, v)| v.meta.shape.axes().first().copied());
-    let stages = Stages::of(graph, grain.layer);
     let mut open: Vec<Vec<Cut>> = Vec::new();
-    let mut placed: Vec<Vec<Cut>> = Vec::new();
-    for id in graph.node_ids() {
+    for &id in nodes {
         let node = graph.node(id);
         if node.op.view().is_some() {
             continue;
         }
-        let cut = Cut { stage: stages.of_node(node), ..cut(graph, &roots, id, grain, samples) };
+        let cut = Cut { stage: on(node).0, ..cut(graph, &roots, id, grain, samples) };
         if grain.gather == Gather::Off {
-            placed.push(vec![cut]);
+            open.push(vec![cut]);
             continue;
         }
         // A chain stays open while nothing in between is needed; what does not
         // fit into it comes after it.
         let depends: Vec<bool> = open.iter().map(|group| depends_on(&cut, group)).collect();
-        let last = depends.iter().rposition(|&d| d);
-        let fits =
-            (last.unwrap_or(0)..open.len()).find(|&g| gathers(&cut, &open[g], depends[g], grain));
+        let last = depends.iter().rposition(|&d| d).unwrap_or(0);
+        let first = match node.phase {
+            Phase::Recompute => last.max(behind_forward(graph, &cut, &open)),
+            _ => last,
+        };
+        let fits = (first..open.len()).find(|&g| gathers(&cut, &open[g], depends[g], grain));
         match fits {
             Some(g) => open[g].push(cut),
             None => open.push(vec![cut]),
         }
     }
-    placed.append(&mut open);
-    let mut load = vec![0u64; grain.workers];
-    let groups = placed.into_iter().map(|group| {
+    let groups = open.into_iter().map(|group| {
         let pieces = group[0].touches.len();
         let flops: u64 = group.iter().map(|cut| cut.flops + cut.bytes as u64).sum();
-        let own = stages.workers(group[0].stage, grain.workers);
+        let (_, own) = on(graph.node(group[0].node));
         let workers: Vec<WorkerId> = if pieces == 1 {
-            vec![least(flops, own, &grain.shares, &load)]
+            vec![least(flops, own, &grain.shares, load)]
         } else {
             deal(pieces, own, &grain.shares)
         };
         workers.iter().for_each(|w| load[w.index()] += flops / pieces as u64);
+        let mut group = group;
+        group.sort_by_key(|cut| cut.node);
         let nodes = group.iter().map(|cut| cut.node).collect();
         Group { nodes, cuts: group.into_iter().map(|cut| cut.cuts).collect(), workers }
     });
-    ProgramPlacement { groups: groups.collect() }
+    groups.collect()
 }
 
 fn cut(graph: &Graph, roots: &[Root], id: NodeId, grain: &Grain, samples: Option<usize>) -> Cut {
@@ -126,6 +180,14 @@ fn divides_batch(graph: &Graph, node: &Node, regions: &[Region], samples: Option
             && Some(value.meta.shape[0]) == samples
             && *region != Region::full(&value.meta.shape)
     })
+}
+
+/// Where a node that runs again may join at the earliest, for what it makes is not to live
+/// through the forward pass: the last group of as many pieces that is behind it.
+fn behind_forward(graph: &Graph, cut: &Cut, open: &[Vec<Cut>]) -> usize {
+    let behind = |c: &Cut| graph.node(c.node).phase != Phase::Forward;
+    let alike = |group: &Vec<Cut>| group[0].touches.len() == cut.touches.len();
+    open.iter().rposition(|g| alike(g) && g.iter().any(behind)).unwrap_or(open.len())
 }
 
 fn conflict(a: &[(ValueId, Region, bool)], b: &[(ValueId, Region, bool)]) -> bool {

@@ -4,7 +4,7 @@ use super::gather::place;
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::ops::Target;
-use crate::plan::{Numerics, Placement, Plan};
+use crate::plan::{Numerics, Placement, Plan, Recompute};
 use std::fmt;
 
 /// Whether chains of ops over one piece become one task.
@@ -64,11 +64,25 @@ impl Grain {
 
     /// The plan of this grain with given numerics.
     pub fn plan_with(&self, programs: &Programs, numerics: Numerics) -> Result<Plan> {
+        self.plan_recomputing(programs, numerics, Recompute::none(programs))
+    }
+
+    /// The plan of this grain with given numerics, in which some nodes run again.
+    pub fn plan_recomputing(
+        &self,
+        programs: &Programs,
+        numerics: Numerics,
+        recompute: Recompute,
+    ) -> Result<Plan> {
         self.check()?;
-        let expanded = numerics.expand(programs)?;
+        let placement = self.place_all(&recompute.expand(&numerics, programs)?);
+        Plan::with_recompute(programs, numerics, recompute, placement)
+    }
+
+    /// The placement of programs whose partial sums are explicit.
+    pub(super) fn place_all(&self, expanded: &Programs) -> Placement {
         let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
-        let placement = Placement { workers: self.workers, programs: placed.collect() };
-        Plan::new(programs, numerics, placement)
+        Placement::new(self.workers, placed.collect())
     }
 
     fn check(&self) -> Result<()> {

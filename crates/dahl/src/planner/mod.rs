@@ -2,17 +2,25 @@
 //!
 //! A [`Grain`] cuts every op alike along the axes that it offers, and chains of ops over
 //! one piece become one task (`gather.rs`). [`choose`] finds the grain whose step is
-//! predicted to be the shortest (`choice.rs`). An [`Adapter`] re-chooses in mid-run (`adapt.rs`).
+//! predicted to be the shortest (`choice.rs`); an [`Adapter`] re-chooses in mid-run
+//! (`adapt.rs`); [`fit`] finds what has to run again for a plan to fit into less memory
+//! (`recompute/`). A [`Flow`] takes the parts of a batch through stages of layers (`flow.rs`,
+//! `stages.rs`).
 
 mod adapt;
 mod choice;
+mod flow;
 mod gather;
 mod grain;
 pub mod pipeline;
+mod recompute;
 mod shares;
 mod stages;
 
 pub use adapt::{Adapter, Circumstances, Patience, Verdict, shared, speeds};
 pub use choice::{Candidate, Choice, Learn, candidates, choose};
+pub use flow::{Flow, Order};
 pub use gather::place;
 pub use grain::{Gather, Grain};
+pub use recompute::{Fitted, fit};
+pub use stages::{NodeCost, even, flops, starting_with};

@@ -1,47 +1,104 @@
-//! Layers apart: which workers a layer belongs to.
+//! Layers apart: which stage each belongs to.
 
+use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Phase};
+use crate::model::Stages;
 use crate::ops::Metas;
-use std::collections::BTreeMap;
-use std::ops::Range;
 
-/// The stage of each layer, by its path.
-pub(super) struct Stages {
-    count: usize,
-    of_path: BTreeMap<String, usize>,
+/// What a node costs, in any unit.
+pub type NodeCost<'a> = dyn Fn(&Graph, &Node) -> f64 + 'a;
+
+/// The floating-point operations of a node.
+pub fn flops(graph: &Graph, node: &Node) -> f64 {
+    let (inputs, outputs) = graph.metas(node);
+    let metas = Metas { inputs: &inputs, outputs: &outputs };
+    node.op.flops(metas, &graph.whole(node)).0 as f64
 }
 
-impl Stages {
-    /// `count` stages of layers that follow each other, of about equal work. What has
-    /// no layer, such as the loss, is of the last.
-    pub(super) fn of(graph: &Graph, count: usize) -> Self {
-        let mut layers: Vec<(&str, f64)> = Vec::new();
-        for node in graph.nodes.iter().filter(|node| node.phase == Phase::Forward) {
-            let (inputs, outputs) = graph.metas(node);
-            let metas = Metas { inputs: &inputs, outputs: &outputs };
-            let work = node.op.flops(metas, &graph.whole(node)).0 as f64;
-            match layers.iter_mut().find(|(path, _)| *path == node.path) {
-                Some(layer) => layer.1 += work,
-                None => layers.push((&node.path, work)),
+/// The layers of a graph in the order of the forward pass, with what all their nodes cost.
+fn layers<'a>(graph: &'a Graph, cost: &NodeCost<'_>) -> Vec<(&'a str, f64)> {
+    let mut layers: Vec<(&str, f64)> = Vec::new();
+    let own = |node: &&Node| node.phase == Phase::Forward && node.op.view().is_none();
+    for node in graph.nodes.iter().filter(own).filter(|node| node.path != "loss") {
+        if layers.iter().all(|(path, _)| *path != node.path) {
+            layers.push((&node.path, 0.0));
+        }
+    }
+    for node in &graph.nodes {
+        let own = |path: &str| {
+            let below = node.path.strip_prefix(path);
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if let Some(layer) = layers.iter_mut().find(|(path, _)| own(path)) {
+            layer.1 += cost(graph, node);
+        }
+    }
+    layers
+}
+
+/// Stages of layers that follow each other, of which the slowest takes the least time: one
+/// for each speed, its cost divided by it.
+pub fn even(graph: &Graph, speeds: &[f64], cost: &NodeCost<'_>) -> Stages {
+    let layers = layers(graph, cost);
+    let mut before = vec![0.0];
+    for (_, cost) in &layers {
+        before.push(before[before.len() - 1] + cost);
+    }
+    let count = layers.len();
+    // The slowest of the first s stages, if they hold the first n layers; and where the
+    // last of them begins.
+    let mut best = vec![vec![(f64::INFINITY, 0usize); count + 1]; speeds.len() + 1];
+    best[0][0].0 = 0.0;
+    for (s, speed) in speeds.iter().enumerate() {
+        for to in 0..=count {
+            for from in 0..=to {
+                let own = (before[to] - before[from]) / speed;
+                let slowest = best[s][from].0.max(own);
+                // Every stage has a layer, as long as there are enough.
+                let empty = from == to && count >= speeds.len();
+                if !empty && slowest < best[s + 1][to].0 {
+                    best[s + 1][to] = (slowest, from);
+                }
             }
         }
-        let whole: f64 = layers.iter().map(|(_, work)| work).sum();
-        let mut before = 0.0;
-        let of_path = layers.iter().map(|&(path, work)| {
-            // Where the middle of its work lies.
-            let middle = (before + work / 2.0) / whole.max(1.0);
-            before += work;
-            (path.to_owned(), ((middle * count as f64) as usize).min(count - 1))
-        });
-        Self { count, of_path: of_path.collect() }
     }
+    let mut stage_of = vec![0; count];
+    let mut to = count;
+    for s in (0..speeds.len()).rev() {
+        let from = best[s + 1][to].1;
+        stage_of[from..to].fill(s);
+        to = from;
+    }
+    Stages::new(layers.iter().zip(stage_of).map(|((path, _), stage)| (*path, stage)))
+}
 
-    pub(super) fn of_node(&self, node: &Node) -> usize {
-        self.of_path.get(&node.path).copied().unwrap_or(self.count - 1)
+/// Stages that begin with given layers, the first with the first layer.
+///
+/// # Errors
+/// Where a layer is not there, or not behind the one before.
+pub fn starting_with(graph: &Graph, starts: &[&str]) -> Result<Stages> {
+    let layers = layers(graph, &|_, _| 0.0);
+    let mut stage = 0;
+    let mut left = starts;
+    let under = |path: &str, name: &str| {
+        path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let mut stages = Vec::new();
+    for (i, (path, _)) in layers.iter().enumerate() {
+        if let Some((next, rest)) = left.split_first()
+            && under(path, next)
+        {
+            left = rest;
+            if i > 0 {
+                stage += 1;
+            }
+        }
+        stages.push((*path, stage));
     }
-
-    /// The workers of a stage.
-    pub(super) fn workers(&self, stage: usize, workers: usize) -> Range<usize> {
-        stage * workers / self.count..(stage + 1) * workers / self.count
+    if let Some(wrong) = left.first() {
+        let names: Vec<&str> = layers.iter().map(|(path, _)| *path).collect();
+        let expected = format!("layers in their order, of {}", names.join(", "));
+        return Err(Error::config("stages", expected, format!("{wrong:?}")));
     }
+    Ok(Stages::new(stages))
 }

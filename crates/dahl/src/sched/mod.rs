@@ -8,12 +8,14 @@ mod critical_path;
 mod earliest_finish;
 mod expected;
 mod first_come;
+mod staged;
 mod stealing;
 
 pub use critical_path::{CriticalPath, Rank, ranks};
 pub use earliest_finish::{EarliestFinish, Expected};
 pub use expected::{Expectations, Rule, TaskTimes, WorkerFigures};
 pub use first_come::FirstCome;
+pub use staged::Staged;
 pub use stealing::WorkStealing;
 
 use crate::units::{Nanos, ProgramId, TaskId, WorkerId};

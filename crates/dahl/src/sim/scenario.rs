@@ -189,7 +189,12 @@ impl Scenario {
             let limit = Bytes(node.memories[of.memory].bytes);
             if needed.0 > limit.0 {
                 let name = format!("{} of {}", node.memories[of.memory].name, node.name);
-                return Err(Error::Memory { needed, limit, largest: vec![(name, needed)] });
+                return Err(Error::Memory {
+                    needed,
+                    limit,
+                    least: None,
+                    largest: vec![(name, needed)],
+                });
             }
         }
         for (i, job) in self.jobs.iter().enumerate() {

@@ -6,6 +6,7 @@ use crate::data::{Dataset, Order, Transform};
 use crate::error::{Error, Result};
 use crate::exec::Slot;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::mpsc;
 
@@ -54,7 +55,8 @@ pub(super) enum Use {
     Judge,
 }
 
-/// Told after every step; says whether to go on.
+/// Told after every step; says whether to go on. Where steps are under way at once it is
+/// told of each when it has ended, of those that were begun also behind the last.
 pub(super) type Watch<'w> = dyn FnMut(&mut Trainer, &Pass) -> Result<ControlFlow<()>> + 'w;
 
 impl Trainer {
@@ -107,6 +109,7 @@ impl Trainer {
                     }
                 }
             });
+            let (mut open, mut going) = (VecDeque::new(), true);
             let mut next = batches.next();
             if let Some(batch) = next {
                 let _ = to_loader.send((slot(self, batch.len())?, batch));
@@ -121,14 +124,28 @@ impl Trainer {
                     Use::Train => self.step(ready)?,
                     Use::Judge => self.eval(ready)?,
                 };
-                let loss = self.loss(step)?;
-                if !loss.is_finite() {
-                    return Err(Error::NotFinite { step: self.steps(), loss });
+                open.push_back((step, batch.len()));
+                let beside = if what == Use::Train { self.beside() } else { 0 };
+                // Of steps that are under way at once all but the first are looked at later;
+                // none is left open at the end, nor where something is done between steps.
+                while let Some(&(step, samples)) = open.front() {
+                    let last = next.is_none() || !going || self.settling;
+                    if open.len() <= beside && !last {
+                        break;
+                    }
+                    open.pop_front();
+                    self.open = open.len();
+                    let loss = self.loss(step)?;
+                    if !loss.is_finite() {
+                        return Err(Error::NotFinite { step: self.ended(), loss });
+                    }
+                    pass.samples += samples;
+                    pass.correct += self.scalar(step, "correct")? as u64;
+                    pass.total_loss += loss * samples as f64;
+                    going &= watch(self, &pass)?.is_continue();
                 }
-                pass.samples += batch.len();
-                pass.correct += self.scalar(step, "correct")? as u64;
-                pass.total_loss += loss * batch.len() as f64;
-                if watch(self, &pass)?.is_break() {
+                self.settling = false;
+                if !going {
                     break;
                 }
             }

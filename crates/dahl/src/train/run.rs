@@ -252,16 +252,20 @@ impl<'a> Run<'a> {
         let mut flow = ControlFlow::Continue(());
         self.trainer.pass(&samples, Use::Train, state.pass, &mut |trainer, pass| {
             state.pass = *pass;
-            state.steps = trainer.steps();
+            state.steps = trainer.ended();
             state.batch += 1;
             state.seconds = before + from.elapsed().as_secs_f64();
-            flow = watch(Event::Step { epoch: epoch + 1, pass });
+            flow = both(flow, watch(Event::Step { epoch: epoch + 1, pass }));
             if let Some(writer) = writer {
                 flow = both(flow, poll(writer, watch)?);
                 let whole = pass.samples == train.len();
                 // The end of the epoch has one of its own.
                 if flow.is_continue() && !whole && due.is_due(state) {
-                    due.save(writer, trainer, state)?;
+                    // What is saved is the state behind a step, with none under way.
+                    match trainer.ended() == trainer.steps() {
+                        true => due.save(writer, trainer, state)?,
+                        false => trainer.settle(),
+                    }
                 }
             }
             Ok(flow)

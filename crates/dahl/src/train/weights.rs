@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::exec::Snapshot;
 use crate::file::{StoredTensor, TensorFile};
 use crate::graph::{Class, Persistent, Store};
+use crate::model::VERSION_MARK as MARK;
 use std::path::Path;
 
 impl Trainer {
@@ -33,7 +34,14 @@ impl Trainer {
         // Everything is looked at before anything is changed.
         check_weights(file, &store, path)?;
         for value in wanted(&store) {
-            self.write(&value.name, &file.tensors[&value.name].to_f64_vec())?;
+            let values = file.tensors[&value.name].to_f64_vec();
+            self.write(&value.name, &values)?;
+            // Older versions start from the same.
+            let version =
+                |name: &str| name.split_once(MARK).is_some_and(|(of, _)| of == value.name);
+            for old in store.values.iter().filter(|v| version(&v.name)) {
+                self.write(&old.name, &values)?;
+            }
         }
         Ok(())
     }

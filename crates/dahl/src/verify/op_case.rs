@@ -76,8 +76,10 @@ pub(super) fn run(case: &Case<'_>, op: &str, settings: &Settings<'_>) -> Result<
         }
     }
     let graph = b.finish()?;
-    let programs =
-        Programs { store, programs: vec![Program { name: op.to_owned(), graph, output_slots: 2 }] };
+    let programs = Programs {
+        store,
+        programs: vec![Program { name: op.to_owned(), graph, output_slots: 2, turn: 0 }],
+    };
     let plan = settings.grain.plan(&programs)?;
     let mut session = settings.engine.prepare(&programs, &plan)?;
     for name in TRACKED {

@@ -10,6 +10,8 @@ mod memory;
 mod models;
 mod ops;
 mod panics;
+mod pipelines;
+mod recompute;
 mod refusals;
 mod report;
 mod resume;

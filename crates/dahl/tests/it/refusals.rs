@@ -20,7 +20,10 @@ fn programs(build: impl FnOnce(&mut Builder<'_>)) -> dahl::Result<Programs> {
     let mut b = Builder::new(&mut store);
     build(&mut b);
     let graph = b.finish()?;
-    Ok(Programs { store, programs: vec![Program { name: "p".into(), graph, output_slots: 2 }] })
+    Ok(Programs {
+        store,
+        programs: vec![Program { name: "p".into(), graph, output_slots: 2, turn: 0 }],
+    })
 }
 
 fn trainer(optimizer: Optimizer) -> Trainer {

@@ -222,7 +222,7 @@ pub(crate) fn grain(workers: usize, pieces: usize, channels: usize, gather: Gath
 /// offered cuts taken or not, any worker for any piece.
 pub(crate) fn random_placement(expanded: &Programs, workers: usize, rng: &mut Rng) -> Placement {
     let programs = expanded.programs.iter().map(|p| random_program(&p.graph, workers, rng));
-    Placement { workers, programs: programs.collect() }
+    Placement::new(workers, programs.collect())
 }
 
 fn random_program(graph: &Graph, workers: usize, rng: &mut Rng) -> ProgramPlacement {
@@ -246,7 +246,7 @@ fn random_program(graph: &Graph, workers: usize, rng: &mut Rng) -> ProgramPlacem
         let workers = (0..pieces).map(|_| WorkerId::new(rng.below(workers))).collect();
         groups.push(Group { nodes: vec![id], cuts: vec![cuts], workers });
     }
-    ProgramPlacement { groups }
+    ProgramPlacement::new(groups)
 }
 
 /// A random legal plan with the default numerics.

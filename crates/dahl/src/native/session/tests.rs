@@ -52,16 +52,16 @@ fn session() -> NativeSession {
         let x = builder.persistent(&format!("x{w}"), Meta::new([], DType::I64), Class::Buffer);
         builder.ops().update(Arc::new(Increment), &[], &[x]);
         let graph = builder.finish().expect("a graph");
-        Program { name: format!("on {w}"), graph, output_slots: 2 }
+        Program { name: format!("on {w}"), graph, output_slots: 2, turn: 0 }
     };
     let all: Vec<Program> = (0..2).map(program).collect();
     let programs = Programs { store, programs: all };
     let placed = (0..2).map(|w| {
         let nodes = vec![NodeId(0)];
         let group = Group { nodes, cuts: vec![Vec::new()], workers: vec![WorkerId(w)] };
-        ProgramPlacement { groups: vec![group] }
+        ProgramPlacement::new(vec![group])
     });
-    let placement = Placement { workers: 2, programs: placed.collect() };
+    let placement = Placement::new(2, placed.collect());
     let plan =
         Plan::new(&programs, Numerics::default_for(&programs, crate::Isa::detect()), placement)
             .expect("a plan");

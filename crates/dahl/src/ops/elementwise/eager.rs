@@ -293,7 +293,7 @@ binary! {
 /// ```
 /// use dahl::{ops::elementwise::{Dropout, dropout}, tensor::{Arena, Vector}};
 /// let arena = Arena::new();
-/// let y = dropout(&arena, &Vector::full(&arena, [100], 1.0f32), Dropout { p: 0.5, seed: 1, stream: 0 }, 0);
+/// let y = dropout(&arena, &Vector::full(&arena, [100], 1.0f32), Dropout { p: 0.5, seed: 1, stream: 0, first: 0 }, 0);
 /// assert!(y.as_slice().iter().all(|&y| y == 0.0 || y == 2.0));
 /// ```
 #[track_caller]

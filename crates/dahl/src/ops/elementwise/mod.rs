@@ -200,11 +200,13 @@ impl Op for Dropout {
     }
 
     fn attributes(&self) -> Vec<(&'static str, String)> {
-        vec![
+        let first = (self.first > 0).then(|| ("first", self.first.to_string()));
+        let all = [
             ("p", self.p.to_string()),
             ("seed", self.seed.to_string()),
             ("stream", self.stream.to_string()),
-        ]
+        ];
+        all.into_iter().chain(first).collect()
     }
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {

@@ -8,6 +8,7 @@ use dahl::ops::batch_norm2d::{
 };
 use dahl::ops::conv2d::{Conv2d, Conv2dBackwardWeight, Conv2dForward, Rectify};
 use dahl::ops::conv2d_max_pool2d::Conv2dMaxPool2d;
+use dahl::ops::copy::Assign;
 use dahl::ops::elementwise::{Dropout, Unary};
 use dahl::ops::linear::LinearBackwardWeight;
 use dahl::ops::matmul::{Bmm, Matmul, Matvec, Side};
@@ -289,7 +290,7 @@ fn elementwise() -> Vec<Case> {
         cases.push(case(format!("mse {shape:?}"), two(), |g, v| g.mse(v[0], v[1])));
         let scaled = vec![signed(shape), signed(&[])];
         cases.push(case(format!("scale_by {shape:?}"), scaled, |g, v| g.scale_by(v[0], v[1])));
-        let dropout = Dropout { p: 0.4, seed: 3, stream: 2 };
+        let dropout = Dropout { p: 0.4, seed: 3, stream: 2, first: 0 };
         cases.push(case(format!("dropout {shape:?}"), vec![signed(shape)], move |g, v| {
             g.dropout(v[0], dropout)
         }));
@@ -480,6 +481,13 @@ fn reductions() -> Vec<Case> {
             g.clone_of(v[0]);
         }));
     }
+    cases.push(without_gradient("assign", vec![signed(&[5, 2]), signed(&[5, 2])], |g, v| {
+        g.update(Arc::new(Assign), &v[..1], &v[1..]);
+    }));
+    cases.push(without_gradient("slice", vec![signed(&[5, 2])], |g, v| {
+        let part = g.slice(v[0], 1..4);
+        g.relu(part);
+    }));
     cases.push(without_gradient("constant", vec![], |g, _| {
         g.constant(Meta::new([3, 1, 2], DType::F32), 1.5);
         g.constant(Meta::new([], DType::I64), 4.0);

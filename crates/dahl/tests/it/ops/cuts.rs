@@ -228,6 +228,7 @@ fn every_op_has_a_case() {
     let elsewhere = [
         "Reshape",
         "Select",
+        "Slice",
         "InPlace",
         "DropoutInPlace",
         "Blocked",

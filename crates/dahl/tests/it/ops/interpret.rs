@@ -150,6 +150,11 @@ pub(crate) fn interpret(graph: &Graph, inputs: &[Buffer]) -> Vec<Buffer> {
 fn look(view: ViewMap, base: &Buffer, meta: Meta) -> Buffer {
     match view {
         ViewMap::Reshape => Buffer { meta, words: base.words.clone() },
+        ViewMap::Slice { start } => {
+            let first = start * meta.shape.axes()[1..].iter().product::<usize>();
+            let data: Vec<f64> = (0..meta.shape.elements()).map(|i| base.get(first + i)).collect();
+            Buffer::from_f64(meta, &data)
+        }
         ViewMap::Select { axis, index } => {
             let shape = base.meta.shape;
             let inner: usize = shape.axes()[axis + 1..].iter().product();

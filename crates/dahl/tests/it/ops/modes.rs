@@ -101,7 +101,7 @@ fn unary_modes<E: Float, const R: usize>(x: &Tensor<'_, E, R>) {
         tanh tanh_into tanh_in_place();
         gelu gelu_into gelu_in_place();
     }
-    let params = Dropout { p: 0.3, seed: 5, stream: 1 };
+    let params = Dropout { p: 0.3, seed: 5, stream: 1, first: 0 };
     check_in_place(
         x,
         &dropout(arena, x, params, 9),

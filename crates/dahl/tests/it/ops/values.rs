@@ -166,7 +166,7 @@ fn sum_blocks_adds_in_its_tree() {
 fn dropout_is_the_same_at_both_levels() {
     let arena = &Arena::new();
     let data: Vec<f64> = (1..13).map(f64::from).collect();
-    let params = Dropout { p: 0.5, seed: 11, stream: 4 };
+    let params = Dropout { p: 0.5, seed: 11, stream: 4, first: 0 };
     let meta = Meta::new([3, 4], DType::F64);
     let mut y = [Buffer::poisoned(meta, 0)];
     let piece = Piece { out: Region::full(&meta.shape), sum: 0..0 };

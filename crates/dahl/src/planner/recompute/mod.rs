@@ -1,0 +1,175 @@
+//! Plans that fit into less memory, by running forward nodes again.
+//!
+//! What is searched is which nodes of a training program run again ([`Recompute`]), for
+//! the least work. Sets of nodes are judged by the memory that is alive node by node
+//! (`live.rs`), which takes microseconds; two ways propose them (`search.rs`): the
+//! node that frees the most for its work first, and segments of layers of which only the
+//! borders are kept (Chen et al. 2016). What looks cheapest is then planned for real; where
+//! packing or pieces take more than the estimate, less is asked for until it fits. No
+//! claim is made that a set is the cheapest, or the least memory the least there is.
+
+mod live;
+mod search;
+
+use super::grain::Grain;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Programs, needed_again};
+use crate::plan::{Memory, Numerics, Plan, Recompute, TaskGraph};
+use crate::units::{Bytes, NodeId};
+use live::Live;
+use search::{Found, cheapest, smallest};
+
+/// How many sets are planned for real on the way to the cheapest.
+const TRIES: usize = 12;
+
+/// A part of what is allowed that is not worth another set.
+const NEAR: u64 = 64;
+
+/// A plan that fits.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The plan.
+    pub plan: Plan,
+    /// The peak of the plan that recomputes nothing.
+    pub plain: Bytes,
+}
+
+/// The plan of a grain that needs no more than `limit`: the plain one where it fits, else
+/// one in which nodes run again for the backward pass.
+///
+/// # Errors
+/// Where no plan was found that fits, with the smallest peak that was found.
+pub fn fit(
+    grain: &Grain,
+    programs: &Programs,
+    numerics: &Numerics,
+    limit: Bytes,
+) -> Result<Fitted> {
+    let plan = grain.plan_with(programs, numerics.clone())?;
+    let plain = plan.memory.peak();
+    if plain <= limit {
+        return Ok(Fitted { plan, plain });
+    }
+    // All but the work memory is needed whatever runs again.
+    let fixed = plain.0 - plan.memory.work() as u64;
+    let allowed = limit.0.saturating_sub(fixed);
+    let (mut recompute, mut least) = (Recompute::none(programs), 0);
+    for (i, memory) in plan.memory.programs.iter().enumerate() {
+        if memory.work as u64 <= allowed {
+            continue;
+        }
+        match of_program(&One::of(grain, programs, numerics, i), allowed)? {
+            Ok(again) => recompute.programs[i] = again,
+            Err(smallest) => least = least.max(smallest.min(memory.work as u64)),
+        }
+    }
+    if least > 0 || limit.0 < fixed {
+        let Err(Error::Memory { needed, limit, largest, .. }) = plan.check_memory(programs, limit)
+        else {
+            unreachable!("the plain plan does not fit");
+        };
+        let least = Some(Bytes(fixed + least));
+        return Err(Error::Memory { needed, limit, least, largest });
+    }
+    let plan = grain.plan_recomputing(programs, numerics.clone(), recompute)?;
+    Ok(Fitted { plan, plain })
+}
+
+/// One program alone, at a grain.
+struct One<'a> {
+    grain: &'a Grain,
+    programs: Programs,
+    numerics: Numerics,
+}
+
+impl<'a> One<'a> {
+    fn of(grain: &'a Grain, programs: &Programs, numerics: &Numerics, program: usize) -> Self {
+        let only = vec![programs.programs[program].clone()];
+        let part = vec![numerics.programs[program].clone()];
+        Self {
+            grain,
+            programs: Programs { store: programs.store.clone(), programs: only },
+            numerics: Numerics { isa: numerics.isa, programs: part },
+        }
+    }
+
+    fn graph(&self) -> &Graph {
+        &self.programs.programs[0].graph
+    }
+
+    /// Plans the memory with what was found to run again.
+    fn planned(&self, found: &Found) -> Result<Planned> {
+        let again = needed_again(self.graph(), &found.nodes());
+        let recompute = Recompute { programs: vec![again.clone()] };
+        let expanded = recompute.expand(&self.numerics, &self.programs)?;
+        let placement = self.grain.place_all(&expanded);
+        let graphs = TaskGraph::build(&expanded, &placement)?;
+        let work = Memory::plan(&expanded, &placement, &graphs).work() as u64;
+        Ok(Planned { again, work })
+    }
+}
+
+/// Nodes that run again, and the work memory that is planned with them.
+struct Planned {
+    again: Vec<NodeId>,
+    work: u64,
+}
+
+/// The nodes of a program that run again so that its work memory is at most `allowed`,
+/// or the smallest that was found.
+fn of_program(one: &One<'_>, allowed: u64) -> Result<Result<Vec<NodeId>, u64>> {
+    let expanded = one.numerics.expand(&one.programs)?;
+    let live = Live::of(one.graph(), &expanded.programs[0].graph);
+    if let Some(found) = search(one, &live, allowed)? {
+        return Ok(Ok(found.again));
+    }
+    let mut least: Option<Planned> = None;
+    for found in smallest(&live) {
+        let found = one.planned(&found)?;
+        least = Some(least.filter(|least| least.work <= found.work).unwrap_or(found));
+    }
+    // What was found for the least peak by the estimate may be undercut.
+    while let Some(Planned { again, work }) = &least {
+        if *work <= allowed {
+            return Ok(Ok(again.clone()));
+        }
+        match search(one, &live, work - (work / NEAR).max(1).min(*work))? {
+            Some(found) => least = Some(found),
+            None => return Ok(Err(*work)),
+        }
+    }
+    Ok(Err(u64::MAX))
+}
+
+/// The cheapest set that fits when it is planned for real, of those that were tried: less
+/// is asked for until it fits, then more again as long as it does and costs less.
+fn search(one: &One<'_>, live: &Live, allowed: u64) -> Result<Option<Planned>> {
+    let (mut low, mut high) = (0, allowed.saturating_mul(2));
+    let mut best: Option<(f64, Planned)> = None;
+    let mut target = allowed;
+    for _ in 0..TRIES {
+        let Some(found) = cheapest(live, target) else { break };
+        let cost = found.cost();
+        if best.as_ref().is_some_and(|(least, _)| cost >= *least) {
+            low = target;
+        } else {
+            let planned = one.planned(&found)?;
+            if planned.work <= allowed {
+                low = target;
+                best = Some((cost, planned));
+            } else {
+                high = target;
+                if best.is_none() {
+                    // At least as much less as it was too much.
+                    let less = (planned.work - allowed).max(allowed / 256);
+                    low = target.saturating_sub(2 * less);
+                }
+            }
+        }
+        target = low + (high - low) / 2;
+        if best.is_some() && high - low < allowed / NEAR {
+            break;
+        }
+    }
+    Ok(best.map(|(_, planned)| planned))
+}
