@@ -4,14 +4,14 @@ use crate::output::say;
 use crate::progress::Show;
 use crate::simulate::calibrations;
 use crate::{limit, machine};
-use dahl::Result;
 use dahl::graph::Programs;
 use dahl::native::available_bytes;
 use dahl::perf::{PerfModel, cpu_kind};
 use dahl::plan::{Numerics, Plan};
-use dahl::planner::{Adapter, Choice, Circumstances, Grain, Patience, candidates, choose};
+use dahl::planner::{Adapter, Choice, Circumstances, Grain, Patience, candidates, choose, fit};
 use dahl::platform::Platform;
 use dahl::units::{Bytes, ProgramId};
+use dahl::{Error, Result};
 use std::path::Path;
 use std::time::Duration;
 
@@ -43,12 +43,28 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// Who re-chooses the placement while a run of the best candidate goes on.
-    pub(crate) fn adapter(&self, samples: usize, patience: Patience) -> Adapter {
-        let (known, platform) = (self.known.clone(), self.platform.clone());
-        let (grain, limit) = (self.choice.best().grain.clone(), self.limit);
+    /// The plan of the best candidate, with all workers that were asked for, and who
+    /// re-chooses the placement while its run goes on: workers that the best leaves out
+    /// can get something later.
+    pub(crate) fn adapting(
+        self,
+        wanted: &Wanted<'_>,
+        patience: Patience,
+    ) -> Result<(Plan, Adapter)> {
+        let Self { choice, known, platform, limit } = self;
+        let best = choice.candidates.into_iter().next().expect("a candidate");
+        let units = platform.expand().units.len();
+        let wide = best.grain.among(wanted.base.workers.min(units));
+        let within = limit.unwrap_or(Bytes(u64::MAX));
+        let (grain, plan) = match fit(&wide, wanted.programs, &wanted.numerics, within) {
+            Ok(fitted) => (wide, fitted.plan),
+            // Every worker has memory of its own.
+            Err(Error::Memory { .. }) => (best.grain, best.plan),
+            Err(error) => return Err(error),
+        };
+        let samples = wanted.samples;
         let about = Circumstances { known, platform, grain, samples, limit };
-        Adapter::new(about, patience)
+        Ok((plan, Adapter::new(about, patience)))
     }
 }
 

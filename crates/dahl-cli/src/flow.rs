@@ -8,8 +8,8 @@ use dahl::model::{Delays, Lowered, Model, NormOver, Stages, TrainSpec};
 use dahl::native::Scheduling;
 use dahl::ops::Metas;
 use dahl::perf::{PerfModel, Profile, Work, cpu_kind};
-use dahl::plan::{Numerics, Plan};
-use dahl::planner::{Flow, Grain, Order, even, layer_count, starting_with};
+use dahl::plan::Numerics;
+use dahl::planner::{Fitted, Flow, Grain, Order, even, fit, layer_count, starting_with};
 use dahl::units::Bytes;
 use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -257,20 +257,18 @@ impl Flowing {
         self.flow.is_some()
     }
 
-    /// The plan of the pipeline, if there is one.
+    /// The plan of the pipeline, if there is one, with activations recomputed where it
+    /// would not fit otherwise.
     pub(crate) fn plan(
         &self,
         grain: &Grain,
         lowered: &Lowered,
         numerics: &Numerics,
         limit: Option<Bytes>,
-    ) -> Option<Result<Plan>> {
+    ) -> Option<Result<Fitted>> {
         let flow = self.flow.as_ref()?;
-        let plan = flow.plan_with(grain, &lowered.programs, numerics.clone());
-        Some(plan.and_then(|plan| {
-            limit.map_or(Ok(()), |limit| plan.check_memory(&lowered.programs, limit))?;
-            Ok(plan)
-        }))
+        let limit = limit.unwrap_or(Bytes(u64::MAX));
+        Some(fit(&(flow, grain), &lowered.programs, numerics, limit))
     }
 
     /// How the tasks of its plan find their workers.

@@ -15,10 +15,14 @@ pub(crate) fn plan(
     limit: Option<Bytes>,
     show: Show,
 ) -> Result<Plan> {
-    let Some(limit) = limit else { return grain.plan_with(programs, numerics) };
-    let Fitted { plan, plain } = fit(grain, programs, &numerics, limit)?;
+    let limit = limit.unwrap_or(Bytes(u64::MAX));
+    Ok(told(programs, fit(grain, programs, &numerics, limit)?, show))
+}
+
+/// The plan that fits, after what it recomputes was said.
+pub(crate) fn told(programs: &Programs, Fitted { plan, plain }: Fitted, show: Show) -> Plan {
     tell(programs, &plan, plain, show);
-    Ok(plan)
+    plan
 }
 
 /// Says what a plan recomputes, where it does.

@@ -147,6 +147,10 @@ fn text(args: &Args) -> dahl::Result<String> {
         fusion: args.grain.fusion(),
         ..TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.1))
     };
+    if args.explain && args.grain.cuts() != Some(&Cuts::Auto) {
+        let expected = "--grain auto, the choice that it explains";
+        return Err(dahl::Error::config("explain", expected, "another grain"));
+    }
     let calibration = args.calibration.as_deref();
     let flowing = args.flow.flowing(&model, spec, &args.grain.base(), calibration)?;
     let lowered = model.lower(&flowing.spec)?;
@@ -162,7 +166,7 @@ fn text(args: &Args) -> dahl::Result<String> {
             let numerics = args.tune.numerics(&base, &lowered.programs, said)?;
             let flowed = flowing.plan(&base, &lowered, &numerics, args.memory_limit);
             match (flowed, args.grain.cuts()) {
-                (Some(plan), None) => plan?,
+                (Some(fitted), None) => limit::told(&lowered.programs, fitted?, said),
                 (Some(_), Some(_)) => {
                     let expected = "none with a pipeline, whose stages are it";
                     return Err(dahl::Error::config("grain", expected, "one"));

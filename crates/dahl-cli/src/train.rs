@@ -285,7 +285,7 @@ impl Args {
         let programs = &lowered.programs;
         let placed =
             |numerics: Numerics| match flowing.plan(&base, lowered, &numerics, self.memory_limit) {
-                Some(plan) => Ok((plan?, None)),
+                Some(fitted) => Ok((limit::told(programs, fitted?, show), None)),
                 None => self.placed(base.clone(), programs, numerics, show),
             };
         let run = self.run.resume.as_deref().map(rundir::find);
@@ -325,12 +325,16 @@ impl Args {
             Some(Cuts::Auto) => false,
             Some(Cuts::Adaptive) => true,
         };
-        let (samples, limit, calibration) = (self.samples.batch, self.memory_limit, None);
+        let (samples, limit) = (self.samples.batch, self.memory_limit);
+        let calibration = self.calibration.as_deref();
         let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
         let chosen = auto::choice(&wanted, show)?;
-        let adapter = adaptive.then(|| chosen.adapter(samples, Patience::default()));
+        if adaptive {
+            let (plan, adapter) = chosen.adapting(&wanted, Patience::default())?;
+            return Ok((plan, Some(adapter)));
+        }
         let best = chosen.choice.candidates.into_iter().next();
-        Ok((best.expect("a candidate").plan, adapter))
+        Ok((best.expect("a candidate").plan, None))
     }
 
     /// Refuses what does not go together.

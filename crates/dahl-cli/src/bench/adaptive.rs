@@ -108,7 +108,8 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
     ];
     // Full speed for about two repetitions, then slow.
     let mut adaptive = bench(&plan, Some(4 * all[0].steps))?;
-    adaptive.trainer().adapt(chosen.adapter(*batch, Patience::default()));
+    let (_, adapter) = chosen.adapting(&wanted, Patience::default())?;
+    adaptive.trainer().adapt(adapter);
     let before = adaptive.run(2 * all[0].steps)?.wall;
     let spurious = adaptive.trainer().changes();
     for _ in 0..WAITING {

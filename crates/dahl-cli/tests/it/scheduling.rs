@@ -69,4 +69,47 @@ fn what_does_not_go_together_is_refused() {
     refused(&["--throttle", "0=2"], "expected a worker and its speed");
     refused(&["--workers", "2", "--grain", "shares=1:2:3"], "shares: expected one for each of 2");
     place.check(&["plan", "small.toml", "--grain", "adaptive"], 2, "dahl train adapts");
+    let explained = ["plan", "small.toml", "--grain", "sample=2", "--explain"];
+    place.check(&explained, 2, "explain: expected --grain auto");
+    for grain in ["auto", "adaptive"] {
+        let (code, _, stderr) = train(&place, &["--grain", grain, "--calibration", "none.json"]);
+        assert!(code != 0 && stderr.contains("none.json"), "{stderr}");
+        assert!(!stderr.contains("a step predicted"), "chosen without it: {stderr}");
+    }
+}
+
+/// The figure of bytes behind a word of an error.
+fn size(text: &str, word: &str) -> f64 {
+    let mut words = text.split_whitespace().skip_while(|w| *w != word).skip(1);
+    let number: f64 = words.next().and_then(|n| n.parse().ok()).expect(word);
+    let unit = words.next().expect("a unit").trim_matches(|c: char| !c.is_alphabetic());
+    let scale = ["B", "KiB", "MiB"].iter().position(|u| *u == unit).expect("a unit");
+    number * 1024f64.powi(scale as i32)
+}
+
+#[test]
+fn less_memory_goes_with_every_choice_and_policy() {
+    let place = Place::new("less-for-all");
+    let block = r#"{ type = "conv2d", out = 8, kernel = 3, padding = 1 }, { type = "relu" },"#;
+    let head = r#"{ type = "flatten" }, { type = "linear", out = 10 }"#;
+    let model = format!("input = [1, 8, 8]\nlayers = [{block}{block}{block}{block}\n{head}]\n");
+    fs::write(place.0.join("deep.toml"), model).expect("a model");
+    let args = ["train", "--model", "deep.toml", "--limit", "128", "--batch", "32"];
+    let more = ["--epochs", "1", "--workers", "2", "--no-run"];
+    let train = |more_still: &[&str]| place.dahl(&[&args[..], &more, more_still].concat());
+    let cases: [&[&str]; 4] = [
+        &["--scheduling", "critical-path"],
+        &["--grain", "auto"],
+        &["--grain", "adaptive"],
+        &["--pipeline", "gpipe", "--micro-batches", "2"],
+    ];
+    for case in cases {
+        let (code, _, stderr) = train(&[case, &["--memory-limit", "1KiB"]].concat());
+        assert_eq!(code, 3, "{case:?}: {stderr}");
+        let (needed, least) = (size(&stderr, "needs"), size(&stderr, "allowed;"));
+        assert!(least < needed, "{case:?}: {stderr}");
+        let limit = format!("{}", ((needed + 3.0 * least) / 4.0) as u64);
+        let (code, _, stderr) = train(&[case, &["--memory-limit", &limit]].concat());
+        assert_eq!(code, 0, "{case:?}: {stderr}");
+    }
 }

@@ -99,7 +99,8 @@ fn on_one_worker(programs: &Programs, plan: &Plan) -> Result<Plan> {
     placement.ahead.clear();
     let groups = placement.programs.iter_mut().flat_map(|program| &mut program.groups);
     groups.for_each(|group| group.workers.fill(WorkerId(0)));
-    Plan::new(programs, plan.numerics.clone(), placement)
+    // What runs again has tasks of its own in the placement.
+    Plan::with_recompute(programs, plan.numerics.clone(), plan.recompute.clone(), placement)
 }
 
 /// A call that was recorded.

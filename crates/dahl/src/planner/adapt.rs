@@ -11,7 +11,8 @@
 //! tried again as if it were as fast as ever. What slows all workers alike is no reason to
 //! change. Cuts other than those of the batch.
 
-use super::grain::Grain;
+use super::grain::{Grain, PIECES_A_WORKER};
+use super::recompute::fit;
 use super::shares::apportion;
 use crate::error::Result;
 use crate::graph::Programs;
@@ -102,7 +103,9 @@ impl Adapter {
             [] => vec![1.0; workers],
             shares => {
                 let most = shares.iter().copied().max().unwrap_or(1).max(1) as f64;
-                shares.iter().map(|share| *share as f64 / most).collect()
+                // Of one that gets nothing it is not known: as fast as any.
+                let speed = |share: &usize| if *share == 0 { 1.0 } else { *share as f64 / most };
+                shares.iter().map(speed).collect()
             }
         };
         Self {
@@ -132,7 +135,7 @@ impl Adapter {
     /// predicted, and what is decided is told.
     ///
     /// # Errors
-    /// Where a candidate cannot be planned, or nobody knows what a call takes.
+    /// Where nobody knows what a call of the placement takes.
     pub fn look(
         &mut self,
         (programs, plan): (&Programs, &Plan),
@@ -228,11 +231,13 @@ impl Adapter {
         let now = self.predicted(programs, plan)?.step;
         let mut best: Option<(Nanos, Grain, Plan)> = None;
         for grain in shared(&self.speeds, self.about.samples, &self.about.grain) {
-            let candidate = grain.plan_with(programs, plan.numerics.clone())?;
-            if self.about.limit.is_some_and(|limit| candidate.memory.peak().0 > limit.0) {
+            // One that does not fit, or of which nobody knows what it takes, is no candidate.
+            let limit = self.about.limit.unwrap_or(Bytes(u64::MAX));
+            let Ok(fitted) = fit(&grain, programs, &plan.numerics, limit) else { continue };
+            let candidate = fitted.plan;
+            let Ok(StepPrediction { step, .. }) = self.predicted(programs, &candidate) else {
                 continue;
-            }
-            let step = self.predicted(programs, &candidate)?.step;
+            };
             if best.as_ref().is_none_or(|(least, ..)| step.0 < least.0) {
                 best = Some((step, grain, candidate));
             }
@@ -342,8 +347,7 @@ fn median(mut values: Vec<(f64, f64)>) -> Option<f64> {
     })
 }
 
-/// Pieces of the batch for each worker, at most, and how many grains are looked at closely.
-const PIECES_A_WORKER: usize = 8;
+/// How many grains are looked at closely.
 const CLOSELY: usize = 8;
 
 /// Grains whose shares suit the speeds: the batch in so many pieces that they can be dealt

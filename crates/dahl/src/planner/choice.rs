@@ -6,7 +6,7 @@
 //! and all are predicted again, until nothing that was not measured could be better than
 //! the best that was.
 
-use super::grain::Grain;
+use super::grain::{Grain, PIECES_A_WORKER};
 use super::recompute::{Fitted, fit};
 use crate::error::{Error, Result};
 use crate::graph::Programs;
@@ -18,9 +18,6 @@ use crate::units::{Bytes, ProgramId};
 
 /// A part of the predicted time that may rest on guesses.
 const GUESSED: f64 = 0.1;
-
-/// Pieces for each worker, at most.
-const PIECES_A_WORKER: usize = 8;
 
 /// A grain with its plan and what its step is expected to take.
 #[derive(Clone, Debug)]
@@ -76,7 +73,7 @@ pub fn candidates(workers: usize, samples: usize, base: &Grain) -> Vec<Grain> {
         if samples > 1 {
             let sample = workers.min(samples);
             all.push(Grain { sample, channel: 2, ..one() });
-            all.push(Grain { sample: 2 * sample.min(samples), layer: 2, ..one() });
+            all.push(Grain { sample: (2 * sample).min(samples), layer: 2, ..one() });
         }
     }
     all
@@ -89,7 +86,8 @@ pub type Learn<'a> = dyn FnMut(&Plan, &mut PerfModel) -> Result<()> + 'a;
 /// again, `most` times at most.
 ///
 /// # Errors
-/// Where no candidate fits into `limit`, or nobody knows what a call takes.
+/// Where no candidate fits into `limit`, or of none is known what its calls take, even
+/// after measuring.
 pub fn choose(
     (programs, numerics): (&Programs, &Numerics),
     grains: &[Grain],
@@ -109,25 +107,34 @@ pub fn choose(
         return Err(error);
     }
     let mut learned = 0;
+    let mut tried = vec![false; plans.len()];
     loop {
-        let mut all = Vec::with_capacity(plans.len());
+        let mut all: Vec<Result<StepPrediction>> = Vec::with_capacity(plans.len());
         let habits = Habits::measured(model);
         for (grain, Fitted { plan, .. }) in &plans {
             let units = (0..grain.workers as u32).map(UnitId);
             let workers = units.map(|unit| Worker { unit, state: None }).collect();
             let what = (programs, plan, ProgramId(0));
-            all.push(predict(what, on, workers, &habits, &mut Known::new(model))?);
+            all.push(predict(what, on, workers, &habits, &mut Known::new(model)));
         }
-        if let Some(next) = next_to_measure(&all).filter(|_| learned < most) {
+        // What cannot be predicted has calls that nobody knows: these come first.
+        let unknown = (0..all.len()).find(|&i| all[i].is_err() && !tried[i]);
+        if let Some(next) = unknown.or_else(|| next_to_measure(&all)).filter(|_| learned < most) {
+            tried[next] = true;
             learn(&plans[next].1.plan, model)?;
             learned += 1;
             continue;
         }
-        let mut candidates: Vec<Candidate> = plans
-            .into_iter()
-            .zip(all)
-            .map(|((grain, Fitted { plan, plain }), step)| Candidate { grain, plan, plain, step })
-            .collect();
+        let (mut candidates, mut failed) = (Vec::with_capacity(plans.len()), None);
+        for ((grain, Fitted { plan, plain }), step) in plans.into_iter().zip(all) {
+            match step {
+                Ok(step) => candidates.push(Candidate { grain, plan, plain, step }),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let (true, Some(error)) = (candidates.is_empty(), failed) {
+            return Err(error);
+        }
         // Stable: of equals the first.
         candidates.sort_by_key(|candidate| candidate.step.step.0);
         return Ok(Choice { candidates, learned });
@@ -150,15 +157,16 @@ fn closer(before: Option<Error>, error: Error) -> Result<Error> {
 
 /// The prediction that rests on guesses and could be the shortest of all, if any: one that
 /// is sure of itself need not be measured where even its lower bound is above the best.
-fn next_to_measure(all: &[StepPrediction]) -> Option<usize> {
-    let best = all.iter().map(|step| step.step.0).min()?;
+fn next_to_measure(all: &[Result<StepPrediction>]) -> Option<usize> {
+    let best = all.iter().flatten().map(|step| step.step.0).min()?;
     let measured = |step: &StepPrediction| {
         let part = step.sources.iter().find(|(source, _)| *source == Source::Measured);
         part.map_or(0.0, |(_, part)| *part) >= 1.0 - GUESSED
     };
     let could = |step: &StepPrediction| step.interval[0].0.min(step.step.0);
-    let doubtful = (0..all.len()).filter(|&i| !measured(&all[i]) && could(&all[i]) <= best);
-    doubtful.min_by_key(|&i| (could(&all[i]), i))
+    let known = all.iter().enumerate().filter_map(|(i, step)| Some((i, step.as_ref().ok()?)));
+    let doubtful = known.filter(|(_, step)| !measured(step) && could(step) <= best);
+    doubtful.map(|(i, step)| (could(step), i)).min().map(|(_, i)| i)
 }
 
 #[cfg(test)]
@@ -166,10 +174,18 @@ mod tests {
     use super::*;
     use crate::units::{Joules, Nanos};
 
-    fn step(nanos: u64, low: u64, measured: f64) -> StepPrediction {
+    fn step(nanos: u64, low: u64, measured: f64) -> Result<StepPrediction> {
         let sources = vec![(Source::Measured, measured), (Source::Regression, 1.0 - measured)];
         let interval = [Nanos(low), Nanos(2 * nanos)];
-        StepPrediction { step: Nanos(nanos), interval, joules: Joules(0.0), sources }
+        Ok(StepPrediction { step: Nanos(nanos), interval, joules: Joules(0.0), sources })
+    }
+
+    #[test]
+    fn there_are_never_more_pieces_than_samples() {
+        for (workers, samples) in [(2, 2), (2, 3), (4, 5), (4, 64)] {
+            let all = candidates(workers, samples, &Grain::for_workers(workers));
+            assert!(all.iter().all(|grain| grain.sample <= samples), "{workers} {samples}");
+        }
     }
 
     #[test]

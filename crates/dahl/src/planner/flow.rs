@@ -2,6 +2,7 @@
 
 use super::gather::{Batch, place, place_batches};
 use super::grain::Grain;
+use super::recompute::Placer;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Phase, Program, Programs};
 use crate::model::{Delays, Stages};
@@ -46,11 +47,16 @@ impl Flow {
         programs: &Programs,
         numerics: Numerics,
     ) -> Result<Plan> {
+        let placement = (self, grain).placement(&numerics.expand(programs)?)?;
+        Plan::new(programs, numerics, placement)
+    }
+
+    /// The placement of programs whose partial sums and repeated nodes are explicit.
+    fn place(&self, grain: &Grain, expanded: &Programs) -> Result<Placement> {
         let stages = self.stages.count();
         if grain.workers == 0 {
             return Err(Error::config("workers", "at least 1", 0));
         }
-        let expanded = numerics.expand(programs)?;
         let placed = expanded.programs.iter().map(|program| match is_training(program) {
             true => place_batches(&program.graph, grain, &self.batches(&program.graph, grain)),
             false => place(&program.graph, grain),
@@ -61,8 +67,7 @@ impl Flow {
             own.map(steps).max().unwrap_or(1)
         });
         let (workers, ahead) = (grain.workers, ahead.collect());
-        let placement = Placement { workers, ahead, programs: placed.collect() };
-        Plan::new(programs, numerics, placement)
+        Ok(Placement { workers, ahead, programs: placed.collect() })
     }
 
     /// The workers of a stage; where there are fewer workers than stages they have several.
@@ -101,6 +106,12 @@ impl Flow {
         batches.extend(updates.map(|stage| of(stage, &|phase, _| phase == Phase::Update)));
         batches.retain(|batch| !batch.nodes.is_empty());
         batches
+    }
+}
+
+impl Placer for (&Flow, &Grain) {
+    fn placement(&self, expanded: &Programs) -> Result<Placement> {
+        self.0.place(self.1, expanded)
     }
 }
 

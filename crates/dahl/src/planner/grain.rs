@@ -1,11 +1,15 @@
 //! The grain of a plan: into how many pieces ops are cut, along which axes.
 
 use super::gather::place;
+use super::recompute::Placer;
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::ops::Target;
 use crate::plan::{Numerics, Placement, Plan, Recompute};
 use std::fmt;
+
+/// Pieces of the batch for each worker that are tried, at most.
+pub(super) const PIECES_A_WORKER: usize = 8;
 
 /// Whether chains of ops over one piece become one task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +61,21 @@ impl Grain {
         }
     }
 
+    /// The same pieces on the same workers, among more workers that get nothing yet: a
+    /// run can give them something later. Stages have workers of their own and stay as
+    /// they are.
+    pub fn among(&self, workers: usize) -> Self {
+        if workers <= self.workers || self.layer > 1 {
+            return self.clone();
+        }
+        let mut shares = match &self.shares[..] {
+            [] => vec![1; self.workers],
+            shares => shares.to_vec(),
+        };
+        shares.resize(workers, 0);
+        Self { workers, shares, ..self.clone() }
+    }
+
     /// The plan of this grain with the default numerics.
     pub fn plan(&self, programs: &Programs) -> Result<Plan> {
         self.plan_with(programs, Numerics::default_for(programs, self.target))
@@ -74,15 +93,8 @@ impl Grain {
         numerics: Numerics,
         recompute: Recompute,
     ) -> Result<Plan> {
-        self.check()?;
-        let placement = self.place_all(&recompute.expand(&numerics, programs)?);
+        let placement = self.placement(&recompute.expand(&numerics, programs)?)?;
         Plan::with_recompute(programs, numerics, recompute, placement)
-    }
-
-    /// The placement of programs whose partial sums are explicit.
-    pub(super) fn place_all(&self, expanded: &Programs) -> Placement {
-        let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
-        Placement::new(self.workers, placed.collect())
     }
 
     fn check(&self) -> Result<()> {
@@ -178,6 +190,14 @@ impl Grain {
     }
 }
 
+impl Placer for Grain {
+    fn placement(&self, expanded: &Programs) -> Result<Placement> {
+        self.check()?;
+        let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
+        Ok(Placement::new(self.workers, placed.collect()))
+    }
+}
+
 fn colons(shares: &[usize]) -> String {
     shares.iter().map(usize::to_string).collect::<Vec<_>>().join(":")
 }
@@ -202,6 +222,18 @@ impl fmt::Display for Grain {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_workers_get_nothing_at_first() {
+        let among = |text: &str, workers| {
+            let grain = Grain::for_workers(2).with(text).unwrap().among(workers);
+            (grain.workers, grain.to_string())
+        };
+        assert_eq!(among("sample=4", 4), (4, "sample=4,shares=1:1:0:0".to_owned()));
+        assert_eq!(among("shares=2:1", 3), (3, "sample=2,shares=2:1:0".to_owned()));
+        assert_eq!(among("sample=4", 2), (2, "sample=4".to_owned()));
+        assert_eq!(among("layer=2", 4), (2, "sample=2,layer=2".to_owned()));
+    }
 
     #[test]
     fn a_grain_reads_back() {

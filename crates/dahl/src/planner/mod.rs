@@ -22,5 +22,5 @@ pub use choice::{Candidate, Choice, Learn, candidates, choose};
 pub use flow::{Flow, Order};
 pub use gather::place;
 pub use grain::{Gather, Grain};
-pub use recompute::{Fitted, fit};
+pub use recompute::{Fitted, Placer, fit};
 pub use stages::{NodeCost, even, flops, layer_count, starting_with};

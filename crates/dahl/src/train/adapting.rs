@@ -1,7 +1,7 @@
 //! Re-choosing the placement between steps.
 
 use super::Trainer;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::Decision;
 use crate::planner::Adapter;
 use crate::units::Nanos;
@@ -9,7 +9,8 @@ use std::time::Instant;
 
 /// A placement that is re-chosen while steps go by.
 pub(super) struct Adapting {
-    adapter: Adapter,
+    /// Who decides; none any more once it could not be predicted or changed.
+    adapter: Option<Adapter>,
     /// The steps and the time of the last look.
     last: (u64, Instant),
     /// What deciding and changing took lately: it is paid for by waiting.
@@ -20,9 +21,11 @@ pub(super) struct Adapting {
 impl Trainer {
     /// Re-chooses the placement between steps from what the workers take. No bit changes.
     /// It needs an engine that can change its plan, such as the native one without a policy.
+    /// Where nobody can say what would be better, the placement stays as it is.
     pub fn adapt(&mut self, adapter: Adapter) {
         let last = (self.steps, Instant::now());
-        self.adapting = Some(Adapting { adapter, last, spent: Nanos(0), changes: 0 });
+        self.adapting =
+            Some(Adapting { adapter: Some(adapter), last, spent: Nanos(0), changes: 0 });
     }
 
     /// How often the placement was changed.
@@ -33,7 +36,8 @@ impl Trainer {
     /// Looks, where it is time to.
     pub(super) fn adapt_if_due(&mut self) -> Result<()> {
         let Some(adapting) = &mut self.adapting else { return Ok(()) };
-        let patience = adapting.adapter.patience();
+        let Some(adapter) = &mut adapting.adapter else { return Ok(()) };
+        let patience = adapter.patience();
         let (steps, since) = adapting.last;
         if self.steps < steps + patience.steps.max(1) {
             return Ok(());
@@ -45,20 +49,33 @@ impl Trainer {
         }
         let begin = Instant::now();
         let counted = self.session.gauge().cells();
-        let verdict = adapting.adapter.look((&self.lowered.programs, &self.plan), &counted)?;
+        // A run does not end since nobody can say what would be better: it goes on as it is.
+        let Ok(verdict) = adapter.look((&self.lowered.programs, &self.plan), &counted) else {
+            adapting.adapter = None;
+            return Ok(());
+        };
         let took = Nanos(begin.elapsed().as_nanos() as u64);
         adapting.spent = Nanos(0);
         if let Some(verdict) = verdict {
             let change = verdict.change.as_ref();
             let name = change.map_or(String::new(), |(grain, _)| grain.to_string());
-            self.session.replan(&Decision {
+            let replanned = self.session.replan(&Decision {
                 to: change.map(|(_, plan)| (&self.lowered.programs, plan)),
                 name: &name,
                 why: &verdict.why,
                 measured: Nanos(elapsed.0 / (self.steps - steps).max(1)),
                 predicted: verdict.predicted,
                 took,
-            })?;
+            });
+            match replanned {
+                Ok(()) => {}
+                // Refused before anything was changed.
+                Err(Error::Plan { .. }) => {
+                    adapting.adapter = None;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
             if let Some((_, plan)) = verdict.change {
                 self.plan = plan;
                 adapting.changes += 1;

@@ -2,20 +2,20 @@
 //! mid-run: none changes a bit.
 
 use crate::support::{Run, Setup, engine, grain, setup};
-use dahl::DType;
 use dahl::exec::{Decision, Session};
 use dahl::graph::Programs;
 use dahl::native::{Native, Scheduling, Throttle};
 use dahl::perf::{About, Overheads, PerfModel, cpu_kind};
-use dahl::plan::{Plan, trace_header};
-use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience};
+use dahl::plan::{Numerics, Plan, trace_header};
+use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience, candidates, choose, fit};
 use dahl::platform::{Figure, Memory, Node, Origin, Platform, Unit, UnitId};
 use dahl::report::Stats;
 use dahl::sched::Rule;
 use dahl::sim::{Known, Worker, expectations};
 use dahl::trace::{CellCount, Event};
 use dahl::train::Trainer;
-use dahl::units::{Nanos, ProgramId, WorkerId};
+use dahl::units::{Bytes, Nanos, ProgramId, WorkerId};
+use dahl::{DType, Error};
 use std::path::Path;
 use std::time::Duration;
 
@@ -228,6 +228,59 @@ fn other_numerics_and_policies_are_refused() {
     assert!(plan.numerics == other.numerics || refused.is_err());
 }
 
+/// How many pieces of groups with several each worker has.
+fn pieces(plan: &Plan) -> [usize; 2] {
+    let groups = plan.placement.programs[0].groups.iter().filter(|g| g.workers.len() > 1);
+    let workers: Vec<WorkerId> = groups.flat_map(|g| g.workers.clone()).collect();
+    [0, 1].map(|w| workers.iter().filter(|worker| worker.0 == w).count())
+}
+
+/// What an adapting run begins with.
+struct Begin {
+    grain: Grain,
+    /// Of what a plan needs at most and at least, the part above the least that is allowed.
+    limit: Option<f64>,
+    known: Option<PerfModel>,
+}
+
+impl Begin {
+    fn with(grain: Grain) -> Self {
+        Self { grain, limit: None, known: None }
+    }
+}
+
+/// Trains 60 steps, adapting as soon as there is a reason to.
+fn adapted_from(begin: Begin, throttles: &[(f64, u64)], retry: u64) -> (Plan, Trainer) {
+    let mut setup = setup("lenet", DType::F32);
+    setup.spec.train = vec![12];
+    setup.steps = 60;
+    let reference = setup.reference();
+    let lowered = setup.lower();
+    let grain = begin.grain;
+    let numerics = Numerics::default_for(&lowered.programs, grain.target);
+    let within = |limit| fit(&grain, &lowered.programs, &numerics, limit);
+    let limit = begin.limit.map(|part| {
+        let plain = within(Bytes(u64::MAX)).unwrap().plain;
+        let Err(Error::Memory { least: Some(least), .. }) = within(Bytes(1)) else {
+            panic!("a byte is enough");
+        };
+        Bytes(least.0 + (part * (plain.0 - least.0) as f64) as u64)
+    });
+    let plan = within(limit.unwrap_or(Bytes(u64::MAX))).unwrap().plan;
+    let known = begin.known.unwrap_or_else(|| measured(&setup, &plan));
+    let about = Circumstances { known, platform: machine(), grain, samples: 12, limit };
+    let patience = Patience { steps: 4, time: Nanos(0), part: 1e9, retry, ..Patience::default() };
+    let slow = |&(speed, from_step)| Throttle { worker: 1, speed, from_step };
+    let throttles = throttles.iter().map(slow).collect();
+    let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
+    let session = engine.prepare_native(&lowered.programs, &plan).unwrap();
+    let mut trainer = setup.trainer(plan.clone(), Box::new(session));
+    trainer.adapt(Adapter::new(about, patience));
+    let run = setup.run(&mut trainer).unwrap();
+    run.assert_same(&reference, "adapted");
+    (plan, trainer)
+}
+
 /// A training of two workers that is to adapt as soon as there is a reason to.
 fn adapter(retry: u64) -> (Setup, Plan, Adapter) {
     let mut setup = setup("lenet", DType::F32);
@@ -323,4 +376,58 @@ fn a_worker_that_was_left_out_is_tried_again() {
     assert!(!again.contains(":0"), "{again}");
     // It is as fast as ever.
     assert_eq!([look([1.0, 1.0]), look([1.0, 1.0])], [None, None]);
+}
+
+#[test]
+fn a_run_in_little_memory_adapts_within_it() {
+    let begin = Begin { limit: Some(0.5), ..Begin::with(Grain::for_workers(2)) };
+    let (plan, trainer) = adapted_from(begin, &[(0.02, 12)], 1000);
+    assert!(!plan.recompute.is_empty());
+    assert!(trainer.changes() > 0);
+    let after = trainer.plan();
+    assert!(
+        after.memory.peak()
+            < Grain::for_workers(2).plan(&trainer.lowered().programs).unwrap().memory.peak()
+    );
+}
+
+#[test]
+fn workers_that_get_nothing_at_first_are_tried() {
+    let (plan, mut trainer) = adapted_from(Begin::with(Grain::for_workers(1).among(2)), &[], 2);
+    assert_eq!(plan.placement.workers, 2);
+    assert_eq!(pieces(&plan)[1], 0);
+    let stats = Stats::of_trace(&trainer.session().take_trace());
+    assert!(!stats.decisions.is_empty());
+}
+
+#[test]
+fn a_run_goes_on_where_nobody_knows_what_would_be_better() {
+    let nothing = Some(PerfModel::new(About::default()));
+    let begin = Begin { known: nothing, ..Begin::with(Grain::for_workers(2)) };
+    let (plan, trainer) = adapted_from(begin, &[(0.02, 12)], 1000);
+    assert_eq!(trainer.changes(), 0);
+    assert_eq!(*trainer.plan(), plan);
+}
+
+#[test]
+fn calls_that_nobody_knows_are_measured_for_a_choice() {
+    let (setup, other) = (setup("lenet", DType::F32), setup("seed-cnn", DType::F32));
+    let base = Grain::for_workers(2);
+    let programs = setup.lower().programs;
+    let numerics = Numerics::default_for(&programs, base.target);
+    let (platform, grains) = (machine(), candidates(2, 4, &base));
+    let kind = cpu_kind(numerics.isa);
+    let partial = measured(&other, &base.plan(&other.lower().programs).unwrap());
+    let choice = |most: usize| {
+        let mut known = partial.clone();
+        let mut learn = |plan: &Plan, known: &mut PerfModel| {
+            let (step, short) = (ProgramId(0), Duration::ZERO);
+            dahl::calibrate::steps(&programs, plan, step, short, &kind, known).map(drop)
+        };
+        let on = platform.expand();
+        choose((&programs, &numerics), &grains, &on, (&mut known, &mut learn, most), None)
+    };
+    assert!(choice(0).is_err(), "lenet learns by another rule than seed-cnn");
+    let found = choice(8).unwrap();
+    assert!(found.learned > 0 && found.candidates.len() == grains.len());
 }

@@ -8,7 +8,7 @@ use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
 use dahl::native::Scheduling;
 use dahl::ops::Access;
 use dahl::plan::{Numerics, Plan, Recompute};
-use dahl::planner::{Gather, Grain, fit};
+use dahl::planner::{Flow, Gather, Grain, Order, even, fit, flops};
 use dahl::units::{Bytes, NodeId, PersistentId};
 use dahl::{DType, Error};
 use proptest::prelude::*;
@@ -206,4 +206,42 @@ fn resnet18_trains_to_the_same_bits_in_less_memory() {
     let run = setup.train(&plan, &engine).unwrap();
     assert!(run.state.iter().any(|(name, _)| name.ends_with("running_mean")));
     run.assert_same(&reference, "resnet18");
+}
+
+#[test]
+fn calls_of_a_plan_that_recomputes_are_measured() {
+    let programs = setup("lenet", DType::F32).lower().programs;
+    let again = all(&programs);
+    let plan = Grain::for_workers(2).plan_recomputing(&programs, numerics(&programs), again);
+    let plan = plan.unwrap();
+    let mut known = dahl::perf::PerfModel::default();
+    let (step, short) = (dahl::units::ProgramId(0), std::time::Duration::ZERO);
+    let measured = dahl::calibrate::steps(&programs, &plan, step, short, "cpu", &mut known);
+    let (_, graphs) = plan.task_graphs(&programs).unwrap();
+    let calls: usize = graphs[0].tasks.iter().map(|task| task.calls.len()).sum();
+    assert_eq!(measured.unwrap().calls, calls);
+}
+
+#[test]
+fn pipelines_fit_into_less_memory_with_the_same_bits() {
+    for name in ["lenet", "seed-cnn"].into_iter().filter(|name| MODELS.contains(name)) {
+        let mut setup = setup(name, DType::F32);
+        setup.spec.parts = 2;
+        let reference = setup.reference();
+        let programs = setup.lower().programs;
+        let (numerics, grain) = (numerics(&programs), Grain::for_workers(2));
+        let expanded = numerics.expand(&programs).unwrap();
+        let stages = even(&expanded.programs[0].graph, &[1.0, 1.0], &flops);
+        let flow = Flow { stages, order: Order::AllForward, delays: None };
+        let within = |limit: u64| fit(&(&flow, &grain), &programs, &numerics, Bytes(limit));
+        let plain = within(u64::MAX).unwrap().plain;
+        let Err(Error::Memory { least: Some(least), .. }) = within(1) else {
+            panic!("{name}: what is possible is told");
+        };
+        assert!(least < plain, "{name}: {least} {plain}");
+        let plan = within(least.0).unwrap().plan;
+        assert!(plan.memory.peak() <= least && !plan.recompute.is_empty(), "{name}");
+        let run = setup.train(&plan, &engine(Scheduling::Static)).unwrap();
+        run.assert_same(&reference, name);
+    }
 }

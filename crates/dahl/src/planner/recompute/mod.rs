@@ -11,10 +11,9 @@
 mod live;
 mod search;
 
-use super::grain::Grain;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Programs, needed_again};
-use crate::plan::{Memory, Numerics, Plan, Recompute, TaskGraph};
+use crate::plan::{Memory, Numerics, Placement, Plan, Recompute, TaskGraph};
 use crate::units::{Bytes, NodeId};
 use live::Live;
 use search::{Found, cheapest, smallest};
@@ -25,6 +24,15 @@ const TRIES: usize = 12;
 /// A part of what is allowed that is not worth another set.
 const NEAR: u64 = 64;
 
+/// Who says where and in what pieces programs run, whatever runs again in them.
+pub trait Placer {
+    /// The placement of programs whose partial sums and repeated nodes are explicit.
+    ///
+    /// # Errors
+    /// Where the programs cannot be placed so.
+    fn placement(&self, expanded: &Programs) -> Result<Placement>;
+}
+
 /// A plan that fits.
 #[derive(Clone, Debug)]
 pub struct Fitted {
@@ -34,18 +42,22 @@ pub struct Fitted {
     pub plain: Bytes,
 }
 
-/// The plan of a grain that needs no more than `limit`: the plain one where it fits, else
+/// The plan of a grain or a pipeline that needs no more than `limit`: the plain one where it fits, else
 /// one in which nodes run again for the backward pass.
 ///
 /// # Errors
 /// Where no plan was found that fits, with the smallest peak that was found.
 pub fn fit(
-    grain: &Grain,
+    placer: &dyn Placer,
     programs: &Programs,
     numerics: &Numerics,
     limit: Bytes,
 ) -> Result<Fitted> {
-    let plan = grain.plan_with(programs, numerics.clone())?;
+    let planned = |recompute: Recompute| {
+        let placement = placer.placement(&recompute.expand(numerics, programs)?)?;
+        Plan::with_recompute(programs, numerics.clone(), recompute, placement)
+    };
+    let plan = planned(Recompute::none(programs))?;
     let plain = plan.memory.peak();
     if plain <= limit {
         return Ok(Fitted { plan, plain });
@@ -58,7 +70,7 @@ pub fn fit(
         if memory.work as u64 <= allowed {
             continue;
         }
-        match of_program(&One::of(grain, programs, numerics, i), allowed)? {
+        match of_program(&One::of(placer, programs, numerics, i), allowed)? {
             Ok(again) => recompute.programs[i] = again,
             Err(smallest) => least = least.max(smallest.min(memory.work as u64)),
         }
@@ -71,23 +83,27 @@ pub fn fit(
         let least = Some(Bytes(fixed + least));
         return Err(Error::Memory { needed, limit, least, largest });
     }
-    let plan = grain.plan_recomputing(programs, numerics.clone(), recompute)?;
-    Ok(Fitted { plan, plain })
+    Ok(Fitted { plan: planned(recompute)?, plain })
 }
 
-/// One program alone, at a grain.
+/// One program alone, with who places it.
 struct One<'a> {
-    grain: &'a Grain,
+    placer: &'a dyn Placer,
     programs: Programs,
     numerics: Numerics,
 }
 
 impl<'a> One<'a> {
-    fn of(grain: &'a Grain, programs: &Programs, numerics: &Numerics, program: usize) -> Self {
+    fn of(
+        placer: &'a dyn Placer,
+        programs: &Programs,
+        numerics: &Numerics,
+        program: usize,
+    ) -> Self {
         let only = vec![programs.programs[program].clone()];
         let part = vec![numerics.programs[program].clone()];
         Self {
-            grain,
+            placer,
             programs: Programs { store: programs.store.clone(), programs: only },
             numerics: Numerics { isa: numerics.isa, programs: part },
         }
@@ -102,7 +118,7 @@ impl<'a> One<'a> {
         let again = needed_again(self.graph(), &found.nodes());
         let recompute = Recompute { programs: vec![again.clone()] };
         let expanded = recompute.expand(&self.numerics, &self.programs)?;
-        let placement = self.grain.place_all(&expanded);
+        let placement = self.placer.placement(&expanded)?;
         let graphs = TaskGraph::build(&expanded, &placement)?;
         let work = Memory::plan(&expanded, &placement, &graphs).work() as u64;
         Ok(Planned { again, work })
