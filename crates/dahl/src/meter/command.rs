@@ -338,7 +338,7 @@ mod tests {
         trouble("echo out of order >&2; exit 3", "exit status: 3: out of order");
         trouble("echo P=50 W; sleep 100", "printed \"P=50 W\"");
         // A line without an end is not kept.
-        trouble("tr '\\0' x </dev/zero | head -c 10000000", "printed \"xxxx");
+        trouble("tr '\\0' x </dev/zero | head -c 10000000; echo; sleep 100", "printed \"xxxx");
     }
 
     #[cfg(unix)]

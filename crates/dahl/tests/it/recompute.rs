@@ -224,9 +224,9 @@ fn calls_of_a_plan_that_recomputes_are_measured() {
 
 #[test]
 fn pipelines_fit_into_less_memory_with_the_same_bits() {
-    for name in ["lenet", "seed-cnn"].into_iter().filter(|name| MODELS.contains(name)) {
+    for name in ["projected", "identity", "lenet"] {
         let mut setup = setup(name, DType::F32);
-        setup.spec.parts = 2;
+        (setup.spec.parts, setup.spec.norm_over) = (2, dahl::model::NormOver::Part);
         let reference = setup.reference();
         let programs = setup.lower().programs;
         let (numerics, grain) = (numerics(&programs), Grain::for_workers(2));
@@ -238,9 +238,10 @@ fn pipelines_fit_into_less_memory_with_the_same_bits() {
         let Err(Error::Memory { least: Some(least), .. }) = within(1) else {
             panic!("{name}: what is possible is told");
         };
-        assert!(least < plain, "{name}: {least} {plain}");
+        assert!(least <= plain, "{name}: {least} {plain}");
         let plan = within(least.0).unwrap().plan;
-        assert!(plan.memory.peak() <= least && !plan.recompute.is_empty(), "{name}");
+        assert!(plan.memory.peak() <= least, "{name}");
+        assert_eq!(plan.recompute.is_empty(), least == plain, "{name}");
         let run = setup.train(&plan, &engine(Scheduling::Static)).unwrap();
         run.assert_same(&reference, name);
     }
