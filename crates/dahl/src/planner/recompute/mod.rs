@@ -119,7 +119,11 @@ impl<'a> One<'a> {
         let recompute = Recompute { programs: vec![again.clone()] };
         let expanded = recompute.expand(&self.numerics, &self.programs)?;
         let placement = self.placer.placement(&expanded)?;
-        let graphs = TaskGraph::build(&expanded, &placement)?;
+        // A stage cannot take what another one would make again behind it.
+        let graphs = match TaskGraph::build(&expanded, &placement) {
+            Err(Error::Plan { .. }) => return Ok(Planned { again, work: u64::MAX }),
+            graphs => graphs?,
+        };
         let work = Memory::plan(&expanded, &placement, &graphs).work() as u64;
         Ok(Planned { again, work })
     }
