@@ -12,16 +12,16 @@ mod torch;
 mod workloads;
 
 use crate::grain::{KernelArgs, at_least_one, threads};
+use crate::machine;
 use crate::output::{code, fail, show};
 use crate::place::check_file;
 use crate::tuning::TuneArgs;
-use crate::{machine, models};
 use cell::{Cell, Row};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::{DType, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use workloads::Workload;
+use workloads::WorkloadArgs;
 
 /// Measure training steps, alone or beside PyTorch
 ///
@@ -55,18 +55,8 @@ not about the time gone by times the threads. Its figures say little."
 pub(crate) struct Args {
     #[command(subcommand)]
     of: Option<Of>,
-    /// Workloads to measure [default: all]
-    #[arg(value_name = "WORKLOAD", conflicts_with = "model")]
-    workloads: Vec<String>,
-    /// A model of one's own instead: its name or TOML file
-    #[arg(long)]
-    model: Option<String>,
-    /// The shape of a sample, such as 3x32x32, with --model [default: the model's]
-    #[arg(long, value_name = "SHAPE", value_parser = shape, requires = "model", conflicts_with = "workloads")]
-    input: Option<Sample>,
-    /// Samples a step, with --model [default: 64]
-    #[arg(long, value_parser = at_least_one, requires = "model", conflicts_with = "workloads")]
-    batch: Option<usize>,
+    #[command(flatten)]
+    workloads: WorkloadArgs,
     /// Numbers of threads [default: one, and one a processor]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
@@ -107,18 +97,6 @@ enum Of {
     Pipelines(pipelines::Args),
 }
 
-/// The shape of a sample.
-#[derive(Clone, Debug)]
-struct Sample(Vec<usize>);
-
-/// Reads a shape such as 3x32x32.
-fn shape(text: &str) -> std::result::Result<Sample, String> {
-    let axes: Option<Vec<usize>> =
-        text.split('x').map(|axis| axis.parse().ok().filter(|&n| n > 0)).collect();
-    let axes = axes.filter(|axes| (1..=4).contains(&axes.len()));
-    axes.map(Sample).ok_or_else(|| "expected lengths such as 3x32x32".to_owned())
-}
-
 /// Reads an element type that networks are computed in.
 fn floats(text: &str) -> std::result::Result<DType, String> {
     let dtype = text.parse().ok().filter(|dtype| matches!(dtype, DType::F32 | DType::F64));
@@ -156,17 +134,6 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn bench(args: &Args) -> Result<()> {
     // Before minutes of measuring.
     args.markdown.as_deref().map_or(Ok(()), |path| check_file("markdown", path))?;
-    let workloads = match &args.model {
-        Some(name) => {
-            let model = models::find(name)?;
-            let input = args.input.clone().map_or(model.input.clone(), |input| input.0);
-            let model = dahl::model::Model { input, ..model };
-            let batch = args.batch.unwrap_or(64);
-            vec![Workload { name: format!("{}-b{batch}", model.name), model, batch }]
-        }
-        None if args.workloads.is_empty() => workloads::all(),
-        None => args.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,
-    };
     let threads = threads_or_default(&args.threads);
     let python = match args.against {
         Some(Against::Torch) => Some(torch::find(args.python.as_deref())?),
@@ -176,7 +143,7 @@ fn bench(args: &Args) -> Result<()> {
     if !args.json {
         show(&Row::head(python.is_some()))?;
     }
-    for workload in &workloads {
+    for workload in &args.workloads.all()? {
         for &dtype in &args.dtypes {
             for &threads in &threads {
                 let (kernels, tune, python) = (&args.kernels, &args.tune, python.as_deref());

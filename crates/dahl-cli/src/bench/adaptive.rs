@@ -1,7 +1,7 @@
 //! `dahl bench adaptive`: a worker that becomes slow in mid-run, and what is made of it.
 
-use super::measure::{Bench, Timing, Timings};
-use super::workloads::{self, Workload};
+use super::measure::{Bench, Timings};
+use super::workloads::{Workload, WorkloadArgs};
 use crate::auto;
 use crate::grain::{KernelArgs, at_least_one};
 use crate::output::show;
@@ -26,9 +26,8 @@ use serde_json::json;
   dahl bench adaptive lenet-b64
   dahl bench adaptive seed-28-b64 vgg-small-b32 --speed 0.25 --rounds 15")]
 pub(crate) struct Args {
-    /// Workloads [default: all]
-    #[arg(value_name = "WORKLOAD")]
-    workloads: Vec<String>,
+    #[command(flatten)]
+    workloads: WorkloadArgs,
     /// The speed of the second worker
     #[arg(long, default_value_t = 0.5, value_parser = speed)]
     speed: f64,
@@ -68,19 +67,13 @@ struct Way {
 
 impl Way {
     fn new(name: &str, grain: String, mut bench: Bench, seconds: f64) -> Result<Self> {
-        let first = bench.run(2)?;
-        let steps = |one: Timing| (seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
-        let steps = steps(bench.run(steps(first).div_ceil(4))?);
+        let steps = bench.steps_of(seconds)?;
         Ok(Self { name: name.to_owned(), grain, bench, steps, timings: Timings::default() })
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let workloads = match &args.workloads[..] {
-        [] => workloads::all(),
-        names => names.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,
-    };
-    workloads.iter().try_for_each(|workload| throttled(args, workload))
+    args.workloads.all()?.iter().try_for_each(|workload| throttled(args, workload))
 }
 
 fn throttled(args: &Args, workload: &Workload) -> Result<()> {

@@ -1,6 +1,6 @@
 //! One cell of the table: a workload in one element type on some threads.
 
-use super::measure::{Bench, Timing, Timings, flops, median_interval, peak};
+use super::measure::{Bench, Timings, flops, median_interval, peak};
 use super::torch::{MODES, Setup, Torch};
 use super::workloads::Workload;
 use crate::grain::KernelArgs;
@@ -83,10 +83,7 @@ impl Cell<'_> {
         let mut bench = Bench::new(model, *batch, dtype, |lowered| {
             tune.plan(&grain, &lowered.programs, Show::on_stderr())
         })?;
-        let first = bench.run(1)?;
-        let steps = |one: Timing| (seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
-        let warm = bench.run(steps(first).div_ceil(4))?;
-        let steps_of_dahl = steps(warm);
+        let steps_of_dahl = bench.steps_of(seconds)?;
         let module = python.map(|_| workload.model.to_torch()).transpose()?;
         let mut modes: Vec<Mode> = Vec::new();
         if let (Some(python), Some(module)) = (python, &module) {
@@ -124,7 +121,7 @@ impl Cell<'_> {
             }
             for (mode, count) in modes.iter_mut().zip(&mut steps_of_torch) {
                 if *count == 0 {
-                    *count = steps(mode.torch.run(1)?);
+                    *count = mode.torch.run(1)?.steps_in(seconds);
                 }
                 let timing = mode.torch.run(*count)?;
                 mode.timings.0.push(timing);

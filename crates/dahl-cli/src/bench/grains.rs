@@ -1,7 +1,7 @@
 //! `dahl bench grains`: every grain that `--grain auto` chooses from, predicted and run.
 
-use super::measure::{Bench, Timing, Timings};
-use super::workloads::{self, Workload};
+use super::measure::{Bench, Timings};
+use super::workloads::{Workload, WorkloadArgs};
 use crate::auto;
 use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::output::show;
@@ -24,9 +24,8 @@ use serde_json::json;
 
 docs/grain.md has the space of grains.")]
 pub(crate) struct Args {
-    /// Workloads [default: all]
-    #[arg(value_name = "WORKLOAD")]
-    workloads: Vec<String>,
+    #[command(flatten)]
+    workloads: WorkloadArgs,
     /// Workers at most [default: one a processor]
     #[arg(long, value_parser = threads)]
     threads: Option<usize>,
@@ -61,11 +60,7 @@ impl Ran {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let workloads = match &args.workloads[..] {
-        [] => workloads::all(),
-        names => names.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,
-    };
-    workloads.iter().try_for_each(|workload| sweep(args, workload))
+    args.workloads.all()?.iter().try_for_each(|workload| sweep(args, workload))
 }
 
 fn sweep(args: &Args, workload: &Workload) -> Result<()> {
@@ -83,9 +78,7 @@ fn sweep(args: &Args, workload: &Workload) -> Result<()> {
     for candidate in choice.candidates {
         let plan = candidate.plan.clone();
         let mut bench = Bench::new(model, *batch, args.dtype, |_: &Lowered| Ok(plan))?;
-        let first = bench.run(1)?;
-        let steps = |one: Timing| (args.seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
-        let steps = steps(bench.run(steps(first).div_ceil(4))?);
+        let steps = bench.steps_of(args.seconds)?;
         all.push(Ran { candidate, bench, steps, timings: Timings::default() });
     }
     for _ in 0..args.rounds {

@@ -35,8 +35,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TABLE", requires = "input", conflicts_with = "model")]
     layer: Option<String>,
     /// The shape of a sample, such as 3x32x32 [default: the model's]
-    #[arg(long, value_name = "SHAPE", value_parser = super::shape)]
-    input: Option<super::Sample>,
+    #[arg(long, value_name = "SHAPE", value_parser = super::workloads::shape)]
+    input: Option<super::workloads::Sample>,
     /// Samples a step
     #[arg(long, default_value_t = 32, value_parser = at_least_one)]
     batch: usize,

@@ -21,6 +21,11 @@ pub(super) struct Timing {
 }
 
 impl Timing {
+    /// How many such steps take about so many seconds.
+    pub(super) fn steps_in(&self, seconds: f64) -> u64 {
+        (seconds / self.wall.max(1e-7)).clamp(1.0, 1e6) as u64
+    }
+
     /// Whether the processors were ours: the threads computed, or looked for
     /// work, all the time, and no others did.
     pub(super) fn is_valid(&self, threads: usize) -> bool {
@@ -133,6 +138,12 @@ impl Bench {
             }
             self.trainer.last_loss().map(drop)
         })
+    }
+
+    /// How many steps take about so many seconds, after some to get warm.
+    pub(super) fn steps_of(&mut self, seconds: f64) -> Result<u64> {
+        let first = self.run(1)?;
+        Ok(self.run(first.steps_in(seconds).div_ceil(4))?.steps_in(seconds))
     }
 
     /// How long kernels ran since the start, on all workers, in seconds.

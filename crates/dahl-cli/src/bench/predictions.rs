@@ -1,7 +1,7 @@
 //! `dahl bench predictions`: steps as they were predicted, beside steps that ran.
 
 use super::measure::{Bench, Timing};
-use super::workloads::{self, Workload};
+use super::workloads::{Workload, WorkloadArgs};
 use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::machine;
 use crate::output::show;
@@ -36,9 +36,8 @@ The error is the median of the rounds'. A prediction is good whose error is at m
 or twice the spread of the run's own time over the rounds. The order of two cells is wrong where neither the measured nor the predicted
 intervals overlap and they do not agree which is faster.")]
 pub(crate) struct Args {
-    /// Workloads [default: all]
-    #[arg(value_name = "WORKLOAD")]
-    workloads: Vec<String>,
+    #[command(flatten)]
+    workloads: WorkloadArgs,
     /// Numbers of threads [default: one, and one a processor]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
@@ -139,10 +138,7 @@ impl Cell {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     args.markdown.as_deref().map_or(Ok(()), |path| check_file("markdown", path))?;
-    let workloads = match &args.workloads[..] {
-        [] => workloads::all(),
-        names => names.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?,
-    };
+    let workloads = args.workloads.all()?;
     if !args.json {
         show(HEAD)?;
     }

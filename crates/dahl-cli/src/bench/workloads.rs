@@ -1,7 +1,56 @@
 //! The networks that are measured by name.
 
+use crate::grain::at_least_one;
+use crate::models;
+use clap::Args;
 use dahl::model::Model;
 use dahl::{Error, Result};
+
+/// Which networks are measured
+#[derive(Args)]
+pub(super) struct WorkloadArgs {
+    /// Workloads to measure [default: all]
+    #[arg(value_name = "WORKLOAD", conflicts_with = "model")]
+    workloads: Vec<String>,
+    /// A model of one's own instead: its name or TOML file
+    #[arg(long)]
+    model: Option<String>,
+    /// The shape of a sample, such as 3x32x32, with --model [default: the model's]
+    #[arg(long, value_name = "SHAPE", value_parser = shape, requires = "model", conflicts_with = "workloads")]
+    input: Option<Sample>,
+    /// Samples a step, with --model [default: 64]
+    #[arg(long, value_parser = at_least_one, requires = "model", conflicts_with = "workloads")]
+    batch: Option<usize>,
+}
+
+impl WorkloadArgs {
+    /// What is to be measured.
+    pub(super) fn all(&self) -> Result<Vec<Workload>> {
+        match &self.model {
+            Some(name) => {
+                let model = models::find(name)?;
+                let input = self.input.clone().map_or(model.input.clone(), |input| input.0);
+                let model = Model { input, ..model };
+                let batch = self.batch.unwrap_or(64);
+                Ok(vec![Workload { name: format!("{}-b{batch}", model.name), model, batch }])
+            }
+            None if self.workloads.is_empty() => Ok(all()),
+            None => self.workloads.iter().map(|name| find(name)).collect(),
+        }
+    }
+}
+
+/// The shape of a sample.
+#[derive(Clone, Debug)]
+pub(super) struct Sample(pub(super) Vec<usize>);
+
+/// Reads a shape such as 3x32x32.
+pub(super) fn shape(text: &str) -> std::result::Result<Sample, String> {
+    let axes: Option<Vec<usize>> =
+        text.split('x').map(|axis| axis.parse().ok().filter(|&n| n > 0)).collect();
+    let axes = axes.filter(|axes| (1..=4).contains(&axes.len()));
+    axes.map(Sample).ok_or_else(|| "expected lengths such as 3x32x32".to_owned())
+}
 
 /// A network with its batch.
 pub(super) struct Workload {
@@ -33,12 +82,12 @@ const ALL: [(&str, Make, usize); 9] = [
 ];
 
 /// All of them.
-pub(super) fn all() -> Vec<Workload> {
+fn all() -> Vec<Workload> {
     ALL.iter().filter_map(|(name, ..)| find(name).ok()).collect()
 }
 
 /// One by its name.
-pub(super) fn find(name: &str) -> Result<Workload> {
+fn find(name: &str) -> Result<Workload> {
     let Some((name, make, batch)) = ALL.iter().find(|(n, ..)| *n == name) else {
         let names: Vec<&str> = ALL.iter().map(|(n, ..)| *n).collect();
         let expected = format!("one of {}", names.join(", "));
