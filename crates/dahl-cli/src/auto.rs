@@ -1,4 +1,4 @@
-//! `--grain auto`: the grain whose step is predicted to be the shortest.
+//! `--grain auto`: the grain whose step is the shortest, of those that are predicted to be.
 
 use crate::output::say;
 use crate::progress::Show;
@@ -19,6 +19,11 @@ use std::time::Duration;
 const LEARN: Duration = Duration::from_millis(300);
 /// How many candidates are measured at most.
 const MOST: usize = 8;
+
+/// How many candidates are run at most, besides the best of every number of workers.
+const FINALISTS: usize = 5;
+/// How long they are run, together.
+const FINAL: Duration = Duration::from_secs(1);
 
 /// What a grain is chosen for.
 pub(crate) struct Wanted<'a> {
@@ -92,20 +97,41 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Chosen> {
     let here = |grain: &&Grain| grain.workers <= on.units.len();
     let grains: Vec<Grain> = grains.iter().filter(here).cloned().collect();
     let learning = (&mut known, &mut learn as &mut dahl::planner::Learn<'_>, MOST);
-    let choice = choose((programs, &wanted.numerics), &grains, &on, learning, limit)?;
+    let mut choice = choose((programs, &wanted.numerics), &grains, &on, learning, limit)?;
+    run_finalists(programs, &mut choice, available)?;
     if show != Show::Nothing {
         let best = choice.best();
         say(format_args!(
-            "grain: {} on {} workers, the best of {}: {} a step predicted",
+            "grain: {} on {} workers, the best of {}: {} a step predicted{}",
             best.grain,
             best.grain.workers,
             choice.candidates.len(),
             best.step.step,
+            best.ran.map_or(String::new(), |ran| format!(", {ran} in a trial")),
         ));
         limit::tell(programs, &best.plan, best.plain, show);
     }
     drop(on);
     Ok(Chosen { choice, known, platform, limit })
+}
+
+/// Runs what may be best in turns, as many as there is memory for.
+fn run_finalists(programs: &Programs, choice: &mut Choice, memory: Option<Bytes>) -> Result<()> {
+    let mut left = memory.map_or(u64::MAX, |bytes| bytes.0);
+    let mut finalists = choice.finalists(FINALISTS);
+    finalists.retain(|&i| {
+        let rest = left.checked_sub(choice.candidates[i].plan.memory.peak().0);
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    });
+    if finalists.len() < 2 {
+        return Ok(());
+    }
+    let plans: Vec<&Plan> = finalists.iter().map(|&i| &choice.candidates[i].plan).collect();
+    let ran = dahl::calibrate::race(programs, &plans, ProgramId(0), FINAL)?;
+    let ran: Vec<_> = finalists.into_iter().zip(ran).collect();
+    choice.settle(&ran);
+    Ok(())
 }
 
 fn calibrate_steps(

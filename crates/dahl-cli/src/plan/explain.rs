@@ -8,25 +8,32 @@ use std::fmt::Write as _;
 pub(super) fn text(choice: &Choice, programs: &Programs) -> String {
     let best = choice.best();
     let (step, [low, high]) = (best.step.step, best.step.interval);
+    let finalists = choice.candidates.iter().filter(|candidate| candidate.ran.is_some());
     let mut text = format!(
         "{} on {} workers: {step} a step predicted, with 95 % in {low} to {high}.\n\
-         {} other grains were predicted; of {} the calls were measured for it.\n\n",
+         {} other grains were predicted; of {} the calls were measured for it, and steps of {}\n\
+         were run in turns: the shortest was taken.\n\n",
         best.grain,
         best.grain.workers,
         choice.candidates.len() - 1,
         choice.learned,
+        finalists.count(),
     );
-    let _ =
-        writeln!(text, "{:32} {:>7} {:>10} {:>8} {:>11}", "grain", "workers", "step", "", "memory");
+    let _ = writeln!(
+        text,
+        "{:32} {:>7} {:>10} {:>8} {:>10} {:>11}",
+        "grain", "workers", "predicted", "", "ran", "memory"
+    );
     for candidate in &choice.candidates {
         let more = 100.0 * (candidate.step.step.0 as f64 / step.0.max(1) as f64 - 1.0);
         let _ = writeln!(
             text,
-            "{:32} {:>7} {:>10} {:>+7.1}% {:>11}",
+            "{:32} {:>7} {:>10} {:>+7.1}% {:>10} {:>11}",
             candidate.grain.to_string(),
             candidate.grain.workers,
             candidate.step.step.to_string(),
             more,
+            candidate.ran.map_or("-".to_owned(), |ran| ran.to_string()),
             candidate.plan.memory.peak().to_string(),
         );
     }

@@ -3,17 +3,20 @@
 //! [`steps`] measures the calls of a plan where they run and adds them to a
 //! [`PerfModel`](crate::perf::PerfModel), alone and beside a processor that reads
 //! from memory all the time; [`overheads`] measures what the engine takes besides.
+//! [`race`] runs steps of several plans in turns.
 //! [`tuned`] lets measurements choose the variant of every op instead of the
 //! shipped costs; what it chose is in the plan. [`time`] measures one variant of
 //! one op on one thread.
 
 mod engine;
 mod kernel;
+mod race;
 mod steps;
 mod stream;
 
 pub use engine::overheads;
 pub use kernel::time;
+pub use race::race;
 pub use steps::{Measured, steps};
 pub use stream::bandwidth;
 

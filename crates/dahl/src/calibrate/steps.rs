@@ -232,7 +232,7 @@ fn thread_time() -> Duration {
 }
 
 /// Fills what a program reads with numbers that stay finite.
-fn fill(
+pub(super) fn fill(
     session: &mut NativeSession,
     programs: &Programs,
     program: ProgramId,

@@ -14,10 +14,12 @@ use crate::perf::{PerfModel, Source};
 use crate::plan::{Numerics, Plan};
 use crate::platform::{Expanded, UnitId};
 use crate::sim::{Habits, Known, StepPrediction, Worker, predict};
-use crate::units::{Bytes, ProgramId};
+use crate::units::{Bytes, Nanos, ProgramId};
 
 /// A part of the predicted time that may rest on guesses.
 const GUESSED: f64 = 0.1;
+/// How much longer than the shortest a predicted step may be to be worth a run.
+const CLOSE: f64 = 1.3;
 
 /// A grain with its plan and what its step is expected to take.
 #[derive(Clone, Debug)]
@@ -28,15 +30,17 @@ pub struct Candidate {
     pub plan: Plan,
     /// The peak of its plan that recomputes nothing.
     pub plain: Bytes,
-    /// Its step.
+    /// Its step, predicted.
     pub step: StepPrediction,
+    /// Its step as it ran, if it did.
+    pub ran: Option<Nanos>,
 }
 
 /// What was chosen, and from what.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// All candidates that fit, the best first; of equals that of fewer workers and
-    /// pieces.
+    /// All candidates that fit, the best first: those that ran, then by prediction. Of
+    /// equals that of fewer workers and pieces.
     pub candidates: Vec<Candidate>,
     /// How many were measured on the way.
     pub learned: usize,
@@ -46,6 +50,30 @@ impl Choice {
     /// The best.
     pub fn best(&self) -> &Candidate {
         &self.candidates[0]
+    }
+
+    /// Which candidates are worth a run before one is taken, since predictions are never
+    /// surer than the measurements that they rest on: `most` that are predicted to be
+    /// within [`CLOSE`] of the best, and the best of every number of workers.
+    pub fn finalists(&self, most: usize) -> Vec<usize> {
+        let best = self.best().step.step.0 as f64;
+        let first_of_its_workers = |i: usize| {
+            let workers = |c: &Candidate| c.grain.workers;
+            self.candidates[..i].iter().all(|c| workers(c) != workers(&self.candidates[i]))
+        };
+        let all = 0..self.candidates.len();
+        let close = |&i: &usize| self.candidates[i].step.step.0 as f64 <= CLOSE * best;
+        let mut finalists: Vec<usize> = all.clone().filter(close).take(most).collect();
+        finalists.extend(all.filter(|&i| first_of_its_workers(i)));
+        finalists.sort_unstable();
+        finalists.dedup();
+        finalists
+    }
+
+    /// Puts what ran first, the shortest step before all.
+    pub fn settle(&mut self, ran: &[(usize, Nanos)]) {
+        ran.iter().for_each(|&(i, step)| self.candidates[i].ran = Some(step));
+        self.candidates.sort_by_key(|c| (c.ran.is_none(), c.ran, c.step.step));
     }
 }
 
@@ -128,7 +156,7 @@ pub fn choose(
         let (mut candidates, mut failed) = (Vec::with_capacity(plans.len()), None);
         for ((grain, Fitted { plan, plain }), step) in plans.into_iter().zip(all) {
             match step {
-                Ok(step) => candidates.push(Candidate { grain, plan, plain, step }),
+                Ok(step) => candidates.push(Candidate { grain, plan, plain, step, ran: None }),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -172,7 +200,9 @@ fn next_to_measure(all: &[Result<StepPrediction>]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Joules, Nanos};
+    use crate::DType;
+    use crate::model::{Model, Optimizer, TrainSpec};
+    use crate::units::Joules;
 
     fn step(nanos: u64, low: u64, measured: f64) -> Result<StepPrediction> {
         let sources = vec![(Source::Measured, measured), (Source::Regression, 1.0 - measured)];
@@ -186,6 +216,27 @@ mod tests {
             let all = candidates(workers, samples, &Grain::for_workers(workers));
             assert!(all.iter().all(|grain| grain.sample <= samples), "{workers} {samples}");
         }
+    }
+
+    #[test]
+    fn the_close_ones_and_the_best_of_each_number_of_workers_run() {
+        let model = Model::sequential("m", &[4], |s| s.linear(2));
+        let spec = TrainSpec::new(4, DType::F32, Optimizer::sgd(0.1));
+        let lowered = model.lower(&spec).unwrap();
+        let candidate = |workers: usize, nanos: u64| {
+            let grain = Grain::for_workers(workers);
+            let plan = grain.plan(&lowered.programs).unwrap();
+            let step = step(nanos, nanos, 1.0).unwrap();
+            Candidate { grain, plan, plain: Bytes(0), step, ran: None }
+        };
+        let all = [(2, 100), (2, 110), (2, 120), (4, 125), (2, 126), (4, 150), (1, 190)];
+        let candidates = all.map(|(workers, nanos)| candidate(workers, nanos)).to_vec();
+        let mut choice = Choice { candidates, learned: 0 };
+        assert_eq!(choice.finalists(3), [0, 1, 2, 3, 6]);
+        assert_eq!(choice.finalists(9), [0, 1, 2, 3, 4, 6]);
+        choice.settle(&[(0, Nanos(130)), (6, Nanos(90))]);
+        let order: Vec<u64> = choice.candidates.iter().map(|c| c.step.step.0).collect();
+        assert_eq!(order, [190, 100, 110, 120, 125, 126, 150]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::plan::{Numerics, Placement, Plan, Recompute};
 use std::fmt;
 
 /// Pieces of the batch for each worker that are tried, at most.
-pub(super) const PIECES_A_WORKER: usize = 8;
+pub(super) const PIECES_A_WORKER: usize = 32;
 
 /// Whether chains of ops over one piece become one task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
