@@ -42,6 +42,7 @@ Examples:
   dahl bench lenet-b64 --threads 1,2 --dtypes f32 --against torch
   dahl bench --model my.toml --batch 64 --against torch --python venv/bin/python
   dahl bench vgg-small-b32 --conv fast
+  dahl bench vgg-small-b32 --dtypes f32 --threads 2 --trace t.jsonl && dahl stats t.jsonl
   dahl bench kernels resnet18 --op conv2d
   dahl bench gemm
   dahl bench predictions
@@ -82,6 +83,9 @@ pub(crate) struct Args {
     /// Write a table in Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Write what the workers did in one more repetition, for dahl stats; of one cell
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Print one JSON object a cell
     #[arg(long)]
     json: bool,
@@ -134,7 +138,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn bench(args: &Args) -> Result<()> {
     // Before minutes of measuring.
     args.markdown.as_deref().map_or(Ok(()), |path| check_file("markdown", path))?;
+    args.trace.as_deref().map_or(Ok(()), |path| check_file("trace", path))?;
     let threads = threads_or_default(&args.threads);
+    let workloads = args.workloads.all()?;
+    let cells = workloads.len() * args.dtypes.len() * threads.len();
+    if args.trace.is_some() && cells > 1 {
+        let expected = "one workload, with --threads and --dtypes of one each";
+        return Err(dahl::Error::config("trace", expected, format!("{cells} cells")));
+    }
     let python = match args.against {
         Some(Against::Torch) => Some(torch::find(args.python.as_deref())?),
         None => None,
@@ -143,7 +154,7 @@ fn bench(args: &Args) -> Result<()> {
     if !args.json {
         show(&Row::head(python.is_some()))?;
     }
-    for workload in &args.workloads.all()? {
+    for workload in &workloads {
         for &dtype in &args.dtypes {
             for &threads in &threads {
                 let (kernels, tune, python) = (&args.kernels, &args.tune, python.as_deref());
@@ -155,6 +166,7 @@ fn bench(args: &Args) -> Result<()> {
                 rows.push(row);
                 // Whoever stops it keeps what there is.
                 args.markdown.as_deref().map_or(Ok(()), |path| write_table(path, &rows, args))?;
+                args.trace.as_deref().map_or(Ok(()), |path| cell.trace(args.seconds, path))?;
             }
         }
     }

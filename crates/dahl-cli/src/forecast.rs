@@ -34,7 +34,7 @@ pub(crate) fn predict(
     let what = (programs, plan, ProgramId(0));
     let step = simulated(what, &on, workers, &habits, &mut costs)?;
     let (expanded, graphs) = plan.task_graphs(programs)?;
-    let header = trace_header(&expanded, &graphs);
+    let header = trace_header(&expanded, &graphs, &[]);
     let graph = &expanded.programs[0].graph;
     let mut by_codelet: BTreeMap<u32, f64> = BTreeMap::new();
     for (task, work) in graphs[0].tasks.iter().zip(&header.programs[0].work) {

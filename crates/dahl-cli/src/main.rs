@@ -30,6 +30,7 @@ mod output;
 mod part;
 mod place;
 mod plan;
+mod planfile;
 mod platform;
 mod predict;
 mod progress;

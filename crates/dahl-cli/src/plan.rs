@@ -11,12 +11,13 @@ use crate::flow::FlowArgs;
 use crate::grain::{Cuts, GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, print};
 use crate::progress;
+use crate::recipe::{OptimizerName, UpdateArgs};
 use crate::tuning::TuneArgs;
 use crate::{auto, limit, machine, models};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::DType;
 use dahl::graph::Programs;
-use dahl::model::{Optimizer, TrainSpec};
+use dahl::model::TrainSpec;
 use dahl::plan::Plan;
 use dahl::platform::UnitId;
 use dahl::sim::{Habits, Known, Worker, predict};
@@ -46,6 +47,7 @@ use std::process::ExitCode;
   dahl plan lenet --workers 2 --grain auto --explain
   dahl plan lenet --workers 2 --show plan > my.plan
   dahl plan lenet --check my.plan
+  dahl train --model lenet --data mnist --batch 64 --optimizer sgd --plan my.plan
   dahl plan --profile vgg16.graph.txt --platform platforms/lab.toml --objective energy
   dahl plan --profile resnet50.graph.txt --platform platforms/zeus.toml --allow-stale
     --period 0.3 --svg front.svg --certificate proof.json
@@ -69,6 +71,11 @@ pub(crate) struct Args {
     /// Element type of parameters and activations: f32 or f64
     #[arg(long, default_value = "f32")]
     dtype: DType,
+    /// How parameters follow their gradients
+    #[arg(long, value_enum, default_value_t = OptimizerName::Sgd)]
+    optimizer: OptimizerName,
+    #[command(flatten)]
+    update: UpdateArgs,
     #[command(flatten)]
     grain: GrainArgs,
     #[command(flatten)]
@@ -145,7 +152,7 @@ fn text(args: &Args) -> dahl::Result<String> {
     let model = models::find(args.model.as_deref().unwrap_or_default())?;
     let spec = TrainSpec {
         fusion: args.grain.fusion(),
-        ..TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.1))
+        ..args.update.spec((args.batch, args.dtype), (args.optimizer, 0.1))?
     };
     if args.explain && args.grain.cuts() != Some(&Cuts::Auto) {
         let expected = "--grain auto, the choice that it explains";

@@ -18,6 +18,30 @@ pub(crate) struct RecipeArgs {
     /// Learning rate
     #[arg(long, default_value_t = 0.003, value_parser = not_negative, allow_negative_numbers = true)]
     lr: f64,
+    #[command(flatten)]
+    update: UpdateArgs,
+    /// How the learning rate changes: constant, step:EPOCHS:FACTOR, cosine,
+    /// cosine:LEAST; each after warmup:EPOCHS+
+    #[arg(long, default_value = "constant", value_parser = ScheduleText::parse)]
+    schedule: ScheduleText,
+    /// Move training images by up to this many pixels at random
+    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
+    crop: Option<usize>,
+    /// Mirror half of the training images, left to right
+    #[arg(long)]
+    flip: bool,
+    /// Visit training samples in the dataset's order
+    #[arg(long)]
+    no_shuffle: bool,
+    /// Hold out training samples and judge each epoch by them: a fraction such
+    /// as 0.1, or a number of samples
+    #[arg(long, value_name = "PART", value_parser = Held::parse)]
+    validation: Option<Held>,
+}
+
+/// What an optimiser does with gradients: a part of the programs
+#[derive(Args)]
+pub(crate) struct UpdateArgs {
     /// How much of the last direction stays, with sgd [default: 0]
     #[arg(long, value_name = "PART", value_parser = below_one, allow_negative_numbers = true)]
     momentum: Option<f64>,
@@ -34,30 +58,13 @@ pub(crate) struct RecipeArgs {
     /// What is added to Adam's divisor [default: 1e-8]
     #[arg(long, value_name = "NUMBER", value_parser = positive, allow_negative_numbers = true)]
     eps: Option<f64>,
-    /// How the learning rate changes: constant, step:EPOCHS:FACTOR, cosine,
-    /// cosine:LEAST; each after warmup:EPOCHS+
-    #[arg(long, default_value = "constant", value_parser = ScheduleText::parse)]
-    schedule: ScheduleText,
     /// Scale gradients down to at most this norm, all together
     #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true)]
     clip: Option<f64>,
-    /// Move training images by up to this many pixels at random
-    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
-    crop: Option<usize>,
-    /// Mirror half of the training images, left to right
-    #[arg(long)]
-    flip: bool,
-    /// Visit training samples in the dataset's order
-    #[arg(long)]
-    no_shuffle: bool,
-    /// Hold out training samples and judge each epoch by them: a fraction such
-    /// as 0.1, or a number of samples
-    #[arg(long, value_name = "PART", value_parser = Held::parse)]
-    validation: Option<Held>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OptimizerName {
+pub(crate) enum OptimizerName {
     /// Stochastic gradient descent
     Sgd,
     Adam,
@@ -83,15 +90,24 @@ pub(crate) struct Learning {
     pub(crate) validation: Option<Arc<dyn Dataset>>,
 }
 
-impl RecipeArgs {
-    /// The optimiser.
+impl UpdateArgs {
+    /// What training is made of, but for sizes, element and seed.
     ///
     /// # Errors
-    /// Names a flag that means nothing to the one that was chosen.
-    pub(crate) fn optimizer(&self) -> dahl::Result<Optimizer> {
+    /// Names a flag that means nothing to the optimiser that was chosen.
+    pub(crate) fn spec(
+        &self,
+        (batch, dtype): (usize, dahl::DType),
+        (name, lr): (OptimizerName, f64),
+    ) -> dahl::Result<TrainSpec> {
+        let spec = TrainSpec::new(batch, dtype, self.optimizer(name, lr)?);
+        Ok(TrainSpec { clip_grad_norm: self.clip, ..spec })
+    }
+
+    fn optimizer(&self, name: OptimizerName, lr: f64) -> dahl::Result<Optimizer> {
         let sgd_only = [("momentum", self.momentum.is_some()), ("nesterov", self.nesterov)];
         let adam_only = [("betas", self.betas.is_some()), ("eps", self.eps.is_some())];
-        let (chosen, wrong, others) = match self.optimizer {
+        let (chosen, wrong, others) = match name {
             OptimizerName::Sgd => ("sgd", adam_only, "adam or adamw"),
             OptimizerName::Adam => ("adam", sgd_only, "sgd"),
             OptimizerName::Adamw => ("adamw", sgd_only, "sgd"),
@@ -100,10 +116,10 @@ impl RecipeArgs {
             let expected = format!("it with the optimizer {others} only");
             return Err(Error::config(key, expected, format!("the optimizer {chosen}")));
         }
-        let mut optimizer = match self.optimizer {
-            OptimizerName::Sgd => Optimizer::sgd(self.lr),
-            OptimizerName::Adam => Optimizer::adam(self.lr),
-            OptimizerName::Adamw => Optimizer::adamw(self.lr),
+        let mut optimizer = match name {
+            OptimizerName::Sgd => Optimizer::sgd(lr),
+            OptimizerName::Adam => Optimizer::adam(lr),
+            OptimizerName::Adamw => Optimizer::adamw(lr),
         };
         match &mut optimizer {
             Optimizer::Sgd { sgd, .. } => {
@@ -122,14 +138,15 @@ impl RecipeArgs {
         }
         Ok(optimizer)
     }
+}
 
+impl RecipeArgs {
     /// What training is made of, but for sizes, element and seed.
     ///
     /// # Errors
-    /// As [`RecipeArgs::optimizer`].
+    /// As [`UpdateArgs::spec`].
     pub(crate) fn spec(&self, batch: usize, dtype: dahl::DType) -> dahl::Result<TrainSpec> {
-        let spec = TrainSpec::new(batch, dtype, self.optimizer()?);
-        Ok(TrainSpec { clip_grad_norm: self.clip, ..spec })
+        self.update.spec((batch, dtype), (self.optimizer, self.lr))
     }
 
     /// The learning rate of each step of a run.
@@ -239,26 +256,23 @@ mod tests {
         recipe: RecipeArgs,
     }
 
+    fn optimizer(line: &str) -> dahl::Result<Optimizer> {
+        Ok(recipe(line).spec(4, dahl::DType::F32)?.optimizer)
+    }
+
     fn recipe(line: &str) -> RecipeArgs {
         Line::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{e}")).recipe
     }
 
     #[test]
     fn flags_become_an_optimizer() {
-        assert_eq!(recipe("x").optimizer().unwrap(), Optimizer::adam(0.003));
-        assert_eq!(
-            recipe("x --optimizer adamw --lr 0.1").optimizer().unwrap(),
-            Optimizer::adamw(0.1)
-        );
+        assert_eq!(optimizer("x").unwrap(), Optimizer::adam(0.003));
+        assert_eq!(optimizer("x --optimizer adamw --lr 0.1").unwrap(), Optimizer::adamw(0.1));
         let line = "x --optimizer sgd --lr 1 --momentum 0.9 --nesterov --weight-decay 5e-4";
-        let Optimizer::Sgd { lr, sgd } = recipe(line).optimizer().unwrap() else {
-            panic!("no sgd")
-        };
+        let Optimizer::Sgd { lr, sgd } = optimizer(line).unwrap() else { panic!("no sgd") };
         assert_eq!((lr, sgd.momentum, sgd.weight_decay, sgd.nesterov), (1.0, 0.9, 5e-4, true));
         let line = "x --betas 0.8,0.9 --eps 1e-6 --weight-decay 0.1";
-        let Optimizer::Adam { adam, .. } = recipe(line).optimizer().unwrap() else {
-            panic!("no adam")
-        };
+        let Optimizer::Adam { adam, .. } = optimizer(line).unwrap() else { panic!("no adam") };
         assert_eq!((adam.betas, adam.eps, adam.weight_decay), ([0.8, 0.9], 1e-6, 0.1));
         let spec = recipe("x --clip 5").spec(4, dahl::DType::F32).unwrap();
         assert_eq!(spec.clip_grad_norm, Some(5.0));
@@ -267,7 +281,7 @@ mod tests {
     #[test]
     fn flags_that_mean_nothing_together_are_refused() {
         let check = |line: &str, expected: &str| {
-            assert_eq!(recipe(line).optimizer().unwrap_err().to_string(), expected);
+            assert_eq!(optimizer(line).unwrap_err().to_string(), expected);
         };
         let only = "expected it with the optimizer";
         check("x --momentum 0.9", &format!("momentum: {only} sgd only, found the optimizer adam"));

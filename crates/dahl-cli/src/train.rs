@@ -8,6 +8,7 @@ use crate::live::Screen;
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
 use crate::output::{fail, quoted};
 use crate::place::{Place, RunArgs, check_file};
+use crate::planfile::PlanFile;
 use crate::progress::Show;
 use crate::recipe::{Learning, RecipeArgs};
 use crate::report::{Length, Report, Voice};
@@ -26,6 +27,7 @@ use dahl::file::TensorFile;
 use dahl::graph::Programs;
 use dahl::model::{Lowered, TrainSpec};
 use dahl::native::{Native, Scheduling as Own, Throttle};
+use dahl::ops::Target;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::{Adapter, Grain, Patience};
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
@@ -70,6 +72,10 @@ pub(crate) struct Args {
     /// (docs/grain.md); it changes no bit [default: one piece of the batch a worker]
     #[arg(long, value_parser = cuts)]
     grain: Option<Cuts>,
+    /// Run by a plan of a file, as `dahl plan --show plan` prints it or edited, instead of
+    /// one of a grain; programs that it does not have, such as judging, are planned as usual
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["grain", "tune", "isa"])]
+    plan: Option<PathBuf>,
     /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
     /// recomputed where it would need more; it changes no bit
     #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
@@ -147,8 +153,15 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         ..args.recipe.spec(batch, args.samples.dtype)?
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = args.workers.unwrap_or(processors);
-    let base = Grain { target: args.kernels.target(), ..Grain::for_workers(workers) };
+    let file = args.plan.as_deref().map(PlanFile::read).transpose()?;
+    let (workers, target) = match &file {
+        Some(file) => {
+            let isa = file.outline.isa;
+            (file.workers(args.workers)?, Target { isa, ..args.kernels.target() })
+        }
+        None => (args.workers.unwrap_or(processors), args.kernels.target()),
+    };
+    let base = Grain { target, ..Grain::for_workers(workers) };
     let flowing = args.flow.flowing(&model, spec, &base, args.calibration.as_deref())?;
     if flowing.is_pipeline() && args.grain.is_some() {
         return Err(
@@ -160,7 +173,10 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let length = Length { epochs: args.epochs, samples: train.len() };
     let mut report = Report::new(args.voice(), length);
     args.check_scheduling(workers, &flowing)?;
-    let (plan, adapter) = args.plan(&lowered, (base, &flowing), report.shown())?;
+    let (plan, adapter) = match &file {
+        Some(file) => (args.of_file(file, &lowered, (base, &flowing))?, None),
+        None => args.plan(&lowered, (base, &flowing), report.shown())?,
+    };
     let meters = args.energy.open()?;
     let predicted = match &args.calibration {
         // Several steps under way at once are not what is predicted.
@@ -305,6 +321,24 @@ impl Args {
                 placed(numerics)
             }
         }
+    }
+
+    /// The plan of a file.
+    fn of_file(
+        &self,
+        file: &PlanFile,
+        lowered: &Lowered,
+        (base, flowing): (Grain, &Flowing),
+    ) -> Result<Plan> {
+        let programs = &lowered.programs;
+        let numerics = Numerics::default_for(programs, base.target);
+        let others = match flowing.plan(&base, lowered, &numerics, None) {
+            Some(fitted) => fitted?.plan,
+            None => base.plan_with(programs, numerics)?,
+        };
+        let plan = file.plan(programs, &others)?;
+        self.memory_limit.map_or(Ok(()), |limit| plan.check_memory(programs, limit))?;
+        Ok(plan)
     }
 
     /// The plan of the grain that was asked for.

@@ -6,6 +6,8 @@ use super::workloads::Workload;
 use crate::grain::KernelArgs;
 use crate::progress::Show;
 use crate::tuning::TuneArgs;
+use dahl::model::Lowered;
+use dahl::native::Native;
 use dahl::ops::Accuracy;
 use dahl::planner::Grain;
 use dahl::{DType, Error, Result};
@@ -75,14 +77,28 @@ struct Mode {
 }
 
 impl Cell<'_> {
+    fn bench(&self, engine: &Native) -> Result<Bench> {
+        let Workload { model, batch, .. } = self.workload;
+        let grain = Grain { target: self.kernels.target(), ..Grain::for_workers(self.threads) };
+        let plan = |lowered: &Lowered| self.tune.plan(&grain, &lowered.programs, Show::on_stderr());
+        Bench::on(model, (*batch, self.dtype), plan, engine)
+    }
+
+    /// Writes the trace of some steps.
+    pub(super) fn trace(&self, seconds: f64, path: &Path) -> Result<()> {
+        let mut bench = self.bench(&Native { record: true, ..Native::default() })?;
+        let steps = bench.steps_of(seconds)?;
+        drop(bench.trainer().session().take_trace());
+        bench.run(steps)?;
+        let trace = bench.trainer().session().take_trace();
+        dahl::file::replace(path, |out| trace.write_to(out)).map_err(Error::while_writing)
+    }
+
     /// Measures both sides in turns.
     pub(super) fn measure(&self, pairs: usize, seconds: f64) -> Result<Row> {
-        let Self { workload, dtype, threads, kernels, tune, python } = *self;
+        let Self { workload, dtype, threads, kernels, python, .. } = *self;
         let Workload { model, batch, .. } = workload;
-        let grain = Grain { target: kernels.target(), ..Grain::for_workers(threads) };
-        let mut bench = Bench::new(model, *batch, dtype, |lowered| {
-            tune.plan(&grain, &lowered.programs, Show::on_stderr())
-        })?;
+        let mut bench = self.bench(&Native::default())?;
         let steps_of_dahl = bench.steps_of(seconds)?;
         let module = python.map(|_| workload.model.to_torch()).transpose()?;
         let mut modes: Vec<Mode> = Vec::new();

@@ -56,6 +56,51 @@ fn an_adaptive_run_goes_on_to_the_same_weights() {
 }
 
 #[test]
+fn a_plan_of_a_file_is_run_to_the_same_weights() {
+    let place = Place::new("plan-file");
+    let one = weights(&place, &["--workers", "1"]);
+    let printed = |more: &[&str], file: &str| {
+        let plan = ["plan", "small.toml", "--batch", "6", "--workers", "2", "--show", "plan"];
+        let (code, stdout, stderr) = place.dahl(&[&plan[..], more].concat());
+        assert_eq!(code, 0, "{stderr}");
+        fs::write(place.0.join(file), &stdout).expect("a plan");
+        stdout
+    };
+    let text = printed(&["--optimizer", "adam", "--grain", "sample=3,gather=off"], "p.plan");
+    assert!(weights(&place, &["--plan", "p.plan"]) == one);
+    // A run has more programs than a plan that was printed, and runs by the same groups.
+    let (code, stdout, stderr) = train(&place, &["--plan", "p.plan", "--run", "by-plan"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let ran = fs::read_to_string(place.0.join("runs/by-plan/plan.txt")).expect("the run's plan");
+    let groups = |text: &str| {
+        let from = text.split_once("[placement.\"train 6\"]").expect("a step").1.to_owned();
+        from.split_once("\n]").expect("its end").0.to_owned()
+    };
+    assert_eq!(groups(&ran), groups(&text));
+    // That plan has all programs of the run: memory too stays as it is.
+    fs::write(place.0.join("whole.plan"), &ran).expect("a plan");
+    assert!(weights(&place, &["--plan", "whole.plan"]) == one);
+    let goes_on = ["train", "--resume", "by-plan", "--epochs", "11", "--quiet"];
+    let (code, _, stderr) = place.dahl(&goes_on);
+    assert_eq!(code, 0, "{stderr}");
+
+    let edited = text.replace("workers = 2", "workers = 3");
+    fs::write(place.0.join("edited.plan"), edited).expect("a plan");
+    printed(&[], "sgd.plan");
+    for (file, code, expected) in [
+        ("edited.plan", 4, "it was edited; drop the line to use it"),
+        ("sgd.plan", 4, "sgd.plan: plan: expected one for train 6, eval 6, snapshot of this model"),
+        ("small.toml", 4, "expected what dahl plan --show plan prints"),
+        ("none.plan", 4, "none.plan"),
+    ] {
+        let (found, _, stderr) = train(&place, &["--no-run", "--plan", file]);
+        assert!(found == code && stderr.contains(expected), "{file}: {found} {stderr}");
+    }
+    let (code, _, stderr) = train(&place, &["--plan", "p.plan", "--workers", "3"]);
+    assert_eq!((code, stderr.contains("workers: expected 2, as the plan has, found 3")), (2, true));
+}
+
+#[test]
 fn what_does_not_go_together_is_refused() {
     let place = Place::new("together");
     let refused = |more: &[&str], expected: &str| {

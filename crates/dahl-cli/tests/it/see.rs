@@ -372,6 +372,7 @@ fn million() -> Trace {
             name: "train 8".to_owned(),
             tasks: (0..4).map(|t| format!("t{t}")).collect(),
             work: vec![work; 4],
+            ..ProgramHeader::default()
         }],
         ..Header::default()
     };

@@ -31,7 +31,7 @@ use crate::graph::Programs;
 use crate::plan::{Edges, Plan, TaskGraph, trace_header};
 use crate::sched::{FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
-use crate::units::{Bytes, TaskId};
+use crate::units::{Bytes, ProgramId, TaskId};
 use check::Checker;
 use counters::{Counters, Gauges};
 use dahl_kernels::Isa;
@@ -245,11 +245,19 @@ impl Native {
         };
         let buffers = buffers.map_err(no_memory)?;
         debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
+        let between: Vec<(ProgramId, ProgramId, &Edges)> = across
+            .iter()
+            .enumerate()
+            .flat_map(|(a, after)| {
+                let ids = move |(b, edges)| (ProgramId::new(a), ProgramId::new(b), edges);
+                after.iter().enumerate().map(ids)
+            })
+            .collect();
         let header = Header {
             engine: self.name().to_owned(),
             scheduling,
             workers,
-            ..trace_header(expanded, graphs)
+            ..trace_header(expanded, graphs, &between)
         };
         let header = Arc::new(match &before.header {
             None => header,

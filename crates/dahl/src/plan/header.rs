@@ -1,10 +1,10 @@
 //! What the tasks of a plan do, for those who read traces.
 
-use super::TaskGraph;
+use super::{Edges, TaskGraph};
 use crate::graph::Programs;
 use crate::perf::Work;
-use crate::trace::{Cell, Header, ProgramHeader, TaskWork, VERSION};
-use crate::units::TaskId;
+use crate::trace::{Across, Cell, Header, ProgramHeader, TaskWork, VERSION};
+use crate::units::{ProgramId, TaskId};
 use std::collections::BTreeMap;
 
 /// Numbers for names, in the order in which they come.
@@ -20,12 +20,17 @@ impl Names {
     }
 }
 
-/// The header of traces of these programs; who runs them is still to be said.
-pub fn trace_header(expanded: &Programs, graphs: &[TaskGraph]) -> Header {
+/// The header of traces of these programs; who runs them is still to be said. Of the edges
+/// from step to step, `across` has those from the first program's step to the second's.
+pub fn trace_header(
+    expanded: &Programs,
+    graphs: &[TaskGraph],
+    across: &[(ProgramId, ProgramId, &Edges)],
+) -> Header {
     let (mut codelets, mut layers) = (Names::default(), Names::default());
     let mut known: BTreeMap<(u32, String), u32> = BTreeMap::new();
     let mut cells: Vec<Cell> = Vec::new();
-    let programs = expanded.programs.iter().zip(graphs).map(|(program, graph)| {
+    let programs = expanded.programs.iter().zip(graphs).enumerate().map(|(p, (program, graph))| {
         let work = graph.tasks.iter().zip(&graph.edges.preds).map(|(task, preds)| {
             let calls = task.calls.iter().map(|call| {
                 let work = Work::of_node(&program.graph, call.node, &call.piece);
@@ -44,7 +49,11 @@ pub fn trace_header(expanded: &Programs, graphs: &[TaskGraph]) -> Header {
         let work = work.collect();
         let tasks = (0..graph.tasks.len()).map(TaskId::new);
         let tasks = tasks.map(|t| graph.label(&program.graph, t)).collect();
-        ProgramHeader { name: program.name.clone(), tasks, work }
+        let own = across.iter().filter(|(_, after, _)| after.index() == p);
+        let across =
+            own.map(|&(before, _, edges)| Across { program: before.0, waits: pairs(edges) });
+        let across = across.filter(|across| !across.waits.is_empty()).collect();
+        ProgramHeader { name: program.name.clone(), tasks, work, across }
     });
     let programs = programs.collect();
     let workers = 0;
@@ -57,4 +66,12 @@ pub fn trace_header(expanded: &Programs, graphs: &[TaskGraph]) -> Header {
         layers: layers.1,
         ..Header::default()
     }
+}
+
+/// Tasks, each with one that it waits for.
+fn pairs(edges: &Edges) -> Vec<(u32, u32)> {
+    let of = |(t, preds): (usize, &Vec<TaskId>)| -> Vec<(u32, u32)> {
+        preds.iter().map(|pred| (t as u32, pred.0)).collect()
+    };
+    edges.preds.iter().enumerate().flat_map(of).collect()
 }

@@ -20,6 +20,7 @@ mod placement;
 mod print;
 mod recompute;
 mod show;
+mod some;
 mod storage;
 mod tasks;
 
@@ -30,6 +31,7 @@ pub use numerics::{Numerics, ProgramNumerics};
 pub use placement::{Group, Placement, ProgramPlacement};
 pub use print::{VERSION, programs_hash};
 pub use recompute::{Recompute, Repeated};
+pub use some::Outline;
 pub use storage::{Home, Layout, Storage, StorageId};
 pub use tasks::{CallSpec, OperandSpec, Task, TaskGraph, Use};
 

@@ -214,7 +214,7 @@ impl Adapter {
         let known = &mut Known::new(&self.about.known);
         let steps = Steps::new(what, (&on, self.workers()), 1, known)?;
         let (expanded, graphs) = plan.task_graphs(programs)?;
-        let header = trace_header(&expanded, &graphs);
+        let header = trace_header(&expanded, &graphs, &[]);
         let mut all = BTreeMap::new();
         for (work, costs) in header.programs[0].work.iter().zip(&steps.costs) {
             for (&(cell, _), cost) in work.calls.iter().zip(costs) {

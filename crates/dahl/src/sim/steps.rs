@@ -64,6 +64,8 @@ pub struct Steps {
     pub jobs: Vec<Vec<JobId>>,
     /// The tasks of a step, with the costs of their calls.
     pub costs: Vec<Vec<Cost>>,
+    /// The edges from step to step.
+    pub(super) across: Edges,
 }
 
 impl Steps {
@@ -106,7 +108,8 @@ impl Steps {
             let new = build.step(step, before, &task_costs);
             jobs.push(new);
         }
-        Ok(Self { scenario: build.scenario, jobs, costs: task_costs })
+        let scenario = build.scenario;
+        Ok(Self { scenario, jobs, costs: task_costs, across })
     }
 
     /// Has each worker take its jobs at a speed of its own, beside that of its unit;

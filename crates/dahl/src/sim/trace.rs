@@ -22,7 +22,8 @@ impl Steps {
         habits: &Habits,
     ) -> Result<Trace> {
         let (expanded, graphs) = plan.task_graphs(programs)?;
-        let header = trace_header(&expanded, &graphs);
+        let own = (program, program, &self.across);
+        let header = trace_header(&expanded, &graphs, &[own]);
         let work = &header.programs[program.index()].work;
         let mut events = Vec::new();
         for (step, jobs) in self.jobs.iter().enumerate() {
@@ -85,7 +86,7 @@ impl Tasks {
         events.sort_by_key(Event::start);
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
         let tasks = names.clone();
-        let program = ProgramHeader { name: "tasks".to_owned(), tasks, work: Vec::new() };
+        let program = ProgramHeader { name: "tasks".to_owned(), tasks, ..ProgramHeader::default() };
         let header = Header {
             dahl_trace: VERSION,
             engine: "simulated".to_owned(),

@@ -101,6 +101,7 @@ mod tests {
                 name: "train 2".to_owned(),
                 tasks: vec!["t0".to_owned(), "t1".to_owned()],
                 work: vec![work; 2],
+                ..ProgramHeader::default()
             }],
             ..Header::default()
         };

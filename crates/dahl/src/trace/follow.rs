@@ -24,17 +24,20 @@ impl Header {
             });
             cells.push(number);
         }
-        let program = all.programs.len() as u32;
+        let first = all.programs.len() as u32;
         for mut program in next.programs {
             program.name = format!("{} ({number})", program.name);
             for (cell, layer) in program.work.iter_mut().flat_map(|work| &mut work.calls) {
                 (*cell, *layer) = (cells[*cell as usize], layers[*layer as usize]);
             }
+            for across in &mut program.across {
+                across.program += first;
+            }
             all.programs.push(program);
         }
         all.workers = all.workers.max(next.workers);
         let (name, why) = (name.to_owned(), why.to_owned());
-        all.placements.push(PlacementHeader { name, why, program });
+        all.placements.push(PlacementHeader { name, why, program: first });
         all
     }
 }
@@ -55,7 +58,7 @@ fn numbers(all: &mut Vec<String>, names: Vec<String>) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{ProgramHeader, TaskWork};
+    use crate::trace::{Across, ProgramHeader, TaskWork};
 
     fn header(codelets: &[&str], workers: usize) -> Header {
         let cell = |codelet| Cell { codelet, shape: "f32[2]".to_owned(), flops: 4, bytes: 8 };
@@ -70,6 +73,7 @@ mod tests {
                 name: "train 2".to_owned(),
                 tasks: vec!["t0".to_owned()],
                 work: vec![TaskWork { calls, after: vec![] }],
+                across: vec![Across { program: 0, waits: vec![(0, 0)] }],
             }],
             ..Header::default()
         }
@@ -83,6 +87,10 @@ mod tests {
         assert_eq!(both.programs[0].work[0].calls, [(0, 0), (1, 0)]);
         assert_eq!(both.programs[1].work[0].calls, [(2, 0), (0, 0)]);
         assert_eq!(both.programs[1].name, "train 2 (1)");
+        assert_eq!(
+            (both.programs[0].across[0].program, both.programs[1].across[0].program),
+            (0, 1)
+        );
         assert_eq!((both.workers, both.layers.len()), (2, 1));
         assert_eq!((both.placements[0].name.as_str(), both.placements[0].program), ("sample=2", 1));
     }

@@ -78,6 +78,18 @@ pub struct ProgramHeader {
     /// What each task does, where it is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<TaskWork>,
+    /// What its tasks wait for in the step before, by the program of that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub across: Vec<Across>,
+}
+
+/// What tasks wait for in the step before, if that is one of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Across {
+    /// The program of the step before.
+    pub program: u32,
+    /// A task, and one of that program that it waits for.
+    pub waits: Vec<(u32, u32)>,
 }
 
 /// A codelet on operands of one shape.
@@ -294,7 +306,14 @@ impl Trace {
             let layers = calls().all(|&(_, layer)| within(layer, header.layers.len()));
             let waits = |(t, task): (usize, &TaskWork)| task.after.iter().all(|&p| within(p, t));
             let waits = program.work.iter().enumerate().all(waits);
-            if !(whole && cells && layers && waits) {
+            let across = program.across.iter().all(|across| {
+                let before = header.programs.get(across.program as usize);
+                before.is_some_and(|before| {
+                    let (own, others) = (program.tasks.len(), before.tasks.len());
+                    across.waits.iter().all(|&(t, u)| within(t, own) && within(u, others))
+                })
+            });
+            if !(whole && cells && layers && waits && across) {
                 let expected = "the work of each task, by cells, layers and earlier tasks";
                 return Err((1, expected, format!("other numbers in {:?}", program.name)));
             }
@@ -349,6 +368,7 @@ mod tests {
                     TaskWork { calls: vec![(0, 0)], after: vec![] },
                     TaskWork { calls: vec![(0, 0)], after: vec![0] },
                 ],
+                across: vec![Across { program: 0, waits: vec![(0, 1)] }],
             }],
             memories: vec!["ram".to_owned(), "gpu".to_owned()],
             placements: vec![PlacementHeader {
@@ -390,6 +410,9 @@ mod tests {
         assert!(refused(header(), vec![replan]).starts_with("x: line 2: "));
         let mut broken = header();
         broken.programs[0].work[0].after.push(1);
+        assert!(refused(broken, vec![]).starts_with("x: line 1: "));
+        let mut broken = header();
+        broken.programs[0].across[0].waits.push((0, 2));
         assert!(refused(broken, vec![]).starts_with("x: line 1: "));
         let mut broken = header();
         broken.cells.clear();

@@ -336,7 +336,7 @@ fn a_worker_that_becomes_slow_gets_less() {
 /// What a run would have counted after a step more of a plan, at speeds of its workers.
 fn count(counted: &mut Vec<CellCount>, programs: &Programs, plan: &Plan, speeds: [f64; 2]) {
     let (expanded, graphs) = plan.task_graphs(programs).unwrap();
-    let header = trace_header(&expanded, &graphs);
+    let header = trace_header(&expanded, &graphs, &[]);
     for (task, work) in graphs[0].tasks.iter().zip(&header.programs[0].work) {
         for &(cell, _) in &work.calls {
             let cell = &header.cells[cell as usize];

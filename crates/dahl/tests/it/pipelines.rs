@@ -261,6 +261,34 @@ fn stale_pipelines_learn_as_delayed_updates_do() {
 }
 
 #[test]
+fn every_pipeline_of_vgg_small_loses_as_its_reference_over_50_steps() {
+    let model = Model::named("vgg-small").unwrap();
+    let spec = TrainSpec { seed: 5, ..TrainSpec::new(2, DType::F64, Optimizer::sgd(0.01)) };
+    let plain = Setup { model, spec, steps: 50 };
+    let stages = stages(&plain, 2);
+    let parted = in_parts(&plain, 2);
+    let reference = parted.reference();
+    for order in ORDERS {
+        let flow = Flow { stages: stages.clone(), order, delays: None };
+        let run = parted.train(&flow_plan(&parted, &flow, 2), &engine(Scheduling::Static)).unwrap();
+        run.assert_same(&reference, &format!("{order:?}"));
+    }
+    for (name, delays, parts) in stale(&stages) {
+        let spec = TrainSpec { parts, delays: Some(delays.clone()), ..plain.spec.clone() };
+        let setup = Setup { spec, ..plain.clone() };
+        let flow = Flow { stages: stages.clone(), order: ORDERS[1], delays: Some(delays.clone()) };
+        let plan = flow_plan(&setup, &flow, 2);
+        let run = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
+        let oracle = Setup { spec: TrainSpec { parts, ..plain.spec.clone() }, ..plain.clone() };
+        let (losses, _) = delayed(&oracle, &delays, 0.0);
+        for (step, (a, b)) in run.losses.iter().zip(&losses).enumerate() {
+            let a = f64::from_bits(*a);
+            assert!((a - b).abs() < 1e-10, "{name}: loss of step {step}: {a}, not {b}");
+        }
+    }
+}
+
+#[test]
 fn a_stale_pipeline_begins_a_step_before_the_last_has_ended() {
     let plain = chain(sgd(0.0), 12);
     let stages = stages(&plain, 3);

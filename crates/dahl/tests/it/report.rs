@@ -48,6 +48,7 @@ fn by_hand() -> Trace {
                 TaskWork { calls: vec![(0, 0), (1, 1)], after: vec![] },
                 TaskWork { calls: vec![(0, 0)], after: vec![0] },
             ],
+            ..ProgramHeader::default()
         }],
         ..Header::default()
     };

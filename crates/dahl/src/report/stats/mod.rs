@@ -6,6 +6,7 @@ mod codelets;
 mod critical;
 mod decisions;
 mod idle;
+mod ready;
 mod spread;
 mod text;
 
@@ -96,6 +97,9 @@ pub struct Stats {
     pub paths: Vec<ProgramPath>,
     /// The largest gaps.
     pub gaps: Vec<Gap>,
+    /// Nanoseconds that workers waited while a task was ready, where that is known.
+    #[serde(default)]
+    pub left_ready: Option<u64>,
     /// By which placement the run went on, wherever that was decided.
     #[serde(default)]
     pub decisions: Vec<DecisionRow>,
@@ -135,6 +139,7 @@ impl Stats {
             spreads: spread::spreads(calls),
             paths: critical::paths(calls),
             gaps,
+            left_ready: ready::waited(calls),
             decisions: decisions::decisions(calls.trace),
         }
     }
@@ -155,6 +160,7 @@ impl Stats {
             spreads: Vec::new(),
             paths: Vec::new(),
             gaps: Vec::new(),
+            left_ready: None,
             decisions: Vec::new(),
         }
     }

@@ -178,6 +178,14 @@ impl Stats {
             let cells: Vec<String> = cells.iter().map(|p| format!(" {p:>7.1}%")).collect();
             let _ = writeln!(text, "{w:<9}{}", cells.concat());
         }
+        if let Some(left) = self.left_ready {
+            let all = self.window as f64 * self.workers.len() as f64;
+            let part = if all > 0.0 { 100.0 * left as f64 / all } else { 0.0 };
+            let _ = writeln!(
+                text,
+                "of it {part:.2} % waiting or spinning while a task was ready that nobody ran"
+            );
+        }
         if self.from == From::Trace && self.engine == "native" {
             text.push_str("(worker 0 is the caller: its overhead is the caller's time too)\n");
         }

@@ -1,0 +1,50 @@
+//! `--plan FILE`: a run by a plan that was printed, and maybe edited, before.
+
+use crate::grain::available;
+use dahl::graph::Programs;
+use dahl::plan::{Outline, Plan};
+use dahl::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// The text of a plan, before it is known what programs there are.
+pub(crate) struct PlanFile {
+    path: PathBuf,
+    text: String,
+    pub(crate) outline: Outline,
+}
+
+impl PlanFile {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let outline = Plan::outline(&text).map_err(|error| {
+            Error::data(path, "plan", "what dahl plan --show plan prints", error)
+        })?;
+        available(outline.isa).map_err(|found| {
+            Error::data(path, "isa", "an instruction set of this machine", found)
+        })?;
+        Ok(Self { path: path.to_owned(), text, outline })
+    }
+
+    /// How many workers it is for; others cannot be asked for.
+    pub(crate) fn workers(&self, asked: Option<usize>) -> Result<usize> {
+        let own = self.outline.workers;
+        match asked.filter(|asked| *asked != own) {
+            None => Ok(own),
+            Some(asked) => Err(Error::config("workers", format!("{own}, as the plan has"), asked)),
+        }
+    }
+
+    /// The plan; what it does not have is as `others` has it.
+    pub(crate) fn plan(&self, programs: &Programs, others: &Plan) -> Result<Plan> {
+        Plan::parse_some(&self.text, programs, others).map_err(|error| {
+            let names: Vec<&str> = programs.programs.iter().map(|p| &*p.name).collect();
+            let expected = format!(
+                "one for {} of this model, optimiser, batch, element type, fusion and \
+                 micro-batches: dahl plan MODEL --show plan takes the same flags",
+                names.join(", ")
+            );
+            Error::data(&self.path, "plan", expected, error)
+        })
+    }
+}
