@@ -21,7 +21,7 @@ pub(crate) struct FlowArgs {
     #[arg(long, value_enum)]
     pipeline: Option<Kind>,
     /// Stages of the pipeline: how many, or the layers that begin them, from the second on,
-    /// such as conv3,fc1 [default: one a worker, of equal predicted time; pipedream, whose
+    /// such as conv3,fc1, or from the first on, such as 0,7 [default: one a worker, of equal predicted time; pipedream, whose
     /// result they decide, needs them]
     #[arg(long, value_name = "N|LAYERS", requires = "pipeline")]
     stages: Option<StagesText>,
@@ -164,7 +164,15 @@ impl FlowArgs {
             _ => Order::OneForwardOneBackward,
         };
         let spec = TrainSpec { parts, norm_over, delays: delays.clone(), ..spec };
-        Ok(Flowing { spec, flow: Some(Flow { stages, order, delays }) })
+        Ok(Flowing { spec, flow: Some(Flow { stages, order, delays, own: Vec::new() }) })
+    }
+
+    /// Refuses stages where something else chooses them.
+    pub(crate) fn refuse_stages(&self, with: &str) -> Result<()> {
+        match self.pipeline {
+            Some(_) => Err(Error::config("pipeline", format!("none with {with}"), "one")),
+            None => Ok(()),
+        }
     }
 
     fn check(&self, kind: Kind, spec: &TrainSpec) -> Result<()> {
@@ -200,6 +208,10 @@ impl FlowArgs {
         let expanded = numerics.expand(&plain.programs)?;
         let graph = &expanded.programs[0].graph;
         let count = match &self.stages {
+            Some(StagesText::Starts(_)) if !self.speeds.is_empty() => {
+                let expected = "none where the layers that begin stages are named";
+                return Err(Error::config("speeds", expected, format!("{:?}", self.speeds)));
+            }
             Some(StagesText::Starts(starts)) => {
                 let starts: Vec<&str> = starts.iter().map(String::as_str).collect();
                 return starting_with(graph, &starts);
@@ -252,6 +264,11 @@ fn check_parts(parts: usize, spec: &TrainSpec) -> Result<()> {
 }
 
 impl Flowing {
+    /// A run that was planned over units.
+    pub(crate) fn of(spec: TrainSpec, flow: Option<Flow>) -> Self {
+        Self { spec, flow }
+    }
+
     /// Whether there are stages.
     pub(crate) fn is_pipeline(&self) -> bool {
         self.flow.is_some()

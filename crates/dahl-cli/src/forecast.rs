@@ -10,15 +10,13 @@ use dahl::sim::{Costs, Habits, Known, Where, Worker, predict as simulated};
 use dahl::units::ProgramId;
 use dahl::{Error, Result};
 use std::collections::BTreeMap;
-use std::path::Path;
 
-/// A training step by a calibration, on the platform that energy is modelled from.
+/// A training step by what is known of calls, and from where, on the platform that energy is modelled from.
 pub(crate) fn predict(
-    calibration: &Path,
+    (known, from): (&PerfModel, &str),
     (programs, plan): (&Programs, &Plan),
     meters: &Meters,
 ) -> Result<Predicted> {
-    let known = PerfModel::load(calibration)?;
     let platform = meters.platform.as_ref().ok_or_else(|| Error::Unsupported {
         what: "predicting on a machine that says nothing of itself".to_owned(),
     })?;
@@ -30,7 +28,7 @@ pub(crate) fn predict(
     }
     let worker = |unit| Worker { unit: UnitId(unit), state: None };
     let workers = (0..count as u32).map(worker).collect();
-    let (habits, mut costs) = (Habits::measured(&known), Known::new(&known));
+    let (habits, mut costs) = (Habits::measured(known), Known::new(known));
     let what = (programs, plan, ProgramId(0));
     let step = simulated(what, &on, workers, &habits, &mut costs)?;
     let (expanded, graphs) = plan.task_graphs(programs)?;
@@ -54,7 +52,7 @@ pub(crate) fn predict(
         interval: step.interval.map(|nanos| nanos.0),
         joules: step.joules.0,
         codelets: by_codelet.into_iter().map(name).collect(),
-        from: format!("{}, on {:?}", calibration.display(), platform.name),
+        from: format!("{from}, on {:?}", platform.name),
     })
 }
 

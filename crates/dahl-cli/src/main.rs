@@ -48,6 +48,7 @@ mod table;
 mod tensorboard;
 mod train;
 mod tuning;
+mod units;
 mod verify;
 mod watch;
 mod weights;

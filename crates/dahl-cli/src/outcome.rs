@@ -7,8 +7,9 @@ use crate::rundir::RunDir;
 use crate::stop::{Reason, Stop};
 use crate::train::Args;
 use dahl::file::TensorFile;
+use dahl::report::Predicted;
 use dahl::train::{Confusion, EpochRecord};
-use dahl::units::Bytes;
+use dahl::units::{Bytes, Nanos};
 use dahl::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,8 @@ pub(crate) struct Ended {
     pub(crate) energy: Option<String>,
     /// What it took up to the stop by a budget, and after that.
     pub(crate) overspent: Option<String>,
+    /// What a step was expected to take, and the samples of one.
+    pub(crate) predicted: Option<(Predicted, usize)>,
 }
 
 /// Writes what the run gave, and says so. Returns the exit code.
@@ -59,7 +62,7 @@ pub(crate) fn conclude(
     report: &mut Report,
     end: Ended,
 ) -> Result<u8, Failure> {
-    let Ended { begin, planned, weights, confusion, energy, overspent } = end;
+    let Ended { begin, planned, weights, confusion, energy, overspent, predicted } = end;
     let run = gave.directory.as_ref();
     let on = |run: &RunDir| format!("dahl train --resume {}", quoted(run.path()));
     let epochs = gave.history.len();
@@ -89,6 +92,10 @@ pub(crate) fn conclude(
         return Ok(why.code().max(report.code()));
     }
     let Some(last) = gave.history.last() else { return Ok(report.code()) };
+    if let (Some((step, batch)), false) = (&predicted, gave.idle) {
+        let took = *batch as f64 / speed_of(&gave.history);
+        report.log(format_args!("{}", beside(step, took)));
+    }
     let conclusion = Conclusion {
         last,
         planned,
@@ -108,6 +115,17 @@ pub(crate) fn conclude(
     report.conclude(&conclusion);
     // Whoever sent it wants nothing to follow, though all epochs are done.
     Ok(gave.stop.signal().map_or(report.code(), Reason::code))
+}
+
+/// What a step was expected to take, beside what it took with reading its samples.
+fn beside(step: &Predicted, took: f64) -> String {
+    let [low, high] = step.interval.map(Nanos);
+    format!(
+        "a step: {} predicted ({low} to {high}), {} taken with reading samples; {:.6} J predicted",
+        Nanos(step.step),
+        Nanos((took * 1e9) as u64),
+        step.joules
+    )
 }
 
 /// Training samples a second, over all epochs.

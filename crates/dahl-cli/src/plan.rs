@@ -17,7 +17,7 @@ use crate::{auto, limit, machine, models};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::DType;
 use dahl::graph::Programs;
-use dahl::model::TrainSpec;
+use dahl::model::{Model, TrainSpec};
 use dahl::plan::Plan;
 use dahl::platform::UnitId;
 use dahl::sim::{Habits, Known, Worker, predict};
@@ -59,8 +59,11 @@ pub(crate) struct Args {
     #[command(subcommand)]
     of: Option<Of>,
     /// A model's name or TOML file
-    #[arg(required_unless_present = "profile")]
+    #[arg(required_unless_present_any = ["profile", "named"])]
     model: Option<String>,
+    /// The same
+    #[arg(long = "model", id = "named", value_name = "MODEL", conflicts_with_all = ["model", "profile"])]
+    named: Option<String>,
     #[command(flatten)]
     pipeline: pipeline::PipelineArgs,
     #[command(flatten)]
@@ -139,6 +142,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             Err(error) => fail(&error, code(&error)),
         };
     }
+    if args.pipeline.platform.is_some() {
+        return match over_units(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, code(&error)),
+        };
+    }
     match text(args) {
         Ok(text) => match print(&text) {
             Ok(()) => ExitCode::SUCCESS,
@@ -148,12 +157,35 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
+/// The training of a model over the units of a platform.
+fn over_units(args: &Args) -> dahl::Result<()> {
+    let (model, spec) = args.trained()?;
+    let what = (&model, &spec, args.grain.base().target);
+    let flow = (&args.pipeline, &args.flow);
+    let planned = pipeline::of_model(flow, what, args.calibration.as_deref(), args.memory_limit)?;
+    match (args.show, planned.deployed.first()) {
+        (Show::Summary, _) => pipeline::tell_model(&args.pipeline, &planned),
+        (Show::Plan, Some(run)) => crate::output::show(&run.plan.to_text(&run.lowered.programs)?),
+        (Show::Plan, None) => {
+            let expected = "one machine of processors, whose workers a plan can be for";
+            Err(dahl::Error::config("platform", expected, "another"))
+        }
+        _ => Err(dahl::Error::config("show", "summary or plan with --platform", "another")),
+    }
+}
+
+impl Args {
+    /// What is trained.
+    fn trained(&self) -> dahl::Result<(Model, TrainSpec)> {
+        let model =
+            models::find(self.model.as_ref().or(self.named.as_ref()).map_or("", String::as_str))?;
+        let spec = self.update.spec((self.batch, self.dtype), (self.optimizer, 0.1))?;
+        Ok((model, TrainSpec { fusion: self.grain.fusion(), ..spec }))
+    }
+}
+
 fn text(args: &Args) -> dahl::Result<String> {
-    let model = models::find(args.model.as_deref().unwrap_or_default())?;
-    let spec = TrainSpec {
-        fusion: args.grain.fusion(),
-        ..args.update.spec((args.batch, args.dtype), (args.optimizer, 0.1))?
-    };
+    let (model, spec) = args.trained()?;
     if args.explain && args.grain.cuts() != Some(&Cuts::Auto) {
         let expected = "--grain auto, the choice that it explains";
         return Err(dahl::Error::config("explain", expected, "another grain"));

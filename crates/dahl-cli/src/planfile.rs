@@ -1,6 +1,6 @@
 //! `--plan FILE`: a run by a plan that was printed, and maybe edited, before.
 
-use crate::grain::available;
+use crate::grain::{available, threads};
 use dahl::graph::Programs;
 use dahl::plan::{Outline, Plan};
 use dahl::{Error, Result};
@@ -22,6 +22,10 @@ impl PlanFile {
         })?;
         available(outline.isa).map_err(|found| {
             Error::data(path, "isa", "an instruction set of this machine", found)
+        })?;
+        threads(&outline.workers.to_string()).map_err(|expected| {
+            let expected = expected.trim_start_matches("expected ").to_owned();
+            Error::data(path, "workers", expected, outline.workers)
         })?;
         Ok(Self { path: path.to_owned(), text, outline })
     }

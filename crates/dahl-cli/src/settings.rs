@@ -11,12 +11,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Flags that are about one start of a run, not about the run.
-const OF_ONE_START: [&str; 25] = [
+const OF_ONE_START: [&str; 27] = [
     "help",
     "version",
     "config",
     "run",
     "no-run",
+    "plan",
+    "objective",
     "resume",
     "max-time",
     "max-steps",
@@ -103,6 +105,11 @@ impl Settings {
             }
         }
         Ok(Self(settings))
+    }
+
+    /// Sets a flag, as if it had been given.
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
+        self.0.insert(key.to_owned(), vec![value.to_owned()]);
     }
 
     /// The value of a flag.

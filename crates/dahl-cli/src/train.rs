@@ -1,7 +1,7 @@
 //! `dahl train`: trains a model on a dataset.
 
 use crate::auto;
-use crate::energy::EnergyArgs;
+use crate::energy::{EnergyArgs, Meters};
 use crate::flow::{FlowArgs, Flowing};
 use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::live::Screen;
@@ -19,15 +19,17 @@ use crate::scheduling::{SchedulingArgs, throttle};
 use crate::settings::{Settings, is_given};
 use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
+use crate::units::{Asked, Goal, Planned, Unknown, flags as flags_of, in_words};
 use crate::watch::{WatchArgs, Watched, keep_prediction};
 use crate::{forecast, limit};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::file::TensorFile;
 use dahl::graph::Programs;
-use dahl::model::{Lowered, TrainSpec};
+use dahl::model::{Lowered, Model, TrainSpec};
 use dahl::native::{Native, Scheduling as Own, Throttle};
 use dahl::ops::Target;
+use dahl::perf::PerfModel;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::{Adapter, Grain, Patience};
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
@@ -36,7 +38,10 @@ use dahl::{Error, Result};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long plans over units are looked for before a run.
+const PLANNING: Duration = Duration::from_secs(20);
 
 /// Train a model on a dataset and say how well it does
 ///
@@ -73,9 +78,13 @@ pub(crate) struct Args {
     #[arg(long, value_parser = cuts)]
     grain: Option<Cuts>,
     /// Run by a plan of a file, as `dahl plan --show plan` prints it or edited, instead of
-    /// one of a grain; programs that it does not have, such as judging, are planned as usual
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["grain", "tune", "isa"])]
+    /// one of a grain; programs that it does not have, such as judging, are planned as usual.
+    /// With auto, by the best plan over the units of --platform (docs/planner.md)
+    #[arg(long, value_name = "FILE|auto", conflicts_with_all = ["grain", "tune", "isa"])]
     plan: Option<PathBuf>,
+    /// What is to be least, with --plan auto [default: energy]
+    #[arg(long, value_enum, requires = "plan")]
+    objective: Option<Goal>,
     /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
     /// recomputed where it would need more; it changes no bit
     #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
@@ -129,7 +138,7 @@ pub(crate) fn run(args: Args, given: &ArgMatches) -> ExitCode {
 fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let begin = Instant::now();
     let flags = <Args as ClapArgs>::augment_args(Command::new("train"));
-    let (args, settings) = match &args.run.resume {
+    let (args, mut settings) = match &args.run.resume {
         Some(name) => resumed(&rundir::find(name), &flags, given)?,
         None => (args, Settings::of(&flags, given)?),
     };
@@ -153,7 +162,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         ..args.recipe.spec(batch, args.samples.dtype)?
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let file = args.plan.as_deref().map(PlanFile::read).transpose()?;
+    let auto = args.plan.as_deref() == Some(Path::new("auto"));
+    let file = args.plan.as_deref().filter(|_| !auto).map(PlanFile::read).transpose()?;
     let (workers, target) = match &file {
         Some(file) => {
             let isa = file.outline.isa;
@@ -162,26 +172,41 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         None => (args.workers.unwrap_or(processors), args.kernels.target()),
     };
     let base = Grain { target, ..Grain::for_workers(workers) };
-    let flowing = args.flow.flowing(&model, spec, &base, args.calibration.as_deref())?;
-    if flowing.is_pipeline() && args.grain.is_some() {
-        return Err(
-            Error::config("grain", "none with a pipeline, whose stages are it", "one").into()
-        );
-    }
-    let spec = &flowing.spec;
-    let lowered = model.lower(spec)?;
     let length = Length { epochs: args.epochs, samples: train.len() };
     let mut report = Report::new(args.voice(), length);
-    args.check_scheduling(workers, &flowing)?;
-    let (plan, adapter) = match &file {
-        Some(file) => (args.of_file(file, &lowered, (base, &flowing))?, None),
-        None => args.plan(&lowered, (base, &flowing), report.shown())?,
-    };
     let meters = args.energy.open()?;
-    let predicted = match &args.calibration {
+    let mut known = args.calibration.as_deref().map(PerfModel::load).transpose()?;
+    let (flowing, lowered, plan, adapter) = if auto {
+        let Planned { problem, deployed, known: learned, .. } =
+            args.over_units((&model, &spec, target), &meters)?;
+        let run = deployed.into_iter().next().expect("a plan that runs");
+        report.log(format_args!("plan: {}", in_words(&problem, &run)));
+        flags_of(&run).iter().for_each(|(key, value)| settings.set(key, value));
+        known = Some(learned);
+        (Flowing::of(run.spec, run.flow), run.lowered, run.plan, None)
+    } else {
+        let flowing = args.flow.flowing(&model, spec, &base, args.calibration.as_deref())?;
+        if flowing.is_pipeline() && args.grain.is_some() {
+            let expected = "none with a pipeline, whose stages are it";
+            return Err(Error::config("grain", expected, "one").into());
+        }
+        let lowered = model.lower(&flowing.spec)?;
+        let (plan, adapter) = match &file {
+            Some(file) => (args.of_file(file, &lowered, (base, &flowing))?, None),
+            None => args.plan(&lowered, (base, &flowing), report.shown())?,
+        };
+        (flowing, lowered, plan, adapter)
+    };
+    let (spec, workers) = (&flowing.spec, plan.placement.workers);
+    args.check_scheduling(workers, &flowing)?;
+    let predicted = match &known {
         // Several steps under way at once are not what is predicted.
         Some(_) if flowing.scheduling() == Own::Staged => None,
-        Some(path) => Some(forecast::predict(path, (&lowered.programs, &plan), &meters)?),
+        Some(known) => {
+            let from = args.calibration.as_deref().map(Path::display);
+            let from = from.map_or("steps of this machine".to_owned(), |from| from.to_string());
+            Some(forecast::predict((known, &from), (&lowered.programs, &plan), &meters)?)
+        }
         None => None,
     };
     meters.hints.iter().for_each(|hint| report.log(format_args!("note: {hint}")));
@@ -244,7 +269,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let screen = live.as_ref().and_then(|live| live.tell(&mut report));
     args.energy.idle_time.into_iter().for_each(|time| watched.rest(time));
     watched.limit(args.energy.energy_budget)?;
-    let started = Started { begin, place, texts, predicted, screen };
+    let started = Started { begin, place, texts, predicted: predicted.clone(), screen };
     let gave = go(&args, started, course, (&mut trainer, &mut watched), &mut report);
     drop(live);
     report.release();
@@ -285,7 +310,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     };
     let planned = trainer.plan().memory.peak();
     let (energy, overspent) = (watched.summary(), watched.overspent());
-    let ended = Ended { begin, planned, weights, confusion, energy, overspent };
+    let predicted = predicted.map(|predicted| (predicted, batch));
+    let ended = Ended { begin, planned, weights, confusion, energy, overspent, predicted };
     conclude(&args, gave, &mut report, ended)
 }
 
@@ -321,6 +347,43 @@ impl Args {
                 placed(numerics)
             }
         }
+    }
+
+    /// The best plans over the units of the platform.
+    fn over_units(
+        &self,
+        (model, spec, target): (&Model, &TrainSpec, Target),
+        meters: &Meters,
+    ) -> Result<Planned> {
+        if self.run.resume.is_some() {
+            let expected = "a file, or none: a run that goes on keeps its micro-batches";
+            return Err(Error::config("plan", expected, "auto"));
+        }
+        self.flow.refuse_stages("plan auto, which chooses stages")?;
+        let platform = meters.platform.as_ref().ok_or_else(|| Error::Unsupported {
+            what: "planning for a machine that says nothing of itself".to_owned(),
+        })?;
+        let asked = Asked {
+            model,
+            spec,
+            target,
+            platform,
+            calibration: self.calibration.clone(),
+            objective: self.objective.unwrap_or(Goal::Energy).objective(),
+            period: None,
+            power_cap: None,
+            flow: (self.flow.allow_stale, self.flow.micro_batches),
+            limit: self.memory_limit,
+            unknown: Unknown::Measured,
+            time: PLANNING,
+        };
+        asked.deployment(&PerfModel::default()).check()?;
+        let units = platform.expand().units.len();
+        if let Some(workers) = self.workers.filter(|workers| *workers != units) {
+            let expected = format!("{units} with --plan auto, the units of the platform");
+            return Err(Error::config("workers", expected, workers));
+        }
+        asked.plan()
     }
 
     /// The plan of a file.

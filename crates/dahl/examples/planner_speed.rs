@@ -114,6 +114,7 @@ fn main() -> dahl::Result<()> {
         },
         period_cap: None,
         power_cap: None,
+        samples: None,
     };
     let run = |problem: &Problem| -> dahl::Result<Solution> {
         let from = Instant::now();

@@ -1,7 +1,9 @@
 //! A plan as JSON, and two of them side by side: `dahl plan diff`.
 
 use clap::Args;
-use dahl::planner::pipeline::{Certificate, Pipeline, Problem, Semantics, Solution, explain};
+use dahl::planner::pipeline::{
+    Certificate, Pipeline, Problem, Semantics, Solution, Stage, StageCost, explain,
+};
 use dahl::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -45,6 +47,9 @@ pub(crate) struct JsonPoint {
 /// A stage.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct JsonStage {
+    /// Samples of each unit, where units share a batch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) samples: Vec<usize>,
     pub(crate) layers: Vec<usize>,
     pub(crate) first: String,
     pub(crate) last: String,
@@ -69,7 +74,7 @@ pub(crate) struct JsonUnit {
 
 /// The stages of a plan in short: `a40/gpu x2 @ 175 W, v100/gpu x1`.
 pub(crate) fn in_short(problem: &Problem, plan: &Pipeline) -> String {
-    let stage = |stage: &dahl::planner::pipeline::Stage| {
+    let stage = |stage: &Stage| {
         let unit = &problem.units[stage.unit];
         let power = match unit.powers.len() {
             1 => String::new(),
@@ -77,7 +82,17 @@ pub(crate) fn in_short(problem: &Problem, plan: &Pipeline) -> String {
         };
         format!("{} x{}{power}", unit.name, stage.replicas)
     };
-    plan.stages.iter().map(stage).collect::<Vec<_>>().join(", ")
+    let stages: Vec<String> = plan.stages.iter().map(stage).collect();
+    if plan.shares.is_empty() {
+        return stages.join(", ");
+    }
+    let shares: Vec<String> = plan.shares.iter().flatten().map(usize::to_string).collect();
+    format!("{} side by side, samples {}", stages.join(" + "), shares.join(":"))
+}
+
+/// When weights change, in a plan: where units share a batch, once a batch.
+pub(crate) fn semantics(problem: &Problem, plan: &Pipeline) -> &'static str {
+    if plan.shares.is_empty() { problem.semantics.name() } else { "synchronous" }
 }
 
 impl JsonPlan {
@@ -91,10 +106,8 @@ impl JsonPlan {
         let gap = found.gap(problem);
         let optimal = gap == Some(0.0);
         let layer = |i: &usize| problem.layers[*i].name.clone();
-        let stage = |(stage, cost): (
-            &dahl::planner::pipeline::Stage,
-            &dahl::planner::pipeline::StageCost,
-        )| JsonStage {
+        let stage = |(s, (stage, cost)): (usize, (&Stage, &StageCost))| JsonStage {
+            samples: best.shares.get(s).cloned().unwrap_or_default(),
             layers: stage.layers.clone(),
             first: stage.layers.first().map(layer).unwrap_or_default(),
             last: stage.layers.last().map(layer).unwrap_or_default(),
@@ -111,7 +124,7 @@ impl JsonPlan {
         let point = |plan: &Pipeline| JsonPoint {
             period_s: plan.period_s,
             energy_j: plan.energy_j,
-            semantics: problem.semantics.name().to_owned(),
+            semantics: semantics(problem, plan).to_owned(),
             stages: in_short(problem, plan),
         };
         let units = problem.units.iter().zip(&costs.used).map(|(unit, &used)| JsonUnit {
@@ -122,8 +135,9 @@ impl JsonPlan {
         Self {
             objective: problem.objective.name().to_owned(),
             cost_model: "dahl".to_owned(),
-            semantics: problem.semantics.name().to_owned(),
+            semantics: semantics(problem, best).to_owned(),
             micro_batches: match problem.semantics {
+                _ if !best.shares.is_empty() => Some(1),
                 Semantics::Synchronous { micro_batches } => Some(micro_batches),
                 Semantics::Stale => None,
             },
@@ -141,7 +155,7 @@ impl JsonPlan {
             base_j: costs.base_j,
             front: found.front.plans().iter().map(point).collect(),
             front_is_whole: found.whole,
-            stages: best.stages.iter().zip(&costs.stages).map(stage).collect(),
+            stages: best.stages.iter().zip(&costs.stages).enumerate().map(stage).collect(),
             units: units.collect(),
         }
     }

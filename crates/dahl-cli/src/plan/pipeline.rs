@@ -6,7 +6,11 @@ use crate::flow::FlowArgs;
 use crate::output::{Colour, show};
 use crate::place::check_file;
 use crate::stop::duration;
-use clap::{Args, ValueEnum};
+use crate::units::{Asked, Goal, Planned, Unknown};
+use clap::{ArgGroup, Args, ValueEnum};
+use dahl::model::{Model, TrainSpec};
+use dahl::ops::Target;
+use dahl::planner::Deployed;
 use dahl::planner::pipeline::{
     Certificate, Change, Imported, Layer, Limits, Machinery, Machines, MaxLoad, Objective,
     Operators, Pipeline, Problem, Profile, Semantics, Solution, Stage, Watts, certificate, cost_of,
@@ -20,49 +24,50 @@ use std::time::{Duration, Instant};
 
 /// Pipelines over platforms
 #[derive(Args)]
+#[command(group(ArgGroup::new("over").args(["profile", "platform"]).multiple(true)))]
 pub(crate) struct PipelineArgs {
     /// Plan a pipeline of a network that others measured: PipeDream's graph.txt, or
     /// the JSON of dnn-partitioning
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) profile: Option<PathBuf>,
     /// The units to plan for, a TOML file; graphs of dnn-partitioning bring their own
-    #[arg(long, value_name = "FILE", requires = "profile")]
-    platform: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub(crate) platform: Option<PathBuf>,
     /// What is to be least: joules, seconds, or their product, a batch
-    #[arg(long, value_enum, default_value_t = Goal::Energy, requires = "profile")]
+    #[arg(long, value_enum, default_value_t = Goal::Energy, requires = "over")]
     objective: Goal,
     /// What stages cost [default: dahl; max-load for graphs of dnn-partitioning]
-    #[arg(long, value_enum, requires = "profile")]
+    #[arg(long, value_enum, requires = "over")]
     cost_model: Option<CostModel>,
     /// Seconds that a batch may take
-    #[arg(long, value_name = "SECONDS", requires = "profile")]
+    #[arg(long, value_name = "SECONDS", requires = "over")]
     period: Option<f64>,
     /// Watts that may be drawn, on the average of a batch
-    #[arg(long, value_name = "WATTS", requires = "profile")]
+    #[arg(long, value_name = "WATTS", requires = "over")]
     power_cap: Option<f64>,
     /// Take each machine of the platform so many times
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::grain::at_least_one, requires = "profile")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::grain::at_least_one, requires = "over")]
     machines: usize,
     /// Run all units at full power
-    #[arg(long, requires = "profile")]
+    #[arg(long, requires = "over")]
     full_power: bool,
     /// Print one JSON object
-    #[arg(long, requires = "profile")]
+    #[arg(long, requires = "over")]
     json: bool,
     /// Draw time and energy of all plans that are worth it
-    #[arg(long, value_name = "FILE", requires = "profile")]
+    #[arg(long, value_name = "FILE", requires = "over")]
     svg: Option<PathBuf>,
     /// Write a proof that no plan is better, for `dahl certify`
-    #[arg(long, value_name = "FILE", requires = "profile")]
+    #[arg(long, value_name = "FILE", requires = "over")]
     certificate: Option<PathBuf>,
     /// Stop looking after this time, with the best so far: 90s, 10m
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "profile")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "over")]
     max_time: Duration,
     /// Say what other units would change: add=1xA40, remove=2xP100
-    #[arg(long, value_name = "CHANGE", requires = "profile")]
+    #[arg(long, value_name = "CHANGE", requires = "over")]
     what_if: Vec<Change>,
     /// Say which units are not worth switching on, and what unknown watts can change
-    #[arg(long, requires = "profile")]
+    #[arg(long, requires = "over")]
     advice: bool,
     #[command(flatten)]
     prices: PriceArgs,
@@ -72,24 +77,17 @@ pub(crate) struct PipelineArgs {
 #[derive(Args)]
 struct PriceArgs {
     /// Batches of a run
-    #[arg(long, value_name = "N", default_value_t = 100_000.0, requires = "profile")]
+    #[arg(long, value_name = "N", default_value_t = 100_000.0, requires = "over")]
     batches: f64,
     /// Money a kilowatt-hour
-    #[arg(long, value_name = "MONEY", default_value_t = 0.25, requires = "profile")]
+    #[arg(long, value_name = "MONEY", default_value_t = 0.25, requires = "over")]
     price: f64,
     /// Grams of CO2 a kilowatt-hour
-    #[arg(long, value_name = "GRAMS", default_value_t = 350.0, requires = "profile")]
+    #[arg(long, value_name = "GRAMS", default_value_t = 350.0, requires = "over")]
     grid: f64,
     /// Money that the change of --what-if costs once
-    #[arg(long, value_name = "MONEY", default_value_t = 0.0, requires = "profile")]
+    #[arg(long, value_name = "MONEY", default_value_t = 0.0, requires = "over")]
     unit_price: f64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Goal {
-    Energy,
-    Time,
-    Edp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -112,13 +110,7 @@ pub(crate) fn run(
         check_file("output", path)?;
     }
     let network = Imported::read(profile)?;
-    let mut platform = args.platform.as_deref().map(Platform::read).transpose()?;
-    for node in platform.iter_mut().flat_map(|platform| &mut platform.nodes) {
-        node.count = node.count.saturating_mul(args.machines).min(100_000);
-        if args.full_power {
-            node.units.iter_mut().for_each(|unit| unit.states.clear());
-        }
-    }
+    let platform = args.platform()?;
     let model = args.cost_model.unwrap_or(match network {
         Imported::Operators(_) if platform.is_none() => CostModel::MaxLoad,
         _ => CostModel::Dahl,
@@ -136,7 +128,9 @@ pub(crate) fn run(
             }
             let layers = layers(&network, &machines.slowdowns);
             let problem = problem((args, flow), layers, &machines);
-            dahl(args, &problem, &platform, &stop)
+            let limits = Limits { stop: &stop, ..Limits::default() };
+            let found = solve(&problem, &limits)?;
+            tell(args, &problem, (&found, &[]), &platform)
         }
     }
 }
@@ -159,13 +153,10 @@ fn problem(
             true => Semantics::Stale,
             false => Semantics::Synchronous { micro_batches: flow.micro_batches.unwrap_or(8) },
         },
-        objective: match args.objective {
-            Goal::Energy => Objective::Energy,
-            Goal::Time => Objective::Time,
-            Goal::Edp => Objective::Edp,
-        },
+        objective: args.objective.objective(),
         period_cap: args.period,
         power_cap: args.power_cap,
+        samples: None,
     }
 }
 
@@ -176,28 +167,81 @@ fn layers(network: &Imported, slowdowns: &[f64]) -> Vec<Layer> {
     }
 }
 
-fn dahl(
+/// Plans the training of a model over the units of a platform, and prints it.
+pub(crate) fn of_model(
+    (args, flow): (&PipelineArgs, &FlowArgs),
+    (model, spec, target): (&Model, &TrainSpec, Target),
+    calibration: Option<&Path>,
+    memory: Option<Bytes>,
+) -> Result<Planned> {
+    for path in [&args.svg, &args.certificate].into_iter().flatten() {
+        check_file("output", path)?;
+    }
+    if args.cost_model.is_some_and(|model| model != CostModel::Dahl) {
+        return Err(Error::config("cost-model", "dahl for a model", "another"));
+    }
+    let platform = args.platform()?.ok_or_else(|| missing_platform("dahl"))?;
+    let asked = Asked {
+        model,
+        spec,
+        target,
+        platform: &platform,
+        calibration: calibration.map(Path::to_owned),
+        objective: args.objective.objective(),
+        period: args.period,
+        power_cap: args.power_cap,
+        flow: (flow.allow_stale, flow.micro_batches),
+        limit: memory,
+        unknown: Unknown::Told,
+        time: args.max_time,
+    };
+    asked.plan()
+}
+
+/// Says what was planned for a model.
+pub(crate) fn tell_model(args: &PipelineArgs, planned: &Planned) -> Result<()> {
+    let platform = args.platform()?.ok_or_else(|| missing_platform("dahl"))?;
+    tell(args, &planned.problem, (&planned.found, &planned.deployed), &platform)
+}
+
+impl PipelineArgs {
+    /// The platform, as many times as was asked for.
+    fn platform(&self) -> Result<Option<Platform>> {
+        let mut platform = self.platform.as_deref().map(Platform::read).transpose()?;
+        for node in platform.iter_mut().flat_map(|platform| &mut platform.nodes) {
+            node.count = node.count.saturating_mul(self.machines).min(100_000);
+            if self.full_power {
+                node.units.iter_mut().for_each(|unit| unit.states.clear());
+            }
+        }
+        Ok(platform)
+    }
+}
+
+fn tell(
     args: &PipelineArgs,
     problem: &Problem,
+    (found, deployed): (&Solution, &[Deployed]),
     platform: &Platform,
-    stop: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let limits = Limits { stop, ..Limits::default() };
-    let found = solve(problem, &limits)?;
     let Some(best) = &found.best else {
-        return Err(dahl::planner::pipeline::infeasible(problem, &found));
+        return Err(dahl::planner::pipeline::infeasible(problem, found));
     };
     let proof = match &args.certificate {
         Some(path) => write_proof(problem, best, path, args.max_time)?,
         None => None,
     };
     if let Some(path) = &args.svg {
-        write(path, &svg::draw(problem, &found))?;
+        write(path, &svg::draw(problem, found))?;
     }
-    let answer = JsonPlan::of(problem, &found, best, proof.as_ref());
+    let answer = JsonPlan::of(problem, found, best, proof.as_ref());
     let mut said = match args.json {
         true => String::new(),
-        false => text::text(problem, &found, &answer, Colour::of_stdout()),
+        false => {
+            let colour = Colour::of_stdout();
+            let text = text::text(problem, found, &answer, colour);
+            text + &text::runs(problem, deployed, colour)
+        }
     };
     let prices = args.prices.prices();
     let from = Instant::now();
@@ -209,6 +253,9 @@ fn dahl(
         if args.advice { Some(advise::advice(problem, best, platform, &limits)?) } else { None };
     if args.json {
         let mut object = serde_json::to_value(&answer).map_err(json_error)?;
+        if !deployed.is_empty() {
+            object["runs"] = deployed.iter().map(|run| text::run_json(problem, run)).collect();
+        }
         if !changes.is_empty() {
             object["what_if"] = changes.iter().map(advise::ChangeText::json).collect();
         }
@@ -251,7 +298,14 @@ fn write_proof(
 ) -> Result<Option<Certificate>> {
     let from = Instant::now();
     let stop = || from.elapsed() > time;
-    let proof = certificate(problem, best, &Limits { stop: &stop, ..Limits::default() });
+    let limits = Limits { stop: &stop, ..Limits::default() };
+    // Proofs are about stages one behind the other.
+    let stages = Problem { samples: None, ..problem.clone() };
+    let found = match best.shares.is_empty() {
+        true => None,
+        false => solve(&stages, &limits)?.best,
+    };
+    let proof = certificate(&stages, found.as_ref().unwrap_or(best), &limits);
     match &proof {
         Some(proof) => {
             let text = serde_json::to_string(proof)
@@ -308,7 +362,8 @@ fn dream(
         replicas: *replicas,
         power: 0,
     });
-    let mut best = Pipeline { stages: stages.collect(), period_s: plan.period_s, energy_j: 0.0 };
+    let (stages, period_s) = (stages.collect(), plan.period_s);
+    let mut best = Pipeline { stages, shares: Vec::new(), period_s, energy_j: 0.0 };
     let [seconds, joules] = cost_of(&problem, &best);
     // The same work, with idle watts for PipeDream's own period.
     let watts = problem.idle_watts(&[best.stages.iter().map(|stage| stage.replicas).sum()]);

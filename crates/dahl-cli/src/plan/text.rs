@@ -2,6 +2,8 @@
 
 use super::compare::{JsonPlan, in_short};
 use crate::output::Colour;
+use crate::units::in_words;
+use dahl::planner::Deployed;
 use dahl::planner::pipeline::{Load, MaxLoad, Operators, Problem, Solution};
 use dahl::units::Bytes;
 use serde_json::json;
@@ -70,6 +72,41 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
         ]
     });
     text + &table(&["", "period, s", "energy, J", "stages"], &rows.collect::<Vec<_>>(), colour)
+}
+
+/// The plans as runs on this machine, the best first.
+pub(super) fn runs(problem: &Problem, deployed: &[Deployed], colour: Colour) -> String {
+    if deployed.is_empty() {
+        return String::new();
+    }
+    let rows = deployed.iter().enumerate().map(|(i, run)| {
+        let step = run.step.as_ref();
+        [
+            if i == 0 { "*" } else { "" }.to_owned(),
+            step.map_or("-".to_owned(), |s| s.step.to_string()),
+            step.map_or("-".to_owned(), |s| format!("{} to {}", s.interval[0], s.interval[1])),
+            step.map_or("-".to_owned(), |s| format!("{:.6}", s.joules.0)),
+            run.plan.memory.peak().to_string(),
+            in_words(problem, run),
+        ]
+    });
+    let heads = ["", "step", "with 95 % in", "J, modelled", "memory", "units"];
+    format!(
+        "\nas runs with a worker a unit, simulated, the best first:\n{}",
+        table(&heads, &rows.collect::<Vec<_>>(), colour)
+    )
+}
+
+pub(super) fn run_json(problem: &Problem, run: &Deployed) -> serde_json::Value {
+    let step = run.step.as_ref();
+    json!({
+        "units": in_words(problem, run),
+        "step_s": step.map(|s| s.step.0 as f64 / 1e9),
+        "interval_s": step.map(|s| s.interval.map(|nanos| nanos.0 as f64 / 1e9)),
+        "energy_j": step.map(|s| s.joules.0),
+        "memory_bytes": run.plan.memory.peak().0,
+        "micro_batches": run.spec.parts,
+    })
 }
 
 /// The id of a layer without what it is.

@@ -30,6 +30,8 @@ pub struct Flow {
     /// How old the parameters are that steps compute with: then steps are under way at
     /// once, and each stage has memory for as many as it has begun.
     pub delays: Option<Delays>,
+    /// The workers of each stage, side by side; where it says nothing, evenly many for each.
+    pub own: Vec<Range<usize>>,
 }
 
 /// A part of a batch on its way through a stage.
@@ -72,6 +74,9 @@ impl Flow {
 
     /// The workers of a stage; where there are fewer workers than stages they have several.
     pub fn workers(&self, stage: usize, grain: &Grain) -> Range<usize> {
+        if let Some(own) = self.own.get(stage) {
+            return own.clone();
+        }
         let stages = self.stages.count();
         let first = stage * grain.workers / stages;
         first..((stage + 1) * grain.workers / stages).max(first + 1)

@@ -4,11 +4,12 @@
 //! one piece become one task (`gather.rs`). [`choose`] finds the grain whose step is
 //! predicted to be the shortest (`choice.rs`); an [`Adapter`] re-chooses in mid-run
 //! (`adapt.rs`); [`fit`] finds what has to run again for a plan to fit into less memory
-//! (`recompute/`). A [`Flow`] takes the parts of a batch through stages of layers (`flow.rs`,
+//! (`recompute/`); a [`Deployment`] runs plans over the units of a [`pipeline`] (`deploy.rs`). A [`Flow`] takes the parts of a batch through stages of layers (`flow.rs`,
 //! `stages.rs`).
 
 mod adapt;
 mod choice;
+mod deploy;
 mod flow;
 mod gather;
 mod grain;
@@ -19,6 +20,7 @@ mod stages;
 
 pub use adapt::{Adapter, Circumstances, Patience, Verdict, shared, speeds};
 pub use choice::{Candidate, Choice, Learn, candidates, choose};
+pub use deploy::{Deployed, Deployment};
 pub use flow::{Flow, Order};
 pub use gather::place;
 pub use grain::{Gather, Grain};

@@ -15,15 +15,22 @@ pub fn flops(graph: &Graph, node: &Node) -> f64 {
     node.op.flops(metas, &graph.whole(node)).0 as f64
 }
 
-/// The layers of a graph in the order of the forward pass, with what all their nodes cost.
-fn layers<'a>(graph: &'a Graph, cost: &NodeCost<'_>) -> Vec<(&'a str, f64)> {
-    let mut layers: Vec<(&str, f64)> = Vec::new();
+/// The layers of a graph that stages can begin with, in the order of the forward pass.
+pub(super) fn layer_paths(graph: &Graph) -> Vec<&str> {
+    let mut paths: Vec<&str> = Vec::new();
     let own = |node: &&Node| node.phase == Phase::Forward && node.op.view().is_none();
     for node in graph.nodes.iter().filter(own).filter(|node| node.path != "loss") {
-        if layers.iter().all(|(path, _)| *path != node.path) {
-            layers.push((&node.path, 0.0));
+        if !paths.contains(&&*node.path) {
+            paths.push(&node.path);
         }
     }
+    paths
+}
+
+/// The layers of a graph, with what all their nodes cost.
+fn layers<'a>(graph: &'a Graph, cost: &NodeCost<'_>) -> Vec<(&'a str, f64)> {
+    let mut layers: Vec<(&str, f64)> =
+        layer_paths(graph).into_iter().map(|path| (path, 0.0)).collect();
     for node in &graph.nodes {
         let own = |path: &str| {
             let below = node.path.strip_prefix(path);
@@ -38,7 +45,7 @@ fn layers<'a>(graph: &'a Graph, cost: &NodeCost<'_>) -> Vec<(&'a str, f64)> {
 
 /// How many layers there are that stages can begin with.
 pub fn layer_count(graph: &Graph) -> usize {
-    layers(graph, &|_, _| 0.0).len()
+    layer_paths(graph).len()
 }
 
 /// Stages of layers that follow each other, of which the slowest takes the least time: one
@@ -82,14 +89,14 @@ pub fn even(graph: &Graph, speeds: &[f64], cost: &NodeCost<'_>) -> Stages {
 /// # Errors
 /// Where a layer is not there, or not behind the one before.
 pub fn starting_with(graph: &Graph, starts: &[&str]) -> Result<Stages> {
-    let layers = layers(graph, &|_, _| 0.0);
+    let layers = layer_paths(graph);
     let mut stage = 0;
     let mut left = starts;
     let under = |path: &str, name: &str| {
         path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     let mut stages = Vec::new();
-    for (i, (path, _)) in layers.iter().enumerate() {
+    for (i, path) in layers.iter().enumerate() {
         if let Some((next, rest)) = left.split_first()
             && under(path, next)
         {
@@ -101,8 +108,7 @@ pub fn starting_with(graph: &Graph, starts: &[&str]) -> Result<Stages> {
         stages.push((*path, stage));
     }
     if let Some(wrong) = left.first() {
-        let names: Vec<&str> = layers.iter().map(|(path, _)| *path).collect();
-        let expected = format!("layers in their order, of {}", names.join(", "));
+        let expected = format!("layers in their order, of {}", layers.join(", "));
         return Err(Error::config("stages", expected, format!("{wrong:?}")));
     }
     Ok(Stages::new(stages))

@@ -112,7 +112,12 @@ fn a_pipeline_that_waits_has_the_bits_of_a_batch_in_parts() {
             let reference = setup.reference();
             for (count, workers) in [(1, 2), (2, 2), (3, 3), (2, 4)] {
                 for order in ORDERS {
-                    let flow = Flow { stages: stages(&setup, count), order, delays: None };
+                    let flow = Flow {
+                        stages: stages(&setup, count),
+                        order,
+                        delays: None,
+                        own: Vec::new(),
+                    };
                     let plan = flow_plan(&setup, &flow, workers);
                     let what = format!("{name}, {parts} parts, {count} stages, {order:?}");
                     for scheduling in [Scheduling::Static, Scheduling::Staged] {
@@ -128,7 +133,7 @@ fn a_pipeline_that_waits_has_the_bits_of_a_batch_in_parts() {
 #[test]
 fn a_stage_has_tasks_on_its_own_workers_only() {
     let setup = in_parts(&setup("lenet", DType::F32), 4);
-    let flow = Flow { stages: stages(&setup, 2), order: ORDERS[1], delays: None };
+    let flow = Flow { stages: stages(&setup, 2), order: ORDERS[1], delays: None, own: Vec::new() };
     let plan = flow_plan(&setup, &flow, 2);
     let (expanded, graphs) = plan.task_graphs(&setup.lower().programs).unwrap();
     let mut tasks = [0, 0];
@@ -148,7 +153,7 @@ fn a_stage_has_tasks_on_its_own_workers_only() {
 fn one_forward_one_backward_keeps_fewer_activations_than_all_forward() {
     let setup = in_parts(&images(), 8);
     let [all, one] = ORDERS.map(|order| {
-        let flow = Flow { stages: stages(&setup, 2), order, delays: None };
+        let flow = Flow { stages: stages(&setup, 2), order, delays: None, own: Vec::new() };
         flow_plan(&setup, &flow, 2).memory.work()
     });
     assert!(3 * one < 2 * all, "{one} of {all} bytes");
@@ -230,6 +235,7 @@ fn stale_pipelines_learn_as_delayed_updates_do() {
                     stages: delays.stages.clone(),
                     order: ORDERS[1],
                     delays: Some(delays.clone()),
+                    own: Vec::new(),
                 };
                 let plan = flow_plan(&setup, &flow, count);
                 let run = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
@@ -269,14 +275,19 @@ fn every_pipeline_of_vgg_small_loses_as_its_reference_over_50_steps() {
     let parted = in_parts(&plain, 2);
     let reference = parted.reference();
     for order in ORDERS {
-        let flow = Flow { stages: stages.clone(), order, delays: None };
+        let flow = Flow { stages: stages.clone(), order, delays: None, own: Vec::new() };
         let run = parted.train(&flow_plan(&parted, &flow, 2), &engine(Scheduling::Static)).unwrap();
         run.assert_same(&reference, &format!("{order:?}"));
     }
     for (name, delays, parts) in stale(&stages) {
         let spec = TrainSpec { parts, delays: Some(delays.clone()), ..plain.spec.clone() };
         let setup = Setup { spec, ..plain.clone() };
-        let flow = Flow { stages: stages.clone(), order: ORDERS[1], delays: Some(delays.clone()) };
+        let flow = Flow {
+            stages: stages.clone(),
+            order: ORDERS[1],
+            delays: Some(delays.clone()),
+            own: Vec::new(),
+        };
         let plan = flow_plan(&setup, &flow, 2);
         let run = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
         let oracle = Setup { spec: TrainSpec { parts, ..plain.spec.clone() }, ..plain.clone() };
@@ -295,7 +306,7 @@ fn a_stale_pipeline_begins_a_step_before_the_last_has_ended() {
     let delays = Delays::stashed(stages.clone());
     let setup =
         Setup { spec: TrainSpec { delays: Some(delays.clone()), ..plain.spec.clone() }, ..plain };
-    let flow = Flow { stages, order: ORDERS[1], delays: Some(delays) };
+    let flow = Flow { stages, order: ORDERS[1], delays: Some(delays), own: Vec::new() };
     let plan = flow_plan(&setup, &flow, 3);
     // Stage 0 has three steps under way, which keep four versions, and so on.
     assert_eq!(plan.placement.ahead, [4, 2, 1]);
@@ -330,7 +341,12 @@ fn a_stale_plan_reads_back() {
     let delays = Delays::stashed(stages(&plain, 2));
     let setup =
         Setup { spec: TrainSpec { delays: Some(delays.clone()), ..plain.spec.clone() }, ..plain };
-    let flow = Flow { stages: delays.stages.clone(), order: ORDERS[1], delays: Some(delays) };
+    let flow = Flow {
+        stages: delays.stages.clone(),
+        order: ORDERS[1],
+        delays: Some(delays),
+        own: Vec::new(),
+    };
     let (plan, programs) = (flow_plan(&setup, &flow, 2), setup.lower().programs);
     let text = plan.to_text(&programs).unwrap();
     assert!(text.contains("ahead = [2, 1]"), "{text}");
@@ -364,7 +380,7 @@ fn random_stages_and_parts_give_the_bits_of_one_worker() {
         let spec = TrainSpec { parts, delays: Some(delays.clone()), ..plain.spec.clone() };
         let setup = Setup { spec, ..plain.clone() };
         let order = ORDERS[rng.below(2)];
-        let flow = Flow { stages, order, delays: Some(delays.clone()) };
+        let flow = Flow { stages, order, delays: Some(delays.clone()), own: Vec::new() };
         let plan = flow_plan(&setup, &flow, count + rng.below(2));
         let run = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
         setup.reference().assert_same(&run, &format!("{delays:?}, {parts} parts"));
@@ -377,7 +393,12 @@ fn delayed_updates_survive_a_restart() {
     let delays = Delays::stashed(stages(&plain, 3));
     let spec = TrainSpec { delays: Some(delays.clone()), ..plain.spec.clone() };
     let setup = Setup { spec, ..plain };
-    let flow = Flow { stages: delays.stages.clone(), order: ORDERS[1], delays: Some(delays) };
+    let flow = Flow {
+        stages: delays.stages.clone(),
+        order: ORDERS[1],
+        delays: Some(delays),
+        own: Vec::new(),
+    };
     let plan = flow_plan(&setup, &flow, 3);
     let whole = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
     let mut first =
@@ -413,7 +434,7 @@ fn a_stage_waits_for_no_other_stages_update() {
     let delays = Delays::stashed(stages.clone());
     let spec = TrainSpec { delays: Some(delays.clone()), ..plain.spec.clone() };
     let setup = Setup { spec, ..plain };
-    let flow = Flow { stages, order: ORDERS[1], delays: Some(delays) };
+    let flow = Flow { stages, order: ORDERS[1], delays: Some(delays), own: Vec::new() };
     let plan = flow_plan(&setup, &flow, 4);
     let (expanded, graphs) = plan.task_graphs(&setup.lower().programs).unwrap();
     let phase = |program: usize, task: &dahl::plan::Task| {
@@ -440,7 +461,12 @@ fn fewer_workers_than_stages_have_several_each() {
     let delays = Delays::stashed(stages(&plain, 4));
     let spec = TrainSpec { delays: Some(delays.clone()), ..plain.spec.clone() };
     let setup = Setup { spec, ..plain };
-    let flow = Flow { stages: delays.stages.clone(), order: ORDERS[1], delays: Some(delays) };
+    let flow = Flow {
+        stages: delays.stages.clone(),
+        order: ORDERS[1],
+        delays: Some(delays),
+        own: Vec::new(),
+    };
     let reference = setup.reference();
     for workers in 1..=5 {
         let run = setup.train(&flow_plan(&setup, &flow, workers), &engine(Scheduling::Staged));

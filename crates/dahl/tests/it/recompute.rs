@@ -232,7 +232,7 @@ fn pipelines_fit_into_less_memory_with_the_same_bits() {
         let (numerics, grain) = (numerics(&programs), Grain::for_workers(2));
         let expanded = numerics.expand(&programs).unwrap();
         let stages = even(&expanded.programs[0].graph, &[1.0, 1.0], &flops);
-        let flow = Flow { stages, order: Order::AllForward, delays: None };
+        let flow = Flow { stages, order: Order::AllForward, delays: None, own: Vec::new() };
         let within = |limit: u64| fit(&(&flow, &grain), &programs, &numerics, Bytes(limit));
         let plain = within(u64::MAX).unwrap().plain;
         let Err(Error::Memory { least: Some(least), .. }) = within(1) else {

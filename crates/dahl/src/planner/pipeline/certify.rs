@@ -523,6 +523,9 @@ impl<'a> Checker<'a> {
 
     /// The plan is one, and is worth what is claimed, but for roundings.
     fn plan(&self) -> Result<(), Flaw> {
+        if !self.of.plan.shares.is_empty() {
+            return flaw("plan", "stages one behind the other", "shares of a batch");
+        }
         let (p, plan) = (self.p, &self.of.plan);
         let mut left: Vec<usize> = (0..p.layers.len()).collect();
         let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);

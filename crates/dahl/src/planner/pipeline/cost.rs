@@ -145,7 +145,7 @@ pub(super) fn evaluate(problem: &Problem, space: &Space, chosen: &[(usize, Colum
     }
     let seconds = sum + slowest_counts(problem.semantics) * most;
     let (period_s, energy_j) = waited(problem, problem.idle_watts(&used), [seconds, joules]);
-    Pipeline { stages, period_s, energy_j }
+    Pipeline { stages, shares: Vec::new(), period_s, energy_j }
 }
 
 /// Seconds and joules of a batch, longer where no more than some watts may be drawn;

@@ -1,6 +1,7 @@
 //! What a plan's seconds, joules and bytes are made of.
 
 use super::cost::{column, slowest_counts, waited};
+use super::parted;
 use super::space::load;
 use super::types::{Pipeline, Problem, Semantics, Stage};
 
@@ -41,6 +42,60 @@ pub struct Explained {
 
 /// Takes a plan apart.
 pub fn explain(problem: &Problem, plan: &Pipeline) -> Explained {
+    if plan.shares.is_empty() {
+        explain_stages(problem, plan)
+    } else {
+        explain_shares(problem, plan)
+    }
+}
+
+/// The parts of a plan whose stages are side by side.
+fn explain_shares(problem: &Problem, plan: &Pipeline) -> Explained {
+    let costs = parted::cost(problem, plan);
+    let all: usize = plan.shares.iter().flatten().sum();
+    let mut used = vec![0; problem.units.len()];
+    let (mut stages, mut busy) = (Vec::new(), 0.0);
+    for (s, stage) in plan.stages.iter().enumerate() {
+        let unit = &problem.units[stage.unit];
+        let power = &unit.powers[stage.power];
+        let own = plan.shares[s].iter().sum::<usize>() as f64 / all.max(1) as f64;
+        let dearer = own * (power.busy_watts - unit.idle_watts) / power.speed;
+        let joules = |&i: &usize| problem.layers[i].seconds[stage.unit] * dearer;
+        stages.push(StageCost {
+            compute_s: costs.compute[s],
+            stage_s: costs.compute[s] + costs.summing,
+            compute_j: costs.joules[s],
+            moved_j: costs.moved / plan.stages.len() as f64,
+            memory_bytes: costs.bytes[s],
+            layers_j: stage.layers.iter().map(joules).collect(),
+        });
+        busy += stage.replicas as f64 * (power.busy_watts - unit.idle_watts);
+        used[stage.unit] += stage.replicas;
+    }
+    on(problem, (stages, used), costs.total(), busy)
+}
+
+/// With idle and base watts.
+fn on(
+    problem: &Problem,
+    (stages, used): (Vec<StageCost>, Vec<usize>),
+    [seconds, joules]: [f64; 2],
+    busy: f64,
+) -> Explained {
+    let watts = problem.idle_watts(&used);
+    let (seconds, total) = waited(problem, watts, [seconds, joules]);
+    let idle: f64 = problem.units.iter().zip(&used).map(|(u, n)| u.idle_watts * *n as f64).sum();
+    Explained {
+        stages,
+        idle_j: idle * seconds,
+        base_j: (watts - idle) * seconds,
+        peak_watts: watts + busy,
+        used,
+        total: [seconds, total],
+    }
+}
+
+fn explain_stages(problem: &Problem, plan: &Pipeline) -> Explained {
     let mut used = vec![0; problem.units.len()];
     let (mut sum, mut most, mut joules, mut busy) = (0.0, 0.0f64, 0.0, 0.0);
     let mut stages = Vec::new();
@@ -75,18 +130,8 @@ pub fn explain(problem: &Problem, plan: &Pipeline) -> Explained {
         busy += stage.replicas as f64 * (power.busy_watts - unit.idle_watts);
         used[stage.unit] += stage.replicas;
     }
-    let watts = problem.idle_watts(&used);
     let seconds = sum + slowest_counts(problem.semantics) * most;
-    let (seconds, total) = waited(problem, watts, [seconds, joules]);
-    let idle: f64 = problem.units.iter().zip(&used).map(|(u, n)| u.idle_watts * *n as f64).sum();
-    Explained {
-        stages,
-        idle_j: idle * seconds,
-        base_j: (watts - idle) * seconds,
-        peak_watts: watts + busy,
-        used,
-        total: [seconds, total],
-    }
+    on(problem, (stages, used), [seconds, joules], busy)
 }
 
 /// What a plan costs where figures of the problem are others.

@@ -29,7 +29,7 @@ impl Front {
 
     /// Adds a plan, unless another is as fast and as cheap, and removes those that are
     /// neither any more.
-    pub(super) fn add(&mut self, plan: Pipeline) {
+    pub fn add(&mut self, plan: Pipeline) {
         if !self.would_take(plan.period_s, plan.energy_j) {
             return;
         }

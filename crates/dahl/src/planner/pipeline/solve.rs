@@ -5,6 +5,7 @@ use super::cells::Potential;
 use super::cover::{Prepared, prepare};
 use super::front::Front;
 use super::labels::{Effort, Ended, Search, Wanted};
+use super::parted::{parted, wide_bound};
 use super::space::Cuts;
 use super::table::{Replicas, Table};
 use super::types::{Pipeline, Problem};
@@ -64,6 +65,8 @@ pub struct Solution {
     pub cuts: Cuts,
     /// Which numbers of units a stage may have.
     pub replicas: Replicas,
+    /// Whether units of several types may share a batch.
+    pub shares: bool,
     /// Half-made plans that were kept.
     pub labels: usize,
 }
@@ -92,6 +95,7 @@ impl Solution {
             whole: false,
             cuts: Cuts::All,
             replicas: Replicas::All,
+            shares: false,
             labels: 0,
         }
     }
@@ -102,7 +106,11 @@ impl Solution {
             Replicas::All => "",
             Replicas::Thinned => ", above 16 not every number of them",
         };
-        format!("stages of one unit type each{numbers}, cut at {}", self.cuts.name())
+        let shares = match self.shares {
+            true => "; or one stage on several types with unequal shares; the bound holds for any",
+            false => "",
+        };
+        format!("stages of one unit type each{numbers}, cut at {}{shares}", self.cuts.name())
     }
 }
 
@@ -199,7 +207,7 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
             break;
         }
     }
-    let best = pick(problem, &front);
+    let mut best = pick(problem, &front);
     let value = best.as_ref().map(|plan| problem.objective.value(plan.period_s, plan.energy_j));
     let lower_bound = match proved {
         true => value.unwrap_or(f64::INFINITY),
@@ -209,12 +217,22 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
             value.map_or(least, |value| if least > value * (1.0 - 1e-9) { value } else { least })
         }
     };
+    let mut lower_bound = lower_bound;
+    if let Some(samples) = problem.samples {
+        parted(problem, samples, &mut front);
+        best = pick(problem, &front);
+        // With one type there are no others to part a stage among.
+        if problem.units.iter().filter(|unit| unit.count > 0).count() > 1 {
+            lower_bound = lower_bound.min(wide_bound(problem));
+        }
+    }
     Ok(Solution {
         best,
         lower_bound,
         whole,
         cuts: table.space.cuts,
         replicas: table.numbers,
+        shares: problem.samples.is_some(),
         labels,
         front,
     })

@@ -168,6 +168,9 @@ pub struct Problem {
     pub period_cap: Option<f64>,
     /// Watts that may be drawn, on the average of a batch.
     pub power_cap: Option<f64>,
+    /// Samples of a batch, where units may have unequal shares of it (`parted.rs`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<usize>,
 }
 
 /// Layers on units of one type, which have a part of every batch each (synchronous)
@@ -189,6 +192,10 @@ pub struct Stage {
 pub struct Pipeline {
     /// The first stage first.
     pub stages: Vec<Stage>,
+    /// Where the stages are not one behind the other but side by side, each with all layers:
+    /// how many samples each of their units has, by stage. Empty in a pipeline.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<Vec<usize>>,
     /// Seconds a batch.
     pub period_s: f64,
     /// Joules a batch.

@@ -41,6 +41,7 @@ fn the_front_of_vgg16_has_six_points() {
         objective: Objective::Energy,
         period_cap: None,
         power_cap: None,
+        samples: None,
     };
     assert_eq!(problem.layers.len(), 40);
     let found = solve(&problem, &Limits::default()).unwrap();

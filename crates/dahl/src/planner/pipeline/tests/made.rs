@@ -77,5 +77,5 @@ pub(super) fn problem(seed: u64) -> Problem {
         base_watts: if chance.below(2) == 0 { 0.0 } else { chance.within(0.0, 100.0) },
     });
     let nodes = nodes.collect();
-    Problem { layers, units, nodes, semantics, objective, period_cap, power_cap }
+    Problem { layers, units, nodes, semantics, objective, period_cap, power_cap, samples: None }
 }

@@ -67,9 +67,15 @@ fn a_synchronous_step_takes_what_is_simulated() {
         objective: Objective::Energy,
         period_cap: None,
         power_cap: None,
+        samples: None,
     };
     let stage = |i: usize| Stage { layers: vec![i], unit: 0, replicas: 1, power: 0 };
-    let plan = Pipeline { stages: (0..3).map(stage).collect(), period_s: 0.0, energy_j: 0.0 };
+    let plan = Pipeline {
+        stages: (0..3).map(stage).collect(),
+        shares: Vec::new(),
+        period_s: 0.0,
+        energy_j: 0.0,
+    };
     let [seconds, joules] = cost_of(&problem, &plan);
     assert_eq!(seconds, 105.0);
     assert_eq!(simulated.makespan, Nanos(105 * second));

@@ -1,0 +1,292 @@
+//! Which units of a platform a model is trained on: `dahl plan MODEL --platform`,
+//! `dahl train --plan auto`.
+
+use crate::simulate::calibrations;
+use clap::ValueEnum;
+use dahl::graph::Programs;
+use dahl::model::{Model, TrainSpec};
+use dahl::ops::Target;
+use dahl::perf::{PerfModel, Source, cpu_kind};
+use dahl::plan::{Numerics, Plan};
+use dahl::planner::pipeline::{
+    Limits, Machinery, Objective, Pipeline, Problem, Semantics, Solution, Stage, Watts, cost_of,
+    infeasible, layers, machinery, solve,
+};
+use dahl::planner::{Deployed, Deployment, Flow, Grain};
+use dahl::platform::Platform;
+use dahl::units::{Bytes, ProgramId};
+use dahl::{Error, Result};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How many plans of the front are made to run, at most.
+const FINALISTS: usize = 4;
+/// How long the calls of a plan are measured.
+const LEARN: Duration = Duration::from_millis(300);
+/// A part of the predicted time that may rest on guesses.
+const GUESSED: f64 = 0.1;
+/// Micro-batches of pipelines, where nobody says how many.
+const PARTS: usize = 8;
+
+/// What is to be least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Goal {
+    /// Joules
+    Energy,
+    /// Seconds
+    Time,
+    /// Their product
+    Edp,
+}
+
+impl Goal {
+    pub(crate) fn objective(self) -> Objective {
+        match self {
+            Goal::Energy => Objective::Energy,
+            Goal::Time => Objective::Time,
+            Goal::Edp => Objective::Edp,
+        }
+    }
+}
+
+/// Whether calls that nobody knows are measured here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// They are: the platform is this machine.
+    Measured,
+    /// They are not.
+    Told,
+}
+
+/// What is planned.
+pub(crate) struct Asked<'a> {
+    pub(crate) model: &'a Model,
+    /// What training is made of, the batch in one part.
+    pub(crate) spec: &'a TrainSpec,
+    pub(crate) target: Target,
+    pub(crate) platform: &'a Platform,
+    pub(crate) calibration: Option<PathBuf>,
+    pub(crate) objective: Objective,
+    pub(crate) period: Option<f64>,
+    pub(crate) power_cap: Option<f64>,
+    /// Whether stale weights are allowed, and how many micro-batches pipelines have.
+    pub(crate) flow: (bool, Option<usize>),
+    pub(crate) limit: Option<Bytes>,
+    pub(crate) unknown: Unknown,
+    pub(crate) time: Duration,
+}
+
+/// What was found.
+pub(crate) struct Planned {
+    pub(crate) problem: Problem,
+    pub(crate) found: Solution,
+    /// The plans that run here, the best for the objective first; none where the platform
+    /// is not one machine of processors.
+    pub(crate) deployed: Vec<Deployed>,
+    /// What the times come from.
+    pub(crate) known: PerfModel,
+}
+
+impl Asked<'_> {
+    /// Plans over the units, and runs of the best of these plans.
+    ///
+    /// # Errors
+    /// Where no plan fits or is fast enough, or nobody knows what calls take.
+    pub(crate) fn plan(&self) -> Result<Planned> {
+        let paths: Vec<PathBuf> = self.calibration.iter().cloned().collect();
+        let mut known = calibrations(&paths)?;
+        let lowered = self.model.lower(self.spec)?;
+        let numerics = Numerics::default_for(&lowered.programs, self.target);
+        let one = Grain { target: self.target, ..Grain::for_workers(1) };
+        let one = one.plan_with(&lowered.programs, numerics)?;
+        let runs_here = self.deployment(&known).check().is_ok();
+        let kind = cpu_kind(self.target.isa);
+        let measures = runs_here && self.unknown == Unknown::Measured;
+        if measures && (!known.kinds().contains(&kind) || known.bandwidth.is_none()) {
+            learn(&lowered.programs, &one, &kind, &mut known)?;
+        }
+        let mut machines = machinery(self.platform, Watts::Likely)?;
+        if let Some(limit) = self.limit {
+            machines.limit_memory(limit.0 as f64);
+        }
+        let problem = self.problem((&lowered.programs, &one), &machines, &known)?;
+        let from = Instant::now();
+        let stop = || from.elapsed() > self.time;
+        let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
+        if found.best.is_none() {
+            return Err(infeasible(&problem, &found));
+        }
+        let mut deployed = Vec::new();
+        if runs_here {
+            let finalists = finalists(&problem, &found);
+            deployed = self.deploy(&problem, &finalists, &known)?;
+            // What looks best and rests on guesses is measured, and all are predicted again.
+            for _ in 0..if measures { FINALISTS } else { 0 } {
+                let guessed = |d: &&Deployed| {
+                    d.step.as_ref().is_some_and(|step| {
+                        let part =
+                            step.sources.iter().find(|(source, _)| *source == Source::Measured);
+                        part.map_or(0.0, |(_, part)| *part) < 1.0 - GUESSED
+                    })
+                };
+                let Some(next) = deployed.iter().take(2).find(guessed) else { break };
+                learn(&next.lowered.programs, &next.plan, &kind, &mut known)?;
+                deployed = self.deploy(&problem, &finalists, &known)?;
+            }
+        }
+        Ok(Planned { problem, found, deployed, known })
+    }
+
+    pub(crate) fn deployment<'a>(&'a self, known: &'a PerfModel) -> Deployment<'a> {
+        let Self { model, spec, target, platform, limit, .. } = *self;
+        Deployment { model, spec, target, platform, known, limit }
+    }
+
+    /// The model as a problem over the units.
+    fn problem(
+        &self,
+        what: (&Programs, &Plan),
+        machines: &Machinery,
+        known: &PerfModel,
+    ) -> Result<Problem> {
+        let samples = self.spec.train.iter().copied().max().unwrap_or(1);
+        let (stale, asked) = self.flow;
+        let parts = asked.unwrap_or(PARTS.min(samples));
+        // Statistics of a batch are those of all its samples: then it stays whole.
+        let parted = TrainSpec { parts: parts.max(2).min(samples), ..self.spec.clone() };
+        let micro_batches = match (self.model.lower(&parted), asked) {
+            (Ok(_), _) => parts,
+            (Err(_), None) => 1,
+            (Err(error), Some(_)) => return Err(error),
+        };
+        Ok(Problem {
+            layers: layers(what, (self.platform, machines), known)?,
+            units: machines.units.clone(),
+            nodes: machines.nodes.clone(),
+            semantics: match stale {
+                true => Semantics::Stale,
+                false => Semantics::Synchronous { micro_batches },
+            },
+            objective: self.objective,
+            period_cap: self.period,
+            power_cap: self.power_cap,
+            samples: Some(samples),
+        })
+    }
+
+    /// The plans as runs, the best first; those that do not fit are left out.
+    fn deploy(
+        &self,
+        problem: &Problem,
+        plans: &[Pipeline],
+        known: &PerfModel,
+    ) -> Result<Vec<Deployed>> {
+        let about = self.deployment(known);
+        let (mut all, mut failed): (Vec<Deployed>, Option<Error>) = (Vec::new(), None);
+        for plan in plans {
+            match about.deploy(problem, plan) {
+                // Shares of one sample may come out as those of another plan.
+                Ok(new) if all.iter().any(|old| old.plan == new.plan) => {}
+                Ok(new) => all.push(new),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let (true, Some(error)) = (all.is_empty(), failed) {
+            return Err(error);
+        }
+        let late = |d: &Deployed| {
+            let seconds = d.step.as_ref().map(|step| step.step.0 as f64 / 1e9);
+            self.period.zip(seconds).is_some_and(|(cap, seconds)| seconds > cap)
+        };
+        let value = |d: &Deployed| {
+            let formula = problem.objective.value(d.of.period_s, d.of.energy_j);
+            d.value(problem.objective).unwrap_or(formula)
+        };
+        all.sort_by(|a, b| late(a).cmp(&late(b)).then(value(a).total_cmp(&value(b))));
+        Ok(all)
+    }
+}
+
+/// The plans that are made to run: the best of the front, and every type of units alone.
+fn finalists(problem: &Problem, found: &Solution) -> Vec<Pipeline> {
+    let value = |plan: &Pipeline| {
+        let late = problem.period_cap.is_some_and(|cap| plan.period_s > cap);
+        (late, problem.objective.value(plan.period_s, plan.energy_j))
+    };
+    let mut front: Vec<Pipeline> = found.front.plans().to_vec();
+    front.sort_by(|a, b| {
+        let (a, b) = (value(a), value(b));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
+    front.truncate(FINALISTS);
+    for (unit, of) in problem.units.iter().enumerate().filter(|(_, of)| of.count > 0) {
+        let layers: Vec<usize> = (0..problem.layers.len()).collect();
+        for replicas in [1, of.count] {
+            let stage = Stage { layers: layers.clone(), unit, replicas, power: 0 };
+            let (period_s, energy_j) = (0.0, 0.0);
+            let mut plan = Pipeline { stages: vec![stage], shares: Vec::new(), period_s, energy_j };
+            [plan.period_s, plan.energy_j] = cost_of(problem, &plan);
+            if front.iter().all(|other| other.stages != plan.stages) {
+                front.push(plan);
+            }
+        }
+    }
+    front
+}
+
+fn learn(programs: &Programs, plan: &Plan, kind: &str, known: &mut PerfModel) -> Result<()> {
+    dahl::calibrate::steps(programs, plan, ProgramId(0), LEARN, kind, known).map(drop)
+}
+
+/// What a plan that runs is, in short.
+pub(crate) fn in_words(problem: &Problem, run: &Deployed) -> String {
+    let units = |used: &mut dyn Iterator<Item = usize>| -> String {
+        let mut used: Vec<usize> = used.collect();
+        used.sort_unstable();
+        used.dedup();
+        let mut first = 0;
+        let mut parts = Vec::new();
+        for unit in &problem.units {
+            let own = used.iter().filter(|u| (first..first + unit.count).contains(*u)).count();
+            if own > 0 {
+                parts.push(format!("{} x{own}", unit.name));
+            }
+            first += unit.count;
+        }
+        parts.join(" + ")
+    };
+    let groups = || run.plan.placement.programs[0].groups.iter();
+    let mut used = groups().flat_map(|group| &group.workers).map(|worker| worker.index());
+    match (&run.flow, &run.grain) {
+        (Some(flow), _) => {
+            let stages: Vec<String> = (0..flow.stages.count())
+                .map(|s| {
+                    let mut layers = flow.stages.layers(s);
+                    let first = layers.next().unwrap_or_default();
+                    let last = layers.last().unwrap_or(first);
+                    format!("{first} to {last} on {}", units(&mut flow.own[s].clone()))
+                })
+                .collect();
+            format!("stages {}; {} micro-batches", stages.join(", "), run.spec.parts)
+        }
+        (None, Some(grain)) => format!("{}: {grain}", units(&mut used)),
+        (None, None) => units(&mut used),
+    }
+}
+
+/// The flags of `dahl train` that say what is learned, beside model and recipe, so that a run
+/// can go on by another placement.
+pub(crate) fn flags(run: &Deployed) -> Vec<(&'static str, String)> {
+    let mut flags = Vec::new();
+    if run.spec.parts > 1 {
+        flags.push(("micro-batches", run.spec.parts.to_string()));
+    }
+    if let Some(Flow { stages, delays: Some(_), .. }) = &run.flow {
+        let first = |s| stages.layers(s).next().unwrap_or_default().to_owned();
+        let starts: Vec<String> = (0..stages.count()).map(first).collect();
+        flags.push(("pipeline", "pipedream".to_owned()));
+        flags.push(("stages", starts.join(",")));
+        flags.push(("allow-stale", "true".to_owned()));
+    }
+    flags
+}
