@@ -9,6 +9,7 @@ pub(crate) mod measure;
 mod pipelines;
 mod predictions;
 mod torch;
+mod unequal;
 mod workloads;
 
 use crate::grain::{KernelArgs, at_least_one, threads};
@@ -49,6 +50,7 @@ Examples:
   dahl bench grains lenet-b64
   dahl bench adaptive lenet-b64
   dahl bench pipelines vgg-small
+  dahl bench unequal vgg-small-b32
 
 A cell is marked with ! where the processors were not ours: the processor time is
 not about the time gone by times the threads. Its figures say little."
@@ -99,6 +101,7 @@ enum Of {
     Grains(grains::Args),
     Adaptive(adaptive::Args),
     Pipelines(pipelines::Args),
+    Unequal(unequal::Args),
 }
 
 /// Reads an element type that networks are computed in.
@@ -127,6 +130,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Some(Of::Grains(args)) => grains::run(args),
         Some(Of::Adaptive(args)) => adaptive::run(args),
         Some(Of::Pipelines(args)) => pipelines::run(args),
+        Some(Of::Unequal(args)) => unequal::run(args),
         None => bench(args),
     };
     match result {

@@ -10,6 +10,7 @@ mod text;
 use crate::flow::FlowArgs;
 use crate::grain::{Cuts, GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, print};
+use crate::planfile::in_file;
 use crate::progress;
 use crate::recipe::{OptimizerName, UpdateArgs};
 use crate::tuning::TuneArgs;
@@ -197,7 +198,7 @@ fn text(args: &Args) -> dahl::Result<String> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|source| dahl::Error::Io { path: path.clone(), source })?;
-            Plan::parse(&text, &lowered.programs)?
+            Plan::parse(&text, &lowered.programs).map_err(|error| in_file(path, error))?
         }
         None => {
             let said = progress::Show::on_stderr();
@@ -265,8 +266,12 @@ fn text(args: &Args) -> dahl::Result<String> {
             line(
                 "model",
                 format!(
-                    "{} on {:?}, batch {}, {}",
-                    model.name, model.input, args.batch, args.dtype
+                    "{} on {:?}, batch {}, {}, {}",
+                    model.name,
+                    model.input,
+                    args.batch,
+                    args.dtype,
+                    args.optimizer.name()
                 ),
             );
             line("nodes", train.nodes.len().to_string());

@@ -6,6 +6,21 @@ use dahl::plan::{Outline, Plan};
 use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
 
+/// What is wrong with a plan of a file.
+pub(crate) fn in_file(path: &Path, error: Error) -> Error {
+    match error {
+        Error::Plan { place, expected, found } if place == "programs" => {
+            let expected = format!(
+                "{expected}: dahl plan MODEL --show plan takes --batch, --dtype, --optimizer, \
+                 --micro-batches as dahl train does"
+            );
+            Error::data(path, place, expected, found)
+        }
+        Error::Plan { place, expected, found } => Error::data(path, place, expected, found),
+        error => error,
+    }
+}
+
 /// The text of a plan, before it is known what programs there are.
 pub(crate) struct PlanFile {
     path: PathBuf,
@@ -41,14 +56,6 @@ impl PlanFile {
 
     /// The plan; what it does not have is as `others` has it.
     pub(crate) fn plan(&self, programs: &Programs, others: &Plan) -> Result<Plan> {
-        Plan::parse_some(&self.text, programs, others).map_err(|error| {
-            let names: Vec<&str> = programs.programs.iter().map(|p| &*p.name).collect();
-            let expected = format!(
-                "one for {} of this model, optimiser, batch, element type, fusion and \
-                 micro-batches: dahl plan MODEL --show plan takes the same flags",
-                names.join(", ")
-            );
-            Error::data(&self.path, "plan", expected, error)
-        })
+        Plan::parse_some(&self.text, programs, others).map_err(|error| in_file(&self.path, error))
     }
 }

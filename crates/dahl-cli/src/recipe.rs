@@ -71,6 +71,16 @@ pub(crate) enum OptimizerName {
     Adamw,
 }
 
+impl OptimizerName {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OptimizerName::Sgd => "sgd",
+            OptimizerName::Adam => "adam",
+            OptimizerName::Adamw => "adamw",
+        }
+    }
+}
+
 /// Two numbers of one flag.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pair([f64; 2]);

@@ -2,15 +2,19 @@
 
 mod show;
 
+use crate::flow::FlowArgs;
 use crate::grain::{GrainArgs, at_least_one};
 use crate::output::{Colour, code, fail, say, show as print};
 use crate::place::check_file;
+use crate::planfile::in_file;
+use crate::recipe::{OptimizerName, UpdateArgs};
 use crate::scheduling::SchedulingArgs;
 use crate::{calibrate, machine, models};
 use clap::{Args as ClapArgs, ValueEnum};
-use dahl::model::{Optimizer, TrainSpec};
+use dahl::model::TrainSpec;
+use dahl::native::Scheduling;
 use dahl::perf::PerfModel;
-use dahl::plan::Plan;
+use dahl::plan::{Numerics, Plan};
 use dahl::platform::{Expanded, Platform, UnitId};
 use dahl::sim::{
     Habits, Known, Noise, Order, Outcome, SCRIPT, Scenario, Start, StepPrediction, Steps, Tasks,
@@ -53,8 +57,15 @@ pub(crate) struct Args {
     /// Element type of parameters and activations: f32 or f64
     #[arg(long, default_value = "f32")]
     dtype: DType,
+    /// How parameters follow their gradients
+    #[arg(long, value_enum, default_value_t = OptimizerName::Sgd)]
+    optimizer: OptimizerName,
+    #[command(flatten)]
+    update: UpdateArgs,
     #[command(flatten)]
     grain: GrainArgs,
+    #[command(flatten)]
+    flow: FlowArgs,
     /// The plan, as `dahl plan --show plan` prints it or edited [default: that of the grain]
     #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
     plan: Option<PathBuf>,
@@ -155,12 +166,23 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let model = models::find(name)?;
     let spec = TrainSpec {
         fusion: args.grain.fusion(),
-        ..TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.1))
+        ..args.update.spec((args.batch, args.dtype), (args.optimizer, 0.1))?
     };
-    let lowered = model.lower(&spec)?;
-    let plan = match &args.plan {
-        Some(path) => Plan::parse(&read(path)?, &lowered.programs)?,
-        None => args.grain.grain()?.plan(&lowered.programs)?,
+    let base = args.grain.base();
+    let flowing =
+        args.flow.flowing(&model, spec, &base, args.calibration.first().map(PathBuf::as_path))?;
+    if flowing.scheduling() == Scheduling::Staged {
+        let expected = "gpipe or 1f1b: several steps of others are under way at once";
+        return Err(Error::config("pipeline", expected, "a stale one"));
+    }
+    let lowered = model.lower(&flowing.spec)?;
+    let numerics = Numerics::default_for(&lowered.programs, base.target);
+    let plan = match (&args.plan, flowing.plan(&base, &lowered, &numerics, None)) {
+        (Some(path), _) => {
+            Plan::parse(&read(path)?, &lowered.programs).map_err(|error| in_file(path, error))?
+        }
+        (None, Some(fitted)) => fitted?.plan,
+        (None, None) => args.grain.grain()?.plan(&lowered.programs)?,
     };
     let known = calibrations(&args.calibration)?;
     let platform = match &args.platform {

@@ -94,7 +94,12 @@ impl Asked<'_> {
     /// Where no plan fits or is fast enough, or nobody knows what calls take.
     pub(crate) fn plan(&self) -> Result<Planned> {
         let paths: Vec<PathBuf> = self.calibration.iter().cloned().collect();
-        let mut known = calibrations(&paths)?;
+        self.plan_with(calibrations(&paths)?)
+    }
+
+    /// The same with what is known of calls already.
+    pub(crate) fn plan_with(&self, known: PerfModel) -> Result<Planned> {
+        let mut known = known;
         let lowered = self.model.lower(self.spec)?;
         let numerics = Numerics::default_for(&lowered.programs, self.target);
         let one = Grain { target: self.target, ..Grain::for_workers(1) };

@@ -322,7 +322,7 @@ fn memory(
         largest.iter().map(|(name, bytes)| format!("{name} ({bytes})")).collect();
     format!(
         "the plan needs {needed} of memory, {limit} are allowed{least}; the largest tensors are {}; \
-         try a smaller batch",
+         try --grain auto, fewer workers, micro-batches or a smaller batch",
         largest.join(", ")
     )
 }

@@ -48,7 +48,7 @@ pub(crate) struct Args {
 }
 
 /// Reads the speed of a worker that is slowed down.
-fn speed(text: &str) -> std::result::Result<f64, String> {
+pub(super) fn speed(text: &str) -> std::result::Result<f64, String> {
     let speed = text.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
     speed.ok_or_else(|| "expected a number above 0 up to 1, such as 0.5".to_owned())
 }

@@ -107,14 +107,24 @@ impl Bench {
     ) -> Result<Self> {
         let spec = TrainSpec::new(batch, dtype, Optimizer::sgd(0.01));
         let lowered = model.lower(&spec)?;
-        let classes = models::outputs(&lowered).max(1);
         let plan = plan(&lowered)?;
-        let mut trainer = Trainer::with_plan(lowered, plan, &spec, engine)?;
-        let samples: usize = batch * model.input.iter().product::<usize>();
+        Self::of(lowered, plan, &spec, (engine, batch))
+    }
+
+    /// Programs with a plan of their own.
+    pub(super) fn of(
+        lowered: Lowered,
+        plan: Plan,
+        spec: &TrainSpec,
+        (engine, batch): (&Native, usize),
+    ) -> Result<Self> {
+        let classes = models::outputs(&lowered).max(1);
+        let mut trainer = Trainer::with_plan(lowered, plan, spec, engine)?;
         // Both slots are filled once; what is in them stays.
         let slots = [trainer.slot(batch)?, trainer.slot(batch)?];
         for slot in slots {
             let mut slot = slot;
+            let samples = slot.input("input")?.meta.shape.elements();
             let noise = (0..samples).map(|i| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0);
             slot.input("input")?.write_f64(noise)?;
             slot.input("target")?.write_f64((0..batch).map(|i| (i % classes) as f64))?;

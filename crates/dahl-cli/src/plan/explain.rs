@@ -1,7 +1,7 @@
 //! Why a grain was chosen, in words.
 
 use dahl::graph::Programs;
-use dahl::planner::{Candidate, Choice};
+use dahl::planner::{Candidate, Choice, Why, why};
 use std::fmt::Write as _;
 
 /// The best, what others would cost, and how each layer is cut.
@@ -22,7 +22,7 @@ pub(super) fn text(choice: &Choice, programs: &Programs) -> String {
     let _ = writeln!(
         text,
         "{:32} {:>7} {:>10} {:>8} {:>10} {:>11}",
-        "grain", "workers", "predicted", "", "ran", "memory"
+        "grain", "workers", "predicted", "beside", "ran", "memory"
     );
     for candidate in &choice.candidates {
         let more = 100.0 * (candidate.step.step.0 as f64 / step.0.max(1) as f64 - 1.0);
@@ -46,41 +46,60 @@ pub(super) fn text(choice: &Choice, programs: &Programs) -> String {
     text
 }
 
-/// How the ops of each layer are cut, forwards and backwards.
+/// How the ops of each layer are cut, forwards and backwards, and why.
 fn layers(text: &mut String, best: &Candidate, programs: &Programs) {
     let Ok((expanded, _)) = best.plan.task_graphs(programs) else { return };
     let graph = &expanded.programs[0].graph;
-    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    let mut rows: Vec<(&str, Vec<String>)> = Vec::new();
     for group in &best.plan.placement.programs[0].groups {
-        for (node, cuts) in group.nodes.iter().zip(&group.cuts) {
+        for node in &group.nodes {
             let node = graph.node(*node);
-            let pieces = group.workers.len();
-            let cut = match cuts.is_empty() {
-                true => format!("{} whole", node.op.name()),
-                false => {
-                    let along = cuts.iter().map(|(axis, _)| axis_name(*axis));
-                    let along = along.collect::<Vec<_>>().join(" and ");
-                    format!("{} in {pieces} pieces along its {along}", node.op.name())
-                }
-            };
+            let cut = in_words(node.op.name(), &why(graph, node, &best.grain));
             match rows.iter_mut().find(|(path, _)| *path == node.path) {
                 Some((_, cuts_of)) if cuts_of.contains(&cut) => {}
                 Some((_, cuts_of)) => cuts_of.push(cut),
-                None => rows.push((node.path.clone(), vec![cut])),
+                None => rows.push((&node.path, vec![cut])),
             }
         }
     }
     for (path, cuts) in rows {
-        let name = if path.is_empty() { "(no layer)" } else { &path };
-        let _ = writeln!(text, "{name}: {}", cuts.join("; "));
+        let _ = writeln!(text, "{}", if path.is_empty() { "(no layer)" } else { path });
+        cuts.iter().for_each(|cut| {
+            let _ = writeln!(text, "  {cut}");
+        });
     }
-    *text += "\nWhat flows over the batch is cut along it; parameters and merges only where a piece\n\
-              is worth a task of its own. Ops over the same piece are one task.\n";
+    *text += "\nOps over the same pieces are one task.\n";
+}
+
+/// How an op is cut, and why.
+fn in_words(op: &str, asked: &[(usize, usize, Why)]) -> String {
+    let cut: Vec<String> = asked
+        .iter()
+        .filter(|(.., why)| why.is_cut())
+        .map(|(axis, count, why)| {
+            let (axis, because) = match why {
+                Why::Batch if *axis == 0 => ("samples", "it flows over the batch"),
+                Why::Batch => (axis_name(*axis), "it flows over the batch"),
+                _ => (axis_name(*axis), "a piece is worth a task"),
+            };
+            format!("in {count} along its {axis}: {because}")
+        })
+        .collect();
+    if !cut.is_empty() {
+        return format!("{op} {}", cut.join("; "));
+    }
+    let why_not = asked.iter().map(|(axis, _, why)| match why {
+        Why::NotOffered => format!("it has no {} to cut", axis_name(*axis)),
+        Why::Short => format!("one of its {}", axis_name(*axis)),
+        _ => "a piece would be below 16 Ki operations and bytes".to_owned(),
+    });
+    let why_not: Vec<String> = why_not.collect();
+    match why_not.is_empty() {
+        true => format!("{op} whole: nothing is cut"),
+        false => format!("{op} whole: {}", why_not.join("; ")),
+    }
 }
 
 fn axis_name(axis: usize) -> &'static str {
-    ["first axis (samples, or filters of a parameter)", "channels", "rows", "columns"]
-        .get(axis)
-        .copied()
-        .unwrap_or("last axis")
+    ["filters or features", "channels", "rows", "columns"].get(axis).copied().unwrap_or("last axis")
 }

@@ -107,10 +107,10 @@ fn a_plan_with_a_kernel_that_does_not_fit_is_refused() {
     let conv = "op = \"conv2d\", path = \"2\"";
     let expected =
         "conv2d \"2\": expected one of [\"plain\", \"direct\", \"gemm\"], found winograd2";
-    checked(&file(&edited(conv, "winograd2")), 3, "", expected);
+    checked(&file(&edited(conv, "winograd2")), 4, "", expected);
     checked(
         &file(&edited(conv, "magic")),
-        3,
+        4,
         "",
         "[\"plain\", \"direct\", \"gemm\", \"winograd2\",",
     );

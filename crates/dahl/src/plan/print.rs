@@ -79,7 +79,8 @@ impl Plan {
         let made_for = programs_hash(programs);
         if read.programs != made_for {
             let expected = format!("a plan for these programs ({made_for})");
-            return Err(wrong("programs", &expected, &format!("one for {}", read.programs)));
+            let found = format!("one for {}: {}", read.programs, read.difference(programs));
+            return Err(wrong("programs", &expected, &found));
         }
         let plan = read.plan(programs)?;
         plan.check(programs)?;
@@ -244,8 +245,7 @@ struct NodesText {
 struct NodeText {
     node: usize,
     op: String,
-    #[serde(rename = "path")]
-    _path: String,
+    path: String,
     variant: String,
     blocks: usize,
 }
@@ -326,6 +326,29 @@ struct PredictionText {
 }
 
 impl Text {
+    /// In what the programs that it is for differ from others, as far as it says.
+    fn difference(&self, programs: &Programs) -> String {
+        for program in &programs.programs {
+            let Some(part) = self.numerics.programs.get(&program.name) else {
+                let names: Vec<&str> = self.numerics.programs.keys().map(|n| &**n).collect();
+                return format!("it has no {:?} but {}", program.name, names.join(", "));
+            };
+            let nodes = &program.graph.nodes;
+            for (i, node) in nodes.iter().enumerate() {
+                let here = format!("{} {:?}", node.op.name(), node.path);
+                match part.nodes.get(i).map(|line| format!("{} {:?}", line.op, line.path)) {
+                    Some(there) if there == here => {}
+                    there => {
+                        let there = there.unwrap_or("nothing".to_owned());
+                        let name = &program.name;
+                        return format!("node {i} of {name:?} is {there} there and {here} here");
+                    }
+                }
+            }
+        }
+        "the same ops on other shapes, elements or with other settings".to_owned()
+    }
+
     fn plan(&self, programs: &Programs) -> Result<Plan> {
         let numerics = programs.programs.iter().map(|program| {
             let part = section(&self.numerics.programs, "numerics", &program.name)?;
@@ -508,6 +531,7 @@ mod tests {
             ("0 relu 0/2", "0 relu 7/2", "expected relu cut along one of the axes [0, 1]"),
             ("workers = [0, 1]", "workers = [0, 5]", "expected one of 2 workers, found w5"),
             ("variant = \"plain\"", "variant = \"magic\"", "expected one of [\"plain\"]"),
+            ("programs = \"", "programs = \"x", "the same ops on other shapes"),
             ("programs = \"", "programs = \"x", "expected a plan for these programs"),
         ] {
             let error = Plan::parse(&text.replace(from, to), &programs).unwrap_err().to_string();

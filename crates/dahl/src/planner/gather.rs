@@ -84,14 +84,13 @@ fn gather(
     load: &mut [u64],
 ) -> Vec<Group> {
     let roots = graph.roots();
-    let samples = graph.inputs().next().and_then(|(_, v)| v.meta.shape.axes().first().copied());
     let mut open: Vec<Vec<Cut>> = Vec::new();
     for &id in nodes {
         let node = graph.node(id);
         if node.op.view().is_some() {
             continue;
         }
-        let cut = Cut { stage: on(node).0, ..cut(graph, &roots, id, grain, samples) };
+        let cut = Cut { stage: on(node).0, ..cut(graph, &roots, id, grain) };
         if grain.gather == Gather::Off {
             open.push(vec![cut]);
             continue;
@@ -128,30 +127,80 @@ fn gather(
     groups.collect()
 }
 
-fn cut(graph: &Graph, roots: &[Root], id: NodeId, grain: &Grain, samples: Option<usize>) -> Cut {
-    let node = graph.node(id);
+/// Why an op is cut along an axis, or is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is: what it computes flows over the batch.
+    Batch,
+    /// It is: a piece is worth a task of its own.
+    Worth,
+    /// It is not: the op does not offer the axis.
+    NotOffered,
+    /// It is not: there is one element, or one of what the variant's pieces are multiples of.
+    Short,
+    /// It is not: it does not flow over the batch, and a piece would be too small.
+    Small,
+}
+
+impl Why {
+    /// Whether it is cut.
+    pub fn is_cut(self) -> bool {
+        matches!(self, Why::Batch | Why::Worth)
+    }
+}
+
+/// Along which axes a grain asks for an op to be cut, into how many pieces, and why it is or
+/// is not.
+pub fn why(graph: &Graph, node: &Node, grain: &Grain) -> Vec<(usize, usize, Why)> {
     let (inputs, outputs) = graph.metas(node);
     let metas = Metas { inputs: &inputs, outputs: &outputs };
     let whole = graph.whole(node);
-    let flops = node.op.flops(metas, &whole).0;
-    let bytes: usize = inputs.iter().chain(&outputs).map(|m| m.bytes()).sum();
-    let offered = node.op.cuts(metas);
-    let shape = outputs[0].shape;
-    let mut cuts = Vec::new();
-    let mut pieces: Vec<Region> = vec![whole.out];
+    let samples = graph.inputs().next().and_then(|(_, v)| v.meta.shape.axes().first().copied());
+    let (flops, bytes) = size(graph, node);
     let big = flops.max(bytes as u64) / grain.sample.max(1) as u64 > SMALL;
-    for (axis, count) in (0..shape.rank()).map(|axis| (axis, grain.of_axis(axis))) {
-        let Some(offer) = offered.iter().find(|c| c.axis == axis) else { continue };
-        if count < 2 || shape[axis] < 2 {
-            continue;
+    let (offered, shape) = (node.op.cuts(metas), outputs[0].shape);
+    let asked = (0..shape.rank()).map(|axis| (axis, grain.of_axis(axis)));
+    let decided = asked.filter(|(_, count)| *count > 1).map(|(axis, count)| {
+        let Some(offer) = offered.iter().find(|c| c.axis == axis) else {
+            return (axis, count, Why::NotOffered);
+        };
+        if shape[axis] < 2 {
+            return (axis, count, Why::Short);
         }
         let ranges = split(shape[axis], count, offer.align);
         // What flows over the batch is cut always, parameters and merges only
         // where it pays.
         let first = Piece { out: whole.out.with(axis, ranges[0].clone()), sum: whole.sum.clone() };
-        if !big && !divides_batch(graph, node, &node.op.regions(metas, &first), samples) {
-            continue;
-        }
+        let why = match divides_batch(graph, node, &node.op.regions(metas, &first), samples) {
+            true => Why::Batch,
+            false if big => Why::Worth,
+            false => Why::Small,
+        };
+        (axis, count, why)
+    });
+    decided.collect()
+}
+
+/// Floating-point operations of a node, and bytes that it touches.
+fn size(graph: &Graph, node: &Node) -> (u64, usize) {
+    let (inputs, outputs) = graph.metas(node);
+    let metas = Metas { inputs: &inputs, outputs: &outputs };
+    let flops = node.op.flops(metas, &graph.whole(node)).0;
+    (flops, inputs.iter().chain(&outputs).map(|m| m.bytes()).sum())
+}
+
+fn cut(graph: &Graph, roots: &[Root], id: NodeId, grain: &Grain) -> Cut {
+    let node = graph.node(id);
+    let (inputs, outputs) = graph.metas(node);
+    let metas = Metas { inputs: &inputs, outputs: &outputs };
+    let whole = graph.whole(node);
+    let (flops, bytes) = size(graph, node);
+    let offered = node.op.cuts(metas);
+    let mut cuts = Vec::new();
+    let mut pieces: Vec<Region> = vec![whole.out];
+    for (axis, count, _) in why(graph, node, grain).into_iter().filter(|of| of.2.is_cut()) {
+        let align = offered.iter().find(|c| c.axis == axis).map_or(1, |offer| offer.align);
+        let ranges = split(outputs[0].shape[axis], count, align);
         cuts.push((axis, count));
         pieces = pieces
             .iter()

@@ -22,7 +22,7 @@ pub use adapt::{Adapter, Circumstances, Patience, Verdict, shared, speeds};
 pub use choice::{Candidate, Choice, Learn, candidates, choose};
 pub use deploy::{Deployed, Deployment};
 pub use flow::{Flow, Order};
-pub use gather::place;
+pub use gather::{Why, place, why};
 pub use grain::{Gather, Grain};
 pub use recompute::{Fitted, Placer, fit};
 pub use stages::{NodeCost, even, flops, layer_count, starting_with};

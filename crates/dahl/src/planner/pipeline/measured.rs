@@ -4,7 +4,7 @@ use super::super::stages::layer_paths;
 use super::machines::Machinery;
 use super::types::Layer;
 use crate::error::{Error, Result};
-use crate::graph::{Class, Phase, Programs};
+use crate::graph::{Class, Node, Phase, Programs};
 use crate::model::Stages;
 use crate::perf::PerfModel;
 use crate::plan::Plan;
@@ -63,7 +63,9 @@ pub fn layers(
     let (makers, roots) = (graph.makers(), graph.roots());
     // What each layer passes on, once for each value.
     let mut passed: BTreeMap<(usize, usize), f64> = BTreeMap::new();
-    for node in graph.nodes.iter().filter(|node| node.phase == Phase::Forward) {
+    // A view passes nothing on: who reads it reads what it looks at.
+    let computes = |node: &&Node| node.phase == Phase::Forward && node.op.view().is_none();
+    for node in graph.nodes.iter().filter(computes) {
         let to = place.of(&node.path);
         for input in &node.inputs {
             let root = roots[input.index()].value;

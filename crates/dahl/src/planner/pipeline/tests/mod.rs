@@ -4,4 +4,6 @@ mod brute;
 mod fuzz;
 mod known;
 mod made;
+mod measured;
+mod parted;
 mod simulated;

@@ -1,0 +1,273 @@
+//! `dahl bench unequal`: workers that are not alike, and what the planner makes of them.
+
+use super::measure::{Bench, Timings};
+use super::workloads::{Workload, WorkloadArgs};
+use crate::grain::{KernelArgs, at_least_one};
+use crate::output::show;
+use crate::units::{Asked, Goal, Unknown, in_words};
+use clap::Args as ClapArgs;
+use dahl::model::{Optimizer, TrainSpec};
+use dahl::native::{Native, Throttle};
+use dahl::planner::Deployed;
+use dahl::planner::pipeline::{Objective, Pipeline, Problem, Stage, cost_of};
+use dahl::platform::{Platform, Unit};
+use dahl::trace::Activity;
+use dahl::{DType, Result};
+use serde_json::json;
+use std::time::Duration;
+
+/// Run one of two workers slower: is the planner's choice of shares, stages and units the best?
+///
+/// The workers are described as two types of units with watts. The best plans for energy and
+/// for time are compared with shares of all kinds, a pipeline, and either worker alone, all in
+/// turns on real threads; joules are modelled from these watts and the measured times.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  dahl bench unequal vgg-small-b32
+  dahl bench unequal lenet-b64 --speeds 0.25 --busy 12,3 --idle 2,0.5 --base 4")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    workloads: WorkloadArgs,
+    /// The speeds of the second worker
+    #[arg(long, value_delimiter = ',', default_value = "0.5,0.25", value_parser = super::adaptive::speed)]
+    speeds: Vec<f64>,
+    /// Watts of the workers while they compute
+    #[arg(long, value_delimiter = ',', num_args = 1, default_values_t = [12.0, 6.0], value_parser = watts)]
+    busy: Vec<f64>,
+    /// Watts of the workers while they look for work
+    #[arg(long, value_delimiter = ',', default_values_t = [8.0, 4.0], value_parser = watts)]
+    spinning: Vec<f64>,
+    /// Watts of the workers while they wait
+    #[arg(long, value_delimiter = ',', default_values_t = [2.0, 1.0], value_parser = watts)]
+    idle: Vec<f64>,
+    /// Watts of the machine without them
+    #[arg(long, default_value_t = 5.0, value_parser = watts)]
+    base: f64,
+    /// Micro-batches of the pipeline
+    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
+    micro_batches: usize,
+    /// Element type
+    #[arg(long, default_value = "f32", value_parser = super::floats)]
+    dtype: DType,
+    #[command(flatten)]
+    kernels: KernelArgs,
+    /// Repetitions of each, in turns
+    #[arg(long, default_value_t = 9, value_parser = at_least_one)]
+    rounds: usize,
+    /// Seconds that a repetition takes about
+    #[arg(long, default_value_t = 0.3, value_parser = super::seconds)]
+    seconds: f64,
+    /// Print one JSON object a workload and speed
+    #[arg(long)]
+    json: bool,
+}
+
+/// Watts from 0 on.
+fn watts(text: &str) -> std::result::Result<f64, String> {
+    let watts = text.trim().parse().ok().filter(|w: &f64| w.is_finite() && *w >= 0.0);
+    watts.ok_or_else(|| "expected watts from 0 on".to_owned())
+}
+
+/// A way to train, as it ran.
+struct Way {
+    what: String,
+    predicted: Option<(f64, f64)>,
+    bench: Bench,
+    steps: u64,
+    timings: Timings,
+    /// Joules a step of each repetition.
+    joules: Vec<f64>,
+    /// The objectives that the planner chose it for.
+    chosen: Vec<Objective>,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    for workload in &args.workloads.all()? {
+        for &speed in &args.speeds {
+            measured(args, workload, speed)?;
+        }
+    }
+    Ok(())
+}
+
+/// The two workers as a platform.
+fn platform(args: &Args, speed: f64) -> Result<Platform> {
+    let of = |values: &[f64], w: usize| values.get(w).or(values.last()).copied().unwrap_or(0.0);
+    let kind = dahl::perf::cpu_kind(args.kernels.target().isa);
+    let unit = |w: usize, name: &str, speed: f64| {
+        let (busy, idle) = (of(&args.busy, w), of(&args.idle, w));
+        let spinning = of(&args.spinning, w).clamp(idle, busy.max(idle));
+        format!(
+            "[[node.unit]]\nname = {name:?}\nkind = {kind:?}\nspeed = {speed:?}\n\
+             busy_watts = {busy:?}\nspinning_watts = {spinning:?}\nidle_watts = {idle:?}\n"
+        )
+    };
+    let text = format!(
+        "dahl_platform = 1\nname = \"two workers\"\n[[node]]\nname = \"machine\"\nbase_watts = {:?}\n\
+         [[node.memory]]\nname = \"ram\"\nbytes = \"64 GiB\"\nbandwidth = 2e10\n{}{}",
+        args.base,
+        unit(0, "fast", 1.0),
+        unit(1, "slow", speed)
+    );
+    Platform::parse("two workers", &text)
+}
+
+fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
+    let Workload { model, batch, name } = workload;
+    let platform = platform(args, speed)?;
+    let spec = TrainSpec::new(*batch, args.dtype, Optimizer::sgd(0.01));
+    let asked = |objective: Goal| Asked {
+        model,
+        spec: &spec,
+        target: args.kernels.target(),
+        platform: &platform,
+        calibration: None,
+        objective: objective.objective(),
+        period: None,
+        power_cap: None,
+        flow: (false, Some(args.micro_batches.min(*batch)).filter(|m| *m > 1)),
+        limit: None,
+        unknown: Unknown::Measured,
+        time: Duration::from_secs(20),
+    };
+    let mut runs: Vec<(Deployed, Vec<Objective>)> = Vec::new();
+    let mut add = |run: Deployed, chosen: Option<Objective>| match runs
+        .iter_mut()
+        .find(|(known, _)| known.plan == run.plan)
+    {
+        Some((_, all)) => all.extend(chosen),
+        None => runs.push((run, chosen.into_iter().collect())),
+    };
+    let mut planned = asked(Goal::Time).plan()?;
+    let energy = asked(Goal::Energy).plan_with(planned.known.clone())?;
+    let chosen_first = |i: usize, objective| (i == 0).then_some(objective);
+    let time = std::mem::take(&mut planned.deployed).into_iter().enumerate();
+    time.for_each(|(i, run)| add(run, chosen_first(i, Objective::Time)));
+    let cheap = energy.deployed.into_iter().enumerate();
+    cheap.for_each(|(i, run)| add(run, chosen_first(i, Objective::Energy)));
+    // Ways that the planner may have left out.
+    let (problem, known) = (&planned.problem, &energy.known);
+    let of_time = asked(Goal::Time);
+    let about = of_time.deployment(known);
+    for plan in [Some(evenly(problem, *batch)), pipeline(problem)].into_iter().flatten() {
+        add(about.deploy(problem, &plan)?, None);
+    }
+    let throttles = vec![Throttle { worker: 1, speed, from_step: 0 }];
+    let engine = Native { throttles, ..Native::default() };
+    let mut all = Vec::new();
+    for (run, chosen) in runs {
+        let what = in_words(problem, &run);
+        let predicted = run.step.as_ref().map(|s| (s.step.0 as f64 / 1e9, s.joules.0));
+        let mut bench = Bench::of(run.lowered, run.plan, &run.spec, (&engine, *batch))?;
+        let steps = bench.steps_of(args.seconds)?;
+        let (timings, joules) = (Timings::default(), Vec::new());
+        all.push(Way { what, predicted, bench, steps, timings, joules, chosen });
+    }
+    let units: Vec<&Unit> = platform.nodes[0].units.iter().collect();
+    for _ in 0..args.rounds {
+        for way in &mut all {
+            let gauge = way.bench.trainer().session().gauge();
+            let before = gauge.activity();
+            let timing = way.bench.run(way.steps)?;
+            let did = gauge.activity().since(&before);
+            let seconds = timing.wall * way.steps as f64;
+            way.joules.push(joules(&did, seconds, &units, args.base) / way.steps as f64);
+            way.timings.0.push(timing);
+        }
+    }
+    tell(args, (name, speed), &all)
+}
+
+/// Joules of what workers did; one that ran nothing was off.
+fn joules(did: &Activity, seconds: f64, units: &[&Unit], base: f64) -> f64 {
+    let of = |(worker, unit): (&dahl::trace::WorkerTime, &&Unit)| {
+        let [busy, spinning] = [worker.busy, worker.spinning].map(|nanos| nanos as f64 / 1e9);
+        if busy == 0.0 {
+            return 0.0;
+        }
+        busy * unit.busy_watts.value
+            + spinning * unit.spinning_watts.value
+            + (seconds - busy - spinning).max(0.0) * unit.idle_watts.value
+    };
+    base * seconds + did.workers.iter().zip(units).map(of).sum::<f64>()
+}
+
+/// Half of the samples for each worker.
+fn evenly(problem: &Problem, samples: usize) -> Pipeline {
+    let layers: Vec<usize> = (0..problem.layers.len()).collect();
+    let stage = |unit| Stage { layers: layers.clone(), unit, replicas: 1, power: 0 };
+    let shares = vec![vec![samples - samples / 2], vec![samples / 2]];
+    Pipeline { stages: vec![stage(0), stage(1)], shares, period_s: 0.0, energy_j: 0.0 }
+}
+
+/// The fastest pipeline of two stages, if there are two layers.
+fn pipeline(problem: &Problem) -> Option<Pipeline> {
+    let layers = problem.layers.len();
+    let cut = |(at, first): (usize, usize)| {
+        let stage = |layers: std::ops::Range<usize>, unit| {
+            let layers = layers.collect();
+            Stage { layers, unit, replicas: 1, power: 0 }
+        };
+        let stages = vec![stage(0..at, first), stage(at..layers, 1 - first)];
+        let mut plan = Pipeline { stages, shares: Vec::new(), period_s: 0.0, energy_j: 0.0 };
+        [plan.period_s, plan.energy_j] = cost_of(problem, &plan);
+        plan
+    };
+    let all = (1..layers).flat_map(|at| [(at, 0), (at, 1)]).map(cut);
+    all.min_by(|a, b| a.period_s.total_cmp(&b.period_s))
+}
+
+fn tell(args: &Args, (name, speed): (&str, f64), all: &[Way]) -> Result<()> {
+    let seconds = |way: &Way| way.timings.best().wall;
+    let energy = |way: &Way| way.joules.iter().copied().fold(f64::INFINITY, f64::min);
+    let over = |objective: Objective, of: &dyn Fn(&Way) -> f64| {
+        let chosen = all.iter().filter(|way| way.chosen.contains(&objective)).map(of);
+        let best = all.iter().map(of).fold(f64::INFINITY, f64::min);
+        chosen.fold(f64::INFINITY, f64::min) / best - 1.0
+    };
+    let (slower, dearer) = (over(Objective::Time, &seconds), over(Objective::Energy, &energy));
+    let chosen = |way: &Way| -> Vec<&str> { way.chosen.iter().map(|o| o.name()).collect() };
+    if args.json {
+        let ways: Vec<_> = all
+            .iter()
+            .map(|way| {
+                json!({
+                    "way": way.what, "chosen_for": chosen(way), "ms": 1e3 * seconds(way),
+                    "joules": energy(way), "spread": way.timings.spread(),
+                    "predicted_ms": way.predicted.map(|p| 1e3 * p.0),
+                    "predicted_joules": way.predicted.map(|p| p.1),
+                })
+            })
+            .collect();
+        let value = json!({
+            "workload": name, "speed": speed, "ways": ways,
+            "time_over_best": slower, "energy_over_best": dearer,
+        });
+        return show(&format!("{value}\n"));
+    }
+    let wide = all.iter().map(|way| way.what.chars().count()).max().unwrap_or(0);
+    let mut text = format!("{name}, the second worker at {speed} of its speed\n");
+    text += &format!(
+        "  {:wide$}  {:>9} {:>9} {:>7} {:>11} {:>11}  chosen for\n",
+        "", "predicted", "ms", "spread", "predicted J", "J, modelled"
+    );
+    let dash = || "-".to_owned();
+    for way in all {
+        text += &format!(
+            "  {:wide$}  {:>9} {:>9.3} {:>5.1} % {:>11} {:>11.5}  {}\n",
+            way.what,
+            way.predicted.map_or_else(dash, |p| format!("{:.3}", 1e3 * p.0)),
+            1e3 * seconds(way),
+            100.0 * way.timings.spread(),
+            way.predicted.map_or_else(dash, |p| format!("{:.5}", p.1)),
+            energy(way),
+            chosen(way).join(", ")
+        );
+    }
+    text += &format!(
+        "  the choice for time is {:.1} % above the best, that for energy {:.1} %\n\n",
+        100.0 * slower,
+        100.0 * dearer
+    );
+    show(&text)
+}
