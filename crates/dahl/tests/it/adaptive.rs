@@ -206,6 +206,19 @@ fn a_session_goes_on_by_another_placement() {
     }
 }
 
+/// Each change kept the programs of all that were before, though nobody could ask for them.
+#[test]
+fn a_session_that_is_not_recorded_does_not_grow_with_its_changes() {
+    let mut setup = setup("lenet", DType::F32);
+    setup.steps = 50;
+    let texts = ["sample=2", "sample=3,shares=2:1"].repeat(25);
+    let (run, mut trainer) = changing(&setup, &engine(Scheduling::Static), &texts);
+    run.assert_same(&setup.reference(), "changing");
+    let header = trainer.session().take_trace().header;
+    assert_eq!(header.programs.len(), trainer.lowered().programs.programs.len());
+    assert!(header.placements.is_empty() && header.programs.iter().all(|p| p.across.is_empty()));
+}
+
 #[test]
 fn other_numerics_and_policies_are_refused() {
     let setup = setup("lenet", DType::F32);
