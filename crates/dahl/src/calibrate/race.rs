@@ -2,14 +2,12 @@
 //!
 //! A machine's speed changes from minute to minute; what takes turns sees the same machine.
 
-use super::steps::fill;
+use super::steps::{fill, run_steps};
 use crate::error::Result;
-use crate::exec::Session;
 use crate::graph::Programs;
 use crate::native::{Native, NativeSession};
 use crate::plan::Plan;
 use crate::units::{Nanos, ProgramId};
-use dahl_kernels::StepScalars;
 use std::time::{Duration, Instant};
 
 /// Turns of each plan, at least.
@@ -49,12 +47,6 @@ pub fn race(
 /// The time of one of some steps.
 fn turn(session: &mut NativeSession, program: ProgramId, steps: u64) -> Result<Duration> {
     let begin = Instant::now();
-    let mut last = None;
-    for _ in 0..steps {
-        let slot = session.slot(program)?;
-        // Learning nothing keeps numbers as they are, for any number of steps.
-        last = Some(session.step(program, slot, StepScalars::default())?);
-    }
-    last.map_or(Ok(()), |step| session.wait(step))?;
+    run_steps(session, program, steps)?;
     Ok(begin.elapsed() / steps as u32)
 }
