@@ -439,3 +439,15 @@ fn calls_that_nobody_knows_are_measured_for_a_choice() {
     let found = choice(8).unwrap();
     assert!(found.learned > 0 && found.candidates.len() == grains.len());
 }
+
+#[test]
+fn a_trial_gives_the_time_of_a_step_of_every_plan() {
+    let setup = setup("lenet", DType::F32);
+    let programs = setup.lower().programs;
+    let plans = [1, 2].map(|workers| Grain::for_workers(workers).plan(&programs).unwrap());
+    for budget in [Duration::ZERO, Duration::from_millis(1)] {
+        let plans: Vec<&Plan> = plans.iter().collect();
+        let times = dahl::calibrate::race(&programs, &plans, ProgramId(0), budget).unwrap();
+        assert!(times.len() == 2 && times.iter().all(|time| time.0 > 0), "{times:?}");
+    }
+}
