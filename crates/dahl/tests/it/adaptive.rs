@@ -17,7 +17,7 @@ use dahl::train::Trainer;
 use dahl::units::{Bytes, Nanos, ProgramId, WorkerId};
 use dahl::{DType, Error};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A machine of four processors.
 fn machine() -> Platform {
@@ -415,6 +415,48 @@ fn a_run_goes_on_where_nobody_knows_what_would_be_better() {
     let (plan, trainer) = adapted_from(begin, &[(0.02, 12)], 1000);
     assert_eq!(trainer.changes(), 0);
     assert_eq!(*trainer.plan(), plan);
+}
+
+/// What judging and checkpoints take between steps was taken for a part of them.
+#[test]
+fn a_decision_is_measured_by_steps_alone() {
+    let (mut setup, _, _) = adapter(1);
+    setup.steps = 5;
+    let grain = Grain::for_workers(1).among(2);
+    let lowered = setup.lower();
+    let plan = grain.plan(&lowered.programs).unwrap();
+    let known = measured(&setup, &plan);
+    let about = Circumstances { known, platform: machine(), grain, samples: 12, limit: None };
+    // The first look, after four steps, tries the worker that has nothing.
+    let patience =
+        Patience { steps: 4, time: Nanos(0), part: 1e9, retry: 1, ..Patience::default() };
+    let engine = Native { record: true, ..engine(Scheduling::Static) };
+    let session = engine.prepare_native(&lowered.programs, &plan).unwrap();
+    let mut trainer = setup.trainer(plan, Box::new(session));
+    trainer.adapt(Adapter::new(about, patience));
+    let (mut around, mut before_last) = (Duration::ZERO, Duration::ZERO);
+    for seed in 0..setup.steps as u64 {
+        let begin = Instant::now();
+        let mut slot = trainer.slot(12).unwrap();
+        crate::support::fill(&mut slot, seed).unwrap();
+        before_last = around + begin.elapsed();
+        let step = trainer.step(slot).unwrap();
+        trainer.loss(step).unwrap();
+        around += begin.elapsed();
+        // A pause that is longer than the steps are.
+        let pause = Instant::now();
+        while pause.elapsed() < around {
+            drop(trainer.snapshot().unwrap());
+        }
+    }
+    let events = trainer.session().take_trace().events;
+    let replans = events.iter().filter_map(|event| match event {
+        Event::Replan { measured, .. } => Some(*measured),
+        _ => None,
+    });
+    let found: Vec<u64> = replans.collect();
+    assert_eq!(found.len(), 1);
+    assert!(4 * u128::from(found[0]) <= before_last.as_nanos(), "{found:?} in {before_last:?}");
 }
 
 #[test]
