@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 /// A placement that is re-chosen while steps go by.
 pub(super) struct Adapting {
-    /// Who decides; none any more once it could not be predicted or changed.
-    adapter: Option<Adapter>,
+    /// Who decides, or why it could not be predicted or changed any more.
+    adapter: Result<Adapter>,
     since: Since,
     /// What deciding and changing took lately: it is paid for by waiting.
     spent: Nanos,
@@ -36,13 +36,18 @@ impl Trainer {
     /// It needs an engine that can change its plan, such as the native one without a policy.
     /// Where nobody can say what would be better, the placement stays as it is.
     pub fn adapt(&mut self, adapter: Adapter) {
-        let (adapter, since) = (Some(adapter), Since::now());
+        let (adapter, since) = (Ok(adapter), Since::now());
         self.adapting = Some(Adapting { adapter, since, spent: Nanos(0), changes: 0 });
     }
 
     /// How often the placement was changed.
     pub fn changes(&self) -> u64 {
         self.adapting.as_ref().map_or(0, |adapting| adapting.changes)
+    }
+
+    /// Why the placement is not re-chosen any more, where that failed.
+    pub fn stopped_adapting(&self) -> Option<&Error> {
+        self.adapting.as_ref().and_then(|adapting| adapting.adapter.as_ref().err())
     }
 
     /// Does something during which training steps run, and counts how long.
@@ -62,7 +67,7 @@ impl Trainer {
     /// Looks, where it is time to.
     pub(super) fn adapt_if_due(&mut self) -> Result<()> {
         let Some(adapting) = &mut self.adapting else { return Ok(()) };
-        let Some(adapter) = &mut adapting.adapter else { return Ok(()) };
+        let Ok(adapter) = &mut adapting.adapter else { return Ok(()) };
         let patience = adapter.patience();
         let Since { look, steps, ran } = adapting.since;
         if steps < patience.steps.max(1) {
@@ -75,9 +80,12 @@ impl Trainer {
         let begin = Instant::now();
         let counted = self.session.gauge().cells();
         // A run does not end since nobody can say what would be better: it goes on as it is.
-        let Ok(verdict) = adapter.look((&self.lowered.programs, &self.plan), &counted) else {
-            adapting.adapter = None;
-            return Ok(());
+        let verdict = match adapter.look((&self.lowered.programs, &self.plan), &counted) {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                adapting.adapter = Err(error);
+                return Ok(());
+            }
         };
         let took = Nanos(begin.elapsed().as_nanos() as u64);
         adapting.spent = Nanos(0);
@@ -95,8 +103,8 @@ impl Trainer {
             match replanned {
                 Ok(()) => {}
                 // Refused before anything was changed.
-                Err(Error::Plan { .. }) => {
-                    adapting.adapter = None;
+                Err(error @ Error::Plan { .. }) => {
+                    adapting.adapter = Err(error);
                     return Ok(());
                 }
                 Err(error) => return Err(error),

@@ -415,6 +415,8 @@ fn a_run_goes_on_where_nobody_knows_what_would_be_better() {
     let (plan, trainer) = adapted_from(begin, &[(0.02, 12)], 1000);
     assert_eq!(trainer.changes(), 0);
     assert_eq!(*trainer.plan(), plan);
+    // Whoever asked for it can say why.
+    assert!(trainer.stopped_adapting().is_some());
 }
 
 /// What judging and checkpoints take between steps was taken for a part of them.
