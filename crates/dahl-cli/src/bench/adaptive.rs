@@ -6,6 +6,7 @@ use crate::auto;
 use crate::grain::{KernelArgs, at_least_one};
 use crate::output::show;
 use crate::progress::Show;
+use crate::scheduling::speed;
 use clap::Args as ClapArgs;
 use dahl::model::{Lowered, Optimizer, TrainSpec};
 use dahl::native::{Native, Throttle};
@@ -45,12 +46,6 @@ pub(crate) struct Args {
     /// Print one JSON object a workload
     #[arg(long)]
     json: bool,
-}
-
-/// Reads the speed of a worker that is slowed down.
-fn speed(text: &str) -> std::result::Result<f64, String> {
-    let speed = text.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
-    speed.ok_or_else(|| "expected a number above 0 up to 1, such as 0.5".to_owned())
 }
 
 /// How often the adaptive run is given a repetition to adapt in, at most.
