@@ -108,14 +108,7 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
     }
     let placement = format!("{} changes", adaptive.trainer().changes());
     all.push(way("slow worker, adaptive", placement, adaptive)?);
-    // Finer cuts too, which adaptive does not try.
-    let mut grains = shared(&[1.0, args.speed], *batch, &auto);
-    let finer = grains.iter().rfind(|grain| !grain.shares.is_empty()).cloned();
-    let finer = [12, 24].into_iter().filter(|pieces| pieces <= batch).zip(finer.iter().cycle());
-    let finer: Vec<Grain> =
-        finer.map(|(sample, as_is)| Grain { sample, ..as_is.clone() }).collect();
-    grains.extend(finer);
-    for grain in grains {
+    for grain in shared(&[1.0, args.speed], *batch, &auto) {
         let plan = grain.plan_with(programs, plan.numerics.clone())?;
         all.push(way("fresh plan", grain.to_string(), bench(&plan, Some(0))?)?);
     }
