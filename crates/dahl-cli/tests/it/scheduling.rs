@@ -178,3 +178,24 @@ fn less_memory_goes_with_every_choice_and_policy() {
         assert_eq!(code, 0, "{case:?}: {stderr}");
     }
 }
+
+/// Trials took the memory of several plans whatever the limit, and where none was run an
+/// explanation said that steps of 0 were.
+#[test]
+fn plans_run_in_turns_where_they_fit_into_the_limit_together() {
+    let place = Place::new("trials");
+    let explain = |more: &[&str]| {
+        let plan = ["plan", "small.toml", "--batch", "6", "--workers", "2"];
+        place.dahl(&[&plan[..], &["--grain", "auto", "--explain"], more].concat())
+    };
+    let (code, stdout, stderr) = explain(&[]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("were run in turns"), "{stdout}");
+    let (code, _, stderr) = explain(&["--memory-limit", "1KiB"]);
+    assert_eq!(code, 3, "{stderr}");
+    let least = stderr.split_once(" bytes) is the least").expect("the least").0;
+    let (code, stdout, stderr) =
+        explain(&["--memory-limit", least.rsplit_once('(').expect("its bytes").1]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(!stdout.contains("turns") && stdout.contains("the calls were measured for it.\n"));
+}
