@@ -89,8 +89,7 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Chosen> {
     }
     let platform = machine::platform(&known)?;
     let on = platform.expand();
-    let available = available_bytes().map(Bytes);
-    let limit = match (wanted.limit, available) {
+    let limit = match (wanted.limit, available_bytes().map(Bytes)) {
         (Some(a), Some(b)) => Some(Bytes(a.0.min(b.0))),
         (a, b) => a.or(b),
     };
@@ -98,7 +97,7 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Chosen> {
     let grains: Vec<Grain> = grains.iter().filter(here).cloned().collect();
     let learning = (&mut known, &mut learn as &mut dahl::planner::Learn<'_>, MOST);
     let mut choice = choose((programs, &wanted.numerics), &grains, &on, learning, limit)?;
-    run_finalists(programs, &mut choice, available)?;
+    run_finalists(programs, &mut choice, limit)?;
     if show != Show::Nothing {
         let best = choice.best();
         say(format_args!(
@@ -115,9 +114,9 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Chosen> {
     Ok(Chosen { choice, known, platform, limit })
 }
 
-/// Runs what may be best in turns, as many as there is memory for.
-fn run_finalists(programs: &Programs, choice: &mut Choice, memory: Option<Bytes>) -> Result<()> {
-    let mut left = memory.map_or(u64::MAX, |bytes| bytes.0);
+/// Runs what may be best in turns, as many as fit into the limit together.
+fn run_finalists(programs: &Programs, choice: &mut Choice, limit: Option<Bytes>) -> Result<()> {
+    let mut left = limit.map_or(u64::MAX, |bytes| bytes.0);
     let mut finalists = choice.finalists(FINALISTS);
     finalists.retain(|&i| {
         let rest = left.checked_sub(choice.candidates[i].plan.memory.peak().0);

@@ -123,15 +123,20 @@ impl Scheduled {
     }
 }
 
+/// Reads the speed of a worker that is slowed down.
+pub(crate) fn speed(text: &str) -> std::result::Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
+    speed.ok_or_else(|| "expected a number above 0 up to 1, such as 0.5".to_owned())
+}
+
 /// Reads a worker that is slowed down.
 pub(crate) fn throttle(text: &str) -> std::result::Result<Throttle, String> {
     let (of, from_step) = match text.split_once('@') {
         Some((of, step)) => (of, step.parse().ok()),
         None => (text, Some(0)),
     };
-    let (worker, speed) = of.split_once('=').unwrap_or((of, ""));
-    let speed = speed.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
-    match (worker.parse().ok(), speed, from_step) {
+    let (worker, text) = of.split_once('=').unwrap_or((of, ""));
+    match (worker.parse().ok(), speed(text).ok(), from_step) {
         (Some(worker), Some(speed), Some(from_step)) => Ok(Throttle { worker, speed, from_step }),
         _ => Err("expected a worker and its speed, such as 1=0.5 or 1=0.5@100".to_owned()),
     }

@@ -276,6 +276,12 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     // A run that failed is looked at most of all.
     let trace = args.watch.trace.then(|| trainer.session().take_trace());
     let bound = trace.as_ref().and_then(dahl::report::Recorded::of_trace);
+    if trainer.changes() > 0 {
+        watched.replanned(forecast::planned(&trainer.plan().memory));
+    }
+    if let Some(error) = trainer.stopped_adapting() {
+        report.warn(format_args!("warning: --grain adaptive ended early: {error}"));
+    }
     if let Err(error) = watched.end(trace) {
         report.warn(format_args!("warning: {error}; all else is kept"));
     }

@@ -110,6 +110,11 @@ impl Watched {
         self.shared.insert(Arc::new(shared)).clone()
     }
 
+    /// The run goes on by another plan.
+    pub(crate) fn replanned(&mut self, planned: Vec<(String, u64)>) {
+        self.counted.planned = planned;
+    }
+
     /// What the session may take.
     ///
     /// # Errors

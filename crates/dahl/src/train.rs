@@ -22,7 +22,7 @@ pub use run::Run;
 pub use weights::check_weights;
 
 use crate::error::{Error, Result};
-use crate::exec::{Engine, Session, Slot, StepId};
+use crate::exec::{Engine, Session, Slot, StepId, TensorRef};
 use crate::model::{Loss, Lowered, Model, Schedule, TrainSpec};
 use crate::plan::Plan;
 use crate::planner::Grain;
@@ -135,7 +135,7 @@ impl Trainer {
     /// A free slot for a batch of this many samples to train on.
     pub fn slot(&mut self, batch: usize) -> Result<Slot> {
         let program = self.program(batch, 0)?;
-        self.session.slot(program)
+        self.running(|session| session.slot(program))
     }
 
     /// Trains on a filled slot. May return before the step has ended.
@@ -150,7 +150,8 @@ impl Trainer {
         let program = self.program(batch, self.steps)?;
         let scalars =
             StepScalars { lr: self.lr * self.schedule.factor(self.steps), counter: self.steps };
-        let step = self.session.step(program, slot, scalars)?;
+        let step = self.running(|session| session.step(program, slot, scalars))?;
+        self.count_step();
         self.steps += 1;
         self.last = Some(step);
         Ok(step)
@@ -177,7 +178,13 @@ impl Trainer {
     /// An output of a step as numbers: `loss`, `correct`, `output`.
     pub fn output(&mut self, step: StepId, name: &str) -> Result<Vec<f64>> {
         let mut values = Vec::new();
-        self.session.output(step, name, &mut |tensor| values = tensor.to_f64())?;
+        let mut read = |tensor: TensorRef<'_>| values = tensor.to_f64();
+        // Those behind the last one are evaluations.
+        if self.last.is_some_and(|last| step <= last) {
+            self.running(|session| session.output(step, name, &mut read))?;
+        } else {
+            self.session.output(step, name, &mut read)?;
+        }
         Ok(values)
     }
 

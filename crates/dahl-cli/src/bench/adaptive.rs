@@ -6,12 +6,13 @@ use crate::auto;
 use crate::grain::{KernelArgs, at_least_one};
 use crate::output::show;
 use crate::progress::Show;
+use crate::scheduling::speed;
 use clap::Args as ClapArgs;
 use dahl::model::{Lowered, Optimizer, TrainSpec};
 use dahl::native::{Native, Throttle};
 use dahl::plan::{Numerics, Plan};
-use dahl::planner::{Grain, Patience, shared};
-use dahl::{DType, Result};
+use dahl::planner::{Choice, Grain, Patience, shared};
+use dahl::{DType, Error, Result};
 use serde_json::json;
 
 /// Slow one of two workers down in mid-run: does --grain adaptive make up for it?
@@ -47,12 +48,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Reads the speed of a worker that is slowed down.
-pub(super) fn speed(text: &str) -> std::result::Result<f64, String> {
-    let speed = text.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
-    speed.ok_or_else(|| "expected a number above 0 up to 1, such as 0.5".to_owned())
-}
-
 /// How often the adaptive run is given a repetition to adapt in, at most.
 const WAITING: usize = 20;
 
@@ -76,6 +71,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.workloads.all()?.iter().try_for_each(|workload| throttled(args, workload))
 }
 
+/// Leaves the candidates of two workers: a run of one has nobody to be slowed down.
+fn keep_pairs(choice: &mut Choice) -> Result<()> {
+    choice.candidates.retain(|candidate| candidate.grain.workers == 2);
+    if choice.candidates.is_empty() {
+        let expected = "two, one of which is slowed down";
+        return Err(Error::config("workers", expected, "no placement on two cores here"));
+    }
+    Ok(())
+}
+
 fn throttled(args: &Args, workload: &Workload) -> Result<()> {
     let Workload { model, batch, name } = workload;
     let base = Grain { target: args.kernels.target(), ..Grain::for_workers(2) };
@@ -85,8 +90,7 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
     let (samples, limit, calibration) = (*batch, None, None);
     let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
     let mut chosen = auto::choice(&wanted, Show::Nothing)?;
-    // A run of one worker has nobody to be slowed down.
-    chosen.choice.candidates.retain(|candidate| candidate.grain.workers == 2);
+    keep_pairs(&mut chosen.choice)?;
     let (auto, plan) = (chosen.choice.best().grain.clone(), chosen.choice.best().plan.clone());
     let bench = |plan: &Plan, throttle: Option<u64>| {
         let slow = |from_step| Throttle { worker: 1, speed: args.speed, from_step };
@@ -113,14 +117,7 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
     }
     let placement = format!("{} changes", adaptive.trainer().changes());
     all.push(way("slow worker, adaptive", placement, adaptive)?);
-    // Finer cuts too, which adaptive does not try.
-    let mut grains = shared(&[1.0, args.speed], *batch, &auto);
-    let finer = grains.iter().rfind(|grain| !grain.shares.is_empty()).cloned();
-    let finer = [12, 24].into_iter().filter(|pieces| pieces <= batch).zip(finer.iter().cycle());
-    let finer: Vec<Grain> =
-        finer.map(|(sample, as_is)| Grain { sample, ..as_is.clone() }).collect();
-    grains.extend(finer);
-    for grain in grains {
+    for grain in shared(&[1.0, args.speed], *batch, &auto) {
         let plan = grain.plan_with(programs, plan.numerics.clone())?;
         all.push(way("fresh plan", grain.to_string(), bench(&plan, Some(0))?)?);
     }
@@ -159,4 +156,16 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
         1e3 * before
     );
     show(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On one core there is no candidate of two workers, and the first was asked for.
+    #[test]
+    fn a_machine_of_one_core_is_refused() {
+        let mut none = Choice { candidates: Vec::new(), learned: 0 };
+        assert!(matches!(keep_pairs(&mut none), Err(Error::Config { .. })));
+    }
 }

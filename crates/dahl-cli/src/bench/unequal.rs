@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
     /// The speeds of the second worker
-    #[arg(long, value_delimiter = ',', default_value = "0.5,0.25", value_parser = super::adaptive::speed)]
+    #[arg(long, value_delimiter = ',', default_value = "0.5,0.25", value_parser = crate::scheduling::speed)]
     speeds: Vec<f64>,
     /// Watts of the workers while they compute
     #[arg(long, value_delimiter = ',', num_args = 1, default_values_t = [12.0, 6.0], value_parser = watts)]

@@ -8,16 +8,17 @@ use std::fmt::Write as _;
 pub(super) fn text(choice: &Choice, programs: &Programs) -> String {
     let best = choice.best();
     let (step, [low, high]) = (best.step.step, best.step.interval);
-    let finalists = choice.candidates.iter().filter(|candidate| candidate.ran.is_some());
+    let ran = match choice.candidates.iter().filter(|candidate| candidate.ran.is_some()).count() {
+        0 => String::new(),
+        n => format!(", and steps of {n}\nwere run in turns: the shortest was taken"),
+    };
     let mut text = format!(
         "{} on {} workers: {step} a step predicted, with 95 % in {low} to {high}.\n\
-         {} other grains were predicted; of {} the calls were measured for it, and steps of {}\n\
-         were run in turns: the shortest was taken.\n\n",
+         {} other grains were predicted; of {} the calls were measured for it{ran}.\n\n",
         best.grain,
         best.grain.workers,
         choice.candidates.len() - 1,
         choice.learned,
-        finalists.count(),
     );
     let _ = writeln!(
         text,

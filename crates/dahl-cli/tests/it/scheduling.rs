@@ -55,6 +55,24 @@ fn an_adaptive_run_goes_on_to_the_same_weights() {
     assert!(fs::read(place.0.join("w.safetensors")).expect("weights") == one);
 }
 
+/// Reports showed the memory of the plan that the run began with.
+#[test]
+fn an_adaptive_run_keeps_the_memory_of_the_plan_it_ended_with() {
+    let place = Place::new("adaptive-memory");
+    // Whatever is chosen at first, one of the two is soon too slow to be of use.
+    let slow = ["--throttle", "0=0.2@8", "--throttle", "1=0.2@8", "--throttle", "1=0.01@100"];
+    let run = ["--workers", "2", "--grain", "adaptive", "--run", "a", "--epochs", "60", "--json"];
+    let (code, stdout, stderr) = train(&place, &[&run[..], &slow].concat());
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let last: serde_json::Value =
+        serde_json::from_str(stdout.lines().last().expect("a result")).expect("JSON");
+    let counted = fs::read_to_string(place.0.join("runs/a/counters.json")).expect("counters");
+    let counted: serde_json::Value = serde_json::from_str(&counted).expect("JSON");
+    let parts = counted["planned"].as_array().expect("the memory by parts");
+    let planned: u64 = parts.iter().filter_map(|part| part[1].as_u64()).sum();
+    assert_eq!(last["memory_planned_bytes"].as_u64(), Some(planned), "{counted}");
+}
+
 #[test]
 fn a_plan_of_a_file_is_run_to_the_same_weights() {
     let place = Place::new("plan-file");
@@ -163,4 +181,25 @@ fn less_memory_goes_with_every_choice_and_policy() {
         let (code, _, stderr) = train(&[case, &["--memory-limit", limit]].concat());
         assert_eq!(code, 0, "{case:?}: {stderr}");
     }
+}
+
+/// Trials took the memory of several plans whatever the limit, and where none was run an
+/// explanation said that steps of 0 were.
+#[test]
+fn plans_run_in_turns_where_they_fit_into_the_limit_together() {
+    let place = Place::new("trials");
+    let explain = |more: &[&str]| {
+        let plan = ["plan", "small.toml", "--batch", "6", "--workers", "2"];
+        place.dahl(&[&plan[..], &["--grain", "auto", "--explain"], more].concat())
+    };
+    let (code, stdout, stderr) = explain(&[]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("were run in turns"), "{stdout}");
+    let (code, _, stderr) = explain(&["--memory-limit", "1KiB"]);
+    assert_eq!(code, 3, "{stderr}");
+    let least = stderr.split_once(" bytes) is the least").expect("the least").0;
+    let (code, stdout, stderr) =
+        explain(&["--memory-limit", least.rsplit_once('(').expect("its bytes").1]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(!stdout.contains("turns") && stdout.contains("the calls were measured for it.\n"));
 }

@@ -2,23 +2,24 @@
 //!
 //! A machine's speed changes from minute to minute; what takes turns sees the same machine.
 
-use super::steps::fill;
+use super::steps::{fill, run_steps};
 use crate::error::Result;
-use crate::exec::Session;
 use crate::graph::Programs;
 use crate::native::{Native, NativeSession};
 use crate::plan::Plan;
 use crate::units::{Nanos, ProgramId};
-use dahl_kernels::StepScalars;
 use std::time::{Duration, Instant};
 
-/// Turns of each plan, at least.
+/// Turns of each plan that are wanted, whatever the budget.
 const TURNS: usize = 4;
+/// Times the budget after which there is no turn more for them.
+const PATIENCE: u32 = 3;
 /// A turn takes about so long, or one step.
 const TURN: Duration = Duration::from_millis(20);
 
 /// The shortest step of each plan, on this machine and all its workers, for about `budget`
-/// together. All plans are in memory at once.
+/// together; up to three times that where steps are so long that there are few turns, and one
+/// turn in any case. All plans are in memory at once.
 pub fn race(
     programs: &Programs,
     plans: &[&Plan],
@@ -37,7 +38,7 @@ pub fn race(
         racers.push((session, steps, Duration::MAX));
     }
     let mut turns = 0;
-    while turns < TURNS || begin.elapsed() < budget {
+    while is_due(turns, begin.elapsed(), budget) {
         for (session, steps, best) in &mut racers {
             *best = turn(session, program, *steps)?.min(*best);
         }
@@ -46,15 +47,35 @@ pub fn race(
     Ok(racers.iter().map(|(.., best)| Nanos(best.as_nanos() as u64)).collect())
 }
 
+/// Whether there is a turn more after so many that took so long.
+fn is_due(turns: usize, elapsed: Duration, budget: Duration) -> bool {
+    let few = turns < TURNS && elapsed < PATIENCE * budget;
+    turns == 0 || few || elapsed < budget
+}
+
 /// The time of one of some steps.
 fn turn(session: &mut NativeSession, program: ProgramId, steps: u64) -> Result<Duration> {
     let begin = Instant::now();
-    let mut last = None;
-    for _ in 0..steps {
-        let slot = session.slot(program)?;
-        // Learning nothing keeps numbers as they are, for any number of steps.
-        last = Some(session.step(program, slot, StepScalars::default())?);
-    }
-    last.map_or(Ok(()), |step| session.wait(step))?;
+    run_steps(session, program, steps)?;
     Ok(begin.elapsed() / steps as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps of seconds were run for four turns of each plan, whatever the budget.
+    #[test]
+    fn turns_end_with_the_time_that_there_is() {
+        let check = |turns, elapsed, expected| {
+            let (elapsed, budget) = (Duration::from_secs(elapsed), Duration::from_secs(10));
+            assert_eq!(is_due(turns, elapsed, budget), expected, "{turns} in {elapsed:?}");
+        };
+        check(0, 100, true);
+        check(1, 29, true);
+        check(1, 30, false);
+        check(3, 11, true);
+        check(4, 11, false);
+        check(1000, 9, true);
+    }
 }

@@ -169,13 +169,7 @@ fn run(
     let begin = Instant::now();
     let mut steps = |count: u64| -> Result<(Vec<Ran>, Whose)> {
         let (wall, own) = (Instant::now(), thread_time());
-        let mut last = None;
-        for _ in 0..count {
-            let slot = session.slot(program)?;
-            // Learning nothing keeps numbers as they are, for any number of steps.
-            last = Some(session.step(program, slot, StepScalars::default())?);
-        }
-        last.map_or(Ok(()), |step| session.wait(step))?;
+        run_steps(session, program, count)?;
         let (wall, own) = (wall.elapsed(), thread_time() - own);
         let whose =
             if own.as_secs_f64() < OWN * wall.as_secs_f64() { Whose::Shared } else { Whose::Own };
@@ -217,6 +211,17 @@ fn run(
         done += disturbed.len() as u64;
     }
     Ok(done)
+}
+
+/// Runs some steps to their end.
+pub(super) fn run_steps(session: &mut NativeSession, program: ProgramId, count: u64) -> Result<()> {
+    let mut last = None;
+    for _ in 0..count {
+        let slot = session.slot(program)?;
+        // Learning nothing keeps numbers as they are, for any number of steps.
+        last = Some(session.step(program, slot, StepScalars::default())?);
+    }
+    last.map_or(Ok(()), |step| session.wait(step))
 }
 
 /// Whether a thread had its processor to itself.

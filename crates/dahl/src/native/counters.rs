@@ -22,7 +22,7 @@ struct OfWorker {
     parked: AtomicU64,
 }
 
-/// The counters of a placement, by worker.
+/// The counters of a session, by worker: what its placement counts, and on top of what.
 pub(crate) struct Counters {
     pub(crate) ticks: Arc<Ticks>,
     header: Arc<Header>,
@@ -34,22 +34,42 @@ fn add(to: &AtomicU64, n: u64) {
     to.store(to.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
-fn zeros(n: usize) -> Box<[AtomicU64]> {
-    (0..n).map(|_| AtomicU64::new(0)).collect()
+impl Counter {
+    /// Calls and ticks.
+    fn read(&self) -> (u64, u64) {
+        (self.calls.load(Relaxed), self.ticks.load(Relaxed))
+    }
+
+    /// One that goes on from another.
+    fn after(before: Option<&Self>) -> Self {
+        let of = |n: Option<&AtomicU64>| AtomicU64::new(n.map_or(0, |n| n.load(Relaxed)));
+        Self {
+            calls: of(before.map(|b| &b.calls)),
+            ticks: of(before.map(|b| &b.ticks)),
+            times: (0..Histogram::LEN).map(|i| of(before.map(|b| &b.times[i]))).collect(),
+        }
+    }
+}
+
+impl OfWorker {
+    /// One of so many cells that goes on from another, whose cells are the first of them.
+    fn after(before: Option<&Self>, cells: usize) -> Self {
+        let of = |n: Option<&AtomicU64>| AtomicU64::new(n.map_or(0, |n| n.load(Relaxed)));
+        let cell = |c| Counter::after(before.and_then(|b| b.cells.get(c)));
+        Self {
+            cells: (0..cells).map(cell).collect(),
+            spinning: of(before.map(|b| &b.spinning)),
+            parked: of(before.map(|b| &b.parked)),
+        }
+    }
 }
 
 impl Counters {
-    pub(crate) fn new(header: Arc<Header>, ticks: Arc<Ticks>) -> Self {
-        let counter = || Counter {
-            calls: AtomicU64::new(0),
-            ticks: AtomicU64::new(0),
-            times: zeros(Histogram::LEN),
-        };
-        let worker = |_| OfWorker {
-            cells: header.cells.iter().map(|_| counter()).collect(),
-            spinning: AtomicU64::new(0),
-            parked: AtomicU64::new(0),
-        };
+    /// Those of a placement that goes on from another one's, whose workers have ended. The
+    /// cells of that are the first of the header's.
+    pub(crate) fn new(header: Arc<Header>, ticks: Arc<Ticks>, before: Option<&Self>) -> Self {
+        let of = |w| before.and_then(|before| before.workers.get(w));
+        let worker = |w| OfWorker::after(of(w), header.cells.len());
         let workers = (0..header.workers).map(worker).collect();
         Self { ticks, workers, header }
     }
@@ -69,49 +89,43 @@ impl Counters {
         add(if parked { &of.parked } else { &of.spinning }, ticks);
     }
 
-    /// Calls and ticks of a cell on a worker.
-    fn of(&self, worker: usize, cell: usize) -> (u64, u64) {
-        let counter = self.workers.get(worker).and_then(|w| w.cells.get(cell));
-        counter.map_or((0, 0), |c| (c.calls.load(Relaxed), c.ticks.load(Relaxed)))
+    /// Calls and ticks of a cell, all workers together.
+    fn sum(&self, cell: usize) -> (u64, u64) {
+        let each = self.workers.iter().map(|of| of.cells[cell].read());
+        each.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 }
 
-/// The counters of a session: of all its placements. The cells of an earlier one are the
-/// first of those of a later one.
+/// The counters of a session, whatever its placement.
 pub(crate) struct Gauges {
-    all: Mutex<Vec<Arc<Counters>>>,
+    now: Mutex<Arc<Counters>>,
 }
 
 impl Gauges {
     pub(crate) fn new(first: Arc<Counters>) -> Self {
-        Self { all: Mutex::new(vec![first]) }
+        Self { now: Mutex::new(first) }
     }
 
     /// The session goes on by another placement.
     pub(crate) fn go_on(&self, with: Arc<Counters>) {
-        lock(&self.all).push(with);
+        *lock(&self.now) = with;
     }
 
-    /// The newest header, nanoseconds a tick, and all counters.
-    fn look(&self) -> (Arc<Header>, f64, Vec<Arc<Counters>>) {
-        let all = lock(&self.all).clone();
-        let last = all.last().expect("the first is there from the beginning");
-        (last.header.clone(), last.ticks.rate(), all)
+    /// The counters, and nanoseconds a tick.
+    fn look(&self) -> (Arc<Counters>, f64) {
+        let now = lock(&self.now).clone();
+        let rate = now.ticks.rate();
+        (now, rate)
     }
-}
-
-/// Calls and ticks of a cell, all workers together.
-fn sum(all: &[Arc<Counters>], cell: usize) -> (u64, u64) {
-    let each = all.iter().flat_map(|c| (0..c.workers.len()).map(move |w| c.of(w, cell)));
-    each.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
 }
 
 impl Gauge for Gauges {
     fn codelets(&self) -> Vec<CodeletCount> {
-        let (header, rate, all) = self.look();
+        let (all, rate) = self.look();
+        let header = &all.header;
         let mut sums = vec![(0, 0); header.codelets.len()];
         for (c, cell) in header.cells.iter().enumerate() {
-            let (calls, ticks) = sum(&all, c);
+            let (calls, ticks) = all.sum(c);
             let sum = &mut sums[cell.codelet as usize];
             *sum = (sum.0 + calls, sum.1 + ticks);
         }
@@ -124,11 +138,12 @@ impl Gauge for Gauges {
     }
 
     fn shapes(&self) -> Vec<ShapeCount> {
-        let (header, rate, all) = self.look();
+        let (all, rate) = self.look();
+        let header = &all.header;
         let count = |(c, cell): (usize, &crate::trace::Cell)| {
-            let (calls, ticks) = sum(&all, c);
-            let cells = || all.iter().flat_map(|of| &of.workers).filter_map(|w| w.cells.get(c));
-            let bucket = |b: usize| cells().map(|cell| cell.times[b].load(Relaxed)).sum();
+            let (calls, ticks) = all.sum(c);
+            let bucket =
+                |b: usize| all.workers.iter().map(|w| w.cells[c].times[b].load(Relaxed)).sum();
             ShapeCount {
                 codelet: header.codelets[cell.codelet as usize].clone(),
                 shape: cell.shape.clone(),
@@ -143,35 +158,31 @@ impl Gauge for Gauges {
     }
 
     fn cells(&self) -> Vec<CellCount> {
-        let (header, rate, all) = self.look();
+        let (all, rate) = self.look();
+        let header = &all.header;
         let count = |(c, cell): (usize, &crate::trace::Cell)| {
-            let worker = |w: usize| {
-                let each = all.iter().map(|counters| counters.of(w, c));
-                let (calls, ticks) = each.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+            let worker = |of: &OfWorker| {
+                let (calls, ticks) = of.cells[c].read();
                 (calls, (ticks as f64 * rate) as u64)
             };
             CellCount {
                 codelet: header.codelets[cell.codelet as usize].clone(),
                 shape: cell.shape.clone(),
-                workers: (0..header.workers).map(worker).collect(),
+                workers: all.workers.iter().map(worker).collect(),
             }
         };
         header.cells.iter().enumerate().map(count).collect()
     }
 
     fn activity(&self) -> Activity {
-        let (header, rate, all) = self.look();
+        let (all, rate) = self.look();
         let nanos = |ticks: u64| (ticks as f64 * rate) as u64;
-        let worker = |w: usize| {
-            let each = || all.iter().filter_map(|counters| counters.workers.get(w));
-            let busy = |of: &OfWorker| of.cells.iter().map(|c| c.ticks.load(Relaxed)).sum::<u64>();
-            WorkerTime {
-                busy: nanos(each().map(busy).sum()),
-                spinning: nanos(each().map(|of| of.spinning.load(Relaxed)).sum()),
-                parked: nanos(each().map(|of| of.parked.load(Relaxed)).sum()),
-            }
+        let worker = |of: &OfWorker| WorkerTime {
+            busy: nanos(of.cells.iter().map(|cell| cell.read().1).sum()),
+            spinning: nanos(of.spinning.load(Relaxed)),
+            parked: nanos(of.parked.load(Relaxed)),
         };
-        let workers = (0..header.workers).map(worker).collect();
-        Activity { elapsed: nanos(all[0].ticks.now()), workers }
+        let workers = all.workers.iter().map(worker).collect();
+        Activity { elapsed: nanos(all.ticks.now()), workers }
     }
 }

@@ -1,6 +1,6 @@
 //! Dynamic scheduling: a policy under one lock.
 
-use super::gate::Stopped;
+use super::gate::{Stopped, Waited};
 use super::runner::StepRecord;
 use super::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, lock, spin_loop, wait};
 use crate::plan::{Edges, TaskGraph};
@@ -161,15 +161,14 @@ impl Queue {
         self.announce(&state);
     }
 
-    /// A task for a worker, after the one that it has ended: both under one
-    /// lock, so that nobody else waits for it in between.
+    /// A task for a worker, after the one that it has ended, and how it waited for it:
+    /// both under one lock, so that nobody else waits for it in between.
     pub(crate) fn next(
         &self,
         Asking { worker, ended, until }: Asking,
         clock: &dyn Fn() -> Nanos,
-        parked: &mut bool,
-    ) -> Result<Next, Stopped> {
-        *parked = false;
+    ) -> Result<(Next, Waited), Stopped> {
+        let mut waited = Waited::Not;
         let mut state = lock(&self.state);
         if let Some(ended) = ended {
             self.end(&mut state, ended, worker, clock());
@@ -191,7 +190,7 @@ impl Queue {
             }
             unannounced = false;
             if over {
-                return Ok(Next::Ended);
+                return Ok((Next::Ended, waited));
             }
             if let Some(ready) = taken {
                 let State { policy, active, .. } = &mut *state;
@@ -206,16 +205,19 @@ impl Queue {
                 };
                 let record = active.record.clone();
                 policy.started(ready, worker, now);
-                return Ok(Next::Task(ready, record));
+                return Ok((Next::Task(ready, record), waited));
             }
             if spun {
                 // News come only under the lock that is held here.
-                *parked = true;
+                waited = Waited::Parked;
                 state.sleepers += 1;
                 state = wait(&self.wake, state);
                 state.sleepers -= 1;
                 spun = false;
                 continue;
+            }
+            if waited == Waited::Not {
+                waited = Waited::Spun;
             }
             let seen = self.news.load(Ordering::Acquire);
             drop(state);

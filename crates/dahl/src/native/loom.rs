@@ -203,12 +203,12 @@ fn record(number: u64) -> StdArc<StepRecord> {
 fn work(queue: &Queue, worker: u32, until: Option<u64>, cells: &[StdArc<Cell>]) -> Option<Stopped> {
     let mut asking = Asking { worker: WorkerId(worker), ended: None, until };
     loop {
-        match queue.next(asking, &|| Nanos(0), &mut false) {
-            Ok(Next::Task(ready, _)) => {
+        match queue.next(asking, &|| Nanos(0)) {
+            Ok((Next::Task(ready, _), _)) => {
                 cells[ready.task.index()].add(1);
                 asking.ended = Some(ready);
             }
-            Ok(Next::Ended) => return None,
+            Ok((Next::Ended, _)) => return None,
             Err(stopped) => return Some(stopped),
         }
     }

@@ -245,14 +245,11 @@ impl Native {
         };
         let buffers = buffers.map_err(no_memory)?;
         debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
-        let between: Vec<(ProgramId, ProgramId, &Edges)> = across
-            .iter()
-            .enumerate()
-            .flat_map(|(a, after)| {
-                let ids = move |(b, edges)| (ProgramId::new(a), ProgramId::new(b), edges);
-                after.iter().enumerate().map(ids)
-            })
-            .collect();
+        let programs = (0..graphs.len()).map(ProgramId::new);
+        let pairs = programs.clone().flat_map(|a| programs.clone().map(move |b| (a, b)));
+        let between = pairs.map(|(a, b)| (a, b, &across[a.index()][b.index()]));
+        // Those who read traces want it; there may be many edges.
+        let between: Vec<_> = between.filter(|_| self.record).collect();
         let header = Header {
             engine: self.name().to_owned(),
             scheduling,
@@ -261,7 +258,8 @@ impl Native {
         };
         let header = Arc::new(match &before.header {
             None => header,
-            Some((earlier, name, why)) => earlier.followed_by(header, name, why),
+            Some((earlier, name, why)) if self.record => earlier.followed_by(header, name, why),
+            Some((earlier, ..)) => earlier.replaced_by(header),
         });
         let prepared =
             |(p, graph)| PreparedProgram::new(p, expanded, plan, graph, &buffers, &header);
@@ -274,7 +272,8 @@ impl Native {
         let labels: Vec<Vec<Vec<String>>> = labels.collect();
         let checker =
             (self.checks == Checks::On).then(|| Checker::new(expanded, plan, graphs, &buffers));
-        let counters = Arc::new(Counters::new(header.clone(), before.ticks.clone()));
+        let counters =
+            Arc::new(Counters::new(header.clone(), before.ticks, before.counters.as_deref()));
         let earlier = (header.programs.len() - graphs.len()) as u32;
         let throttles = self.throttles.clone();
         let isa = plan.numerics.isa;

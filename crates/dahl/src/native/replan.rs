@@ -4,6 +4,7 @@
 //! plan stores them whole, in the order of the values. What is new is the work memory,
 //! the tasks with their operands, the counters and the workers' threads.
 
+use super::counters::Counters;
 use super::memory::Buffers;
 use super::runner::WorkerState;
 use super::session::{NativeSession, ProgramInfo};
@@ -20,6 +21,7 @@ use std::sync::Arc;
 pub(super) struct Before {
     pub(super) first_step: u64,
     pub(super) ticks: Arc<Ticks>,
+    pub(super) counters: Option<Arc<Counters>>,
     /// The header of traces so far, the name of the placement and why it is taken.
     pub(super) header: Option<(Arc<Header>, String, String)>,
     pub(super) buffers: Option<Buffers>,
@@ -27,7 +29,8 @@ pub(super) struct Before {
 
 impl Before {
     pub(super) fn nothing() -> Self {
-        Self { first_step: 0, ticks: Arc::new(Ticks::start()), header: None, buffers: None }
+        let ticks = Arc::new(Ticks::start());
+        Self { first_step: 0, ticks, counters: None, header: None, buffers: None }
     }
 }
 
@@ -106,6 +109,7 @@ impl NativeSession {
         let before = Before {
             first_step: self.submitted,
             ticks: self.shared.runner.counters.ticks.clone(),
+            counters: Some(self.shared.runner.counters.clone()),
             header: Some((self.header.clone(), names.0, names.1)),
             buffers: Some(kept),
         };

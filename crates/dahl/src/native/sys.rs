@@ -1,5 +1,7 @@
 //! What depends on the operating system and the processor: pinning and ticks.
 
+use crate::platform::available_memory;
+use std::path::Path;
 use std::time::Instant;
 
 /// Binds the calling thread to one processor, where the system can. Returns
@@ -58,19 +60,14 @@ pub fn resident_bytes() -> Option<u64> {
 /// The most memory that was resident in this process at any time, in bytes,
 /// where the system tells.
 pub fn peak_bytes() -> Option<u64> {
-    kib_field("/proc/self/status", "VmHWM:").map(|kib| kib * 1024)
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    value.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The memory that could still be had in bytes, where the system tells.
+/// The memory that this process could still have in bytes, where the system tells.
 pub fn available_bytes() -> Option<u64> {
-    kib_field("/proc/meminfo", "MemAvailable:").map(|kib| kib * 1024)
-}
-
-/// A number in KiB of a file of Linux, which other systems do not have.
-fn kib_field(path: &str, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-    value.trim().trim_end_matches(" kB").parse().ok()
+    available_memory(Path::new("/")).map(|bytes| bytes.0)
 }
 
 /// How long the calling thread was on a processor, in nanoseconds, where the system

@@ -8,6 +8,7 @@ use crate::ops::Meta;
 use crate::ops::elementwise::Unary;
 use crate::plan::{Group, Numerics, Placement, ProgramPlacement};
 use crate::sched::Ready;
+use crate::trace::Event;
 use crate::units::{Nanos, ProgramId, WorkerId};
 use dahl_kernels::{DType, StepScalars};
 
@@ -171,4 +172,44 @@ fn outputs_of_two_steps_have_slots_of_their_own() {
     checker.begin(1, (0, 1), writer);
     checker.end(1, 0, writer);
     checker.end(0, 0, writer);
+}
+
+/// A worker that found its task while it spun was nowhere seen to have waited.
+#[test]
+fn waits_under_a_policy_are_recorded_and_counted() {
+    let mut store = Store::default();
+    let mut b = Builder::new(&mut store);
+    let mut y = b.input("x", Meta::new([64], DType::F64));
+    for _ in 0..5 {
+        y = b.ops().unary(Unary::Tanh, y);
+    }
+    b.fetch("y", y);
+    let (programs, plan) = programs_of(b.finish().unwrap(), store);
+    let mut placement = plan.placement.clone();
+    placement.workers = 2;
+    // A chain of tasks, in turn on either worker.
+    for (i, group) in placement.programs[0].groups.iter_mut().enumerate() {
+        group.workers = vec![WorkerId::new(i % 2)];
+    }
+    let plan = Plan::new(&programs, plan.numerics, placement).unwrap();
+    let scheduling = Scheduling::Staged;
+    // Where there are two processors nobody is so slow that the other one sleeps.
+    let engine = Native { scheduling, record: true, spins: u32::MAX, ..Native::default() };
+    let mut session = engine.prepare_native(&programs, &plan).unwrap();
+    for _ in 0..3 {
+        let slot = session.slot(ProgramId(0)).unwrap();
+        let step = session.step(ProgramId(0), slot, StepScalars::default()).unwrap();
+        session.wait(step).unwrap();
+    }
+    let counted = session.gauge().activity().workers;
+    let events = session.take_trace().events;
+    // Worker 0 waits for the second and the fourth task of each step; worker 1 for the third
+    // one, and for the next step.
+    for (worker, expected) in [(0, 3 * 2), (1, 3 + 2)] {
+        let is_own =
+            |event: &&Event| matches!(event, Event::Wait { worker: w, .. } if *w == worker);
+        assert_eq!(events.iter().filter(is_own).count(), expected, "worker {worker}: {events:?}");
+        let time = counted[worker as usize];
+        assert!(time.spinning + time.parked > 0, "worker {worker}: {time:?}");
+    }
 }

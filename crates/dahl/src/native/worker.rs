@@ -1,7 +1,7 @@
 //! What the workers share, and the threads of those that are not worker 0.
 
 use super::dynamic::{Asking, Next, Queue};
-use super::gate::{Gate, Stopped};
+use super::gate::{Gate, Stopped, Waited};
 use super::memory::Buffers;
 use super::replay::{Lists, replay};
 use super::runner::{Runner, Running, StepRecord, WorkerState};
@@ -94,7 +94,10 @@ impl Shared {
             Mode::Static { lists, gate } => {
                 replay(lists, gate, &self.runner, worker, record, |_| ())
             }
-            Mode::Dynamic { queue } => self.work(queue, worker, Some(record.number)),
+            Mode::Dynamic { queue } => {
+                worker.begin(&self.runner.counters, record);
+                self.work(queue, worker, Some(record.number))
+            }
         }
     }
 
@@ -202,10 +205,14 @@ impl Shared {
                 }
                 Ok(())
             }
-            Mode::Dynamic { queue } => self.work(queue, worker, None),
+            Mode::Dynamic { queue } => {
+                worker.clock = self.runner.counters.ticks.now();
+                self.work(queue, worker, None)
+            }
         }
     }
 
+    /// Runs what the policy gives, and files all waits in between.
     fn work(
         &self,
         queue: &Queue,
@@ -214,15 +221,14 @@ impl Shared {
     ) -> Result<(), Stopped> {
         let mut asking = Asking { worker: WorkerId::new(worker.index), ended: None, until };
         let clock = || self.now();
-        let mut parked = false;
-        worker.clock = self.runner.counters.ticks.now();
         loop {
-            match queue.next(asking, &clock, &mut parked)? {
+            let (next, waited) = queue.next(asking, &clock)?;
+            if waited != Waited::Not {
+                worker.waited(&self.runner.counters, waited == Waited::Parked);
+            }
+            match next {
                 Next::Ended => return Ok(()),
                 Next::Task(ready, record) => {
-                    if parked {
-                        worker.waited(&self.runner.counters, parked);
-                    }
                     worker.begin(&self.runner.counters, &record);
                     self.runner.run(worker, &record, ready.task);
                     asking.ended = Some(ready);

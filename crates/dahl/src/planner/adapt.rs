@@ -347,14 +347,20 @@ fn median(mut values: Vec<(f64, f64)>) -> Option<f64> {
     })
 }
 
-/// How many grains are looked at closely.
-const CLOSELY: usize = 8;
+/// How many of the grains that would end soonest are taken.
+const SOONEST: usize = 4;
+/// How many of those with the fewest pieces.
+const COARSEST: usize = 4;
+/// How much later than the soonest these may end.
+const NEAR: f64 = 0.1;
 
-/// Grains whose shares suit the speeds: the batch in so many pieces that they can be dealt
-/// as the speeds are, and each worker alone.
+/// Grains whose shares suit the speeds: the best worker alone, and the batch in so many
+/// pieces that they can be dealt as the speeds are.
 ///
-/// For each number of pieces they go one by one to the worker that would end them first.
-/// Those that would end soonest are taken, of the same shares the two of fewest pieces.
+/// For each number of pieces they go one by one to the worker that would end them first; of
+/// the same shares the two of fewest pieces count. Taken are the four that would end soonest,
+/// and of the others that would end within a tenth of the soonest the four of fewest pieces:
+/// by samples alone fine cuts always end sooner, but every piece costs something.
 pub fn shared(speeds: &[f64], samples: usize, base: &Grain) -> Vec<Grain> {
     let workers = speeds.len();
     let plain = Grain { channel: 1, row: 1, column: 1, layer: 1, workers, ..base.clone() };
@@ -376,13 +382,18 @@ pub fn shared(speeds: &[f64], samples: usize, base: &Grain) -> Vec<Grain> {
     }
     all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.2.cmp(&b.2)));
     let is_alone = |shares: &[usize]| shares.iter().filter(|share| **share > 0).count() == 1;
-    let (alone, several): (Vec<_>, Vec<_>) =
+    let (alone, mut soonest): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|(_, shares, _)| is_alone(shares));
+    let near = (1.0 + NEAR) * soonest.first().map_or(0.0, |(time, ..)| *time);
+    let mut coarsest = soonest.split_off(SOONEST.min(soonest.len()));
+    coarsest.retain(|(time, ..)| *time <= near);
+    coarsest.sort_by_key(|(.., pieces)| *pieces);
+    coarsest.truncate(COARSEST);
     let grain = |(_, shares, sample): (f64, Vec<usize>, usize)| {
         let even = shares.iter().all(|share| *share == 1);
         Grain { sample, shares: if even { Vec::new() } else { shares }, ..plain.clone() }
     };
-    alone.into_iter().take(1).chain(several.into_iter().take(CLOSELY)).map(grain).collect()
+    alone.into_iter().take(1).chain(soonest).chain(coarsest).map(grain).collect()
 }
 
 /// How many of some pieces each worker gets, so that the last ends soonest.

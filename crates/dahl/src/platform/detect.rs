@@ -7,6 +7,7 @@
 use super::limits::{MOST_BYTES, WATTS};
 use super::{Figure, Memory, Node, Origin, Platform, PowerState, Unit};
 use crate::error::{Error, Result};
+use crate::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -69,6 +70,36 @@ pub fn detect(root: &Path) -> Result<Detected> {
     // Most systems let only root read them.
     let readable = |zone: &PathBuf| std::fs::read_to_string(zone.join("energy_uj")).is_ok();
     Ok(Detected { platform, notes, counters: counters.filter(readable).collect() })
+}
+
+/// The memory that this process could still have, by the files in `root`, which is `/` for
+/// this machine: what the system has left, or the control groups that it is in, if that is
+/// less. Pages of files can be dropped and count as left. `None` where no file tells.
+pub fn available_memory(root: &Path) -> Option<Bytes> {
+    let root = Root(root);
+    let meminfo = root.text("proc/meminfo").unwrap_or_default();
+    let left = field(&meminfo, "MemAvailable").and_then(|text| text.strip_suffix(" kB"));
+    let left = left.and_then(|kib| kib.parse::<u64>().ok()).map(|kib| kib.saturating_mul(1024));
+    let of_group = |group: PathBuf| {
+        let used = root
+            .number(group.join("memory.current"))
+            .or_else(|| root.number(group.join("memory.usage_in_bytes")))?;
+        let stat = root.text(group.join("memory.stat")).unwrap_or_default();
+        let files = [file_pages(&stat, "active_file"), file_pages(&stat, "inactive_file")];
+        let used = used.saturating_sub(files.into_iter().flatten().sum());
+        Some(memory_limit(&root, &group)?.saturating_sub(used))
+    };
+    let groups = root.groups("memory").into_iter().filter_map(of_group);
+    groups.chain(left).min().map(Bytes)
+}
+
+/// A number of `memory.stat`; of the groups below too, which version 1 counts apart.
+fn file_pages(stat: &str, name: &str) -> Option<u64> {
+    let of = |name: &str| {
+        let words = stat.lines().filter_map(|line| line.split_once(' '));
+        words.filter(|(word, _)| *word == name).find_map(|(_, number)| number.parse().ok())
+    };
+    of(&format!("total_{name}")).or_else(|| of(name))
 }
 
 /// A directory with the files of Linux.
@@ -251,11 +282,7 @@ fn quota(root: &Root<'_>) -> Option<f64> {
 /// The memory, or what the control groups let this process have of it.
 fn memory_bytes(root: &Root<'_>, kib: u64, notes: &mut Vec<String>) -> u64 {
     let total = kib.saturating_mul(1024).clamp(1, MOST_BYTES);
-    let limit = |group: PathBuf| {
-        root.number(group.join("memory.max"))
-            .or_else(|| root.number(group.join("memory.limit_in_bytes")))
-    };
-    let limits = root.groups("memory").into_iter().filter_map(limit);
+    let limits = root.groups("memory").into_iter().filter_map(|group| memory_limit(root, &group));
     let nodes = root.names("sys/devices/system/node");
     let nodes = nodes.iter().filter(|name| numbered(name, "node")).count();
     if nodes > 1 {
@@ -268,6 +295,12 @@ fn memory_bytes(root: &Root<'_>, kib: u64, notes: &mut Vec<String>) -> u64 {
         }
         None => total,
     }
+}
+
+/// What a control group lets its processes have, in bytes.
+fn memory_limit(root: &Root<'_>, group: &Path) -> Option<u64> {
+    let limit = root.number(group.join("memory.max"));
+    limit.or_else(|| root.number(group.join("memory.limit_in_bytes")))
 }
 
 /// Directories of the packages' energy counters and limits.

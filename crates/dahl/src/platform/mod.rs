@@ -17,7 +17,7 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-pub use detect::{Detected, detect};
+pub use detect::{Detected, available_memory, detect};
 pub use expand::{CapacityId, Expanded, MemoryId, MemoryOf, NodeId, Route, UnitId, UnitOf};
 
 use std::fmt;

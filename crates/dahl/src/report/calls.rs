@@ -101,8 +101,10 @@ impl<'a> Calls<'a> {
                 lost,
             });
         }
-        let begin = trace.events.first().map_or(0, Event::start);
-        let timed = trace.events.iter().filter(|e| !matches!(e, Event::Submit { .. }));
+        // Decisions are recorded between steps that are not, too.
+        let of_steps = || trace.events.iter().filter(|e| !matches!(e, Event::Replan { .. }));
+        let begin = of_steps().next().map_or(0, Event::start);
+        let timed = of_steps().filter(|e| !matches!(e, Event::Submit { .. }));
         let end = timed.map(Event::end).max().unwrap_or(begin);
         let mut calls = Self { trace, all, cells, window: (begin, end) };
         calls.find_neighbours();
@@ -165,5 +167,38 @@ impl<'a> Calls<'a> {
                 call.lost = looks[i].2.min(call.nanos());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Header, ProgramHeader};
+
+    /// Decisions long before and after the recorded steps made workers seem idle.
+    #[test]
+    fn decisions_between_steps_that_are_not_recorded_are_no_part_of_the_window() {
+        let program = ProgramHeader { tasks: vec!["t0".to_owned()], ..ProgramHeader::default() };
+        let codelets = vec!["a".to_owned()];
+        let header = Header { workers: 1, codelets, programs: vec![program], ..Header::default() };
+        let replan = |step, from, to| Event::Replan {
+            step,
+            placement: 0,
+            measured: 1,
+            predicted: 1,
+            from,
+            to,
+        };
+        let (program, task, codelet, worker) = (0, 0, 0, 0);
+        let events = vec![
+            replan(3, 10, 20),
+            Event::Submit { step: 8, program, at: 100 },
+            Event::Call { step: 8, program, task, codelet, worker, from: 110, to: 150 },
+            replan(90, 1000, 2000),
+        ];
+        let trace = Trace { header, events };
+        assert_eq!(Calls::of(&trace).window, (100, 150));
+        let alone = Trace { events: vec![replan(3, 10, 20)], ..trace };
+        assert_eq!(Calls::of(&alone).window, (0, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! One header for a run that changes its placement.
 
-use super::{Cell, Header, PlacementHeader};
+use super::{Cell, Header, PlacementHeader, ProgramHeader};
 use std::collections::BTreeMap;
 
 impl Header {
@@ -9,36 +9,49 @@ impl Header {
     /// programs of the new placement come again, with its number.
     pub(crate) fn followed_by(&self, next: Header, name: &str, why: &str) -> Header {
         let mut all = self.clone();
-        let number = all.placements.len() + 1;
-        let codelets = numbers(&mut all.codelets, next.codelets);
-        let layers = numbers(&mut all.layers, next.layers);
-        let known = all.cells.iter().enumerate();
+        let mut programs = all.join(next);
+        let (number, first) = (all.placements.len() + 1, all.programs.len() as u32);
+        for program in &mut programs {
+            program.name = format!("{} ({number})", program.name);
+            program.across.iter_mut().for_each(|across| across.program += first);
+        }
+        all.programs.append(&mut programs);
+        let (name, why) = (name.to_owned(), why.to_owned());
+        all.placements.push(PlacementHeader { name, why, program: first });
+        all
+    }
+
+    /// The same where no event is recorded: codelets and cells keep their numbers, and of the
+    /// programs there are those of the new placement alone.
+    pub(crate) fn replaced_by(&self, next: Header) -> Header {
+        let mut all = self.clone();
+        all.programs = all.join(next);
+        all
+    }
+
+    /// Takes over what another header numbers, and gives its programs in these numbers.
+    fn join(&mut self, next: Header) -> Vec<ProgramHeader> {
+        let codelets = numbers(&mut self.codelets, next.codelets);
+        let layers = numbers(&mut self.layers, next.layers);
+        let known = self.cells.iter().enumerate();
         let mut known: BTreeMap<(u32, String), u32> =
             known.map(|(i, cell)| ((cell.codelet, cell.shape.clone()), i as u32)).collect();
         let mut cells = Vec::with_capacity(next.cells.len());
         for cell in next.cells {
             let codelet = codelets[cell.codelet as usize];
             let number = *known.entry((codelet, cell.shape.clone())).or_insert_with(|| {
-                all.cells.push(Cell { codelet, ..cell });
-                all.cells.len() as u32 - 1
+                self.cells.push(Cell { codelet, ..cell });
+                self.cells.len() as u32 - 1
             });
             cells.push(number);
         }
-        let first = all.programs.len() as u32;
-        for mut program in next.programs {
-            program.name = format!("{} ({number})", program.name);
-            for (cell, layer) in program.work.iter_mut().flat_map(|work| &mut work.calls) {
-                (*cell, *layer) = (cells[*cell as usize], layers[*layer as usize]);
-            }
-            for across in &mut program.across {
-                across.program += first;
-            }
-            all.programs.push(program);
+        self.workers = self.workers.max(next.workers);
+        let mut programs = next.programs;
+        let work = programs.iter_mut().flat_map(|program| &mut program.work);
+        for (cell, layer) in work.flat_map(|work| &mut work.calls) {
+            (*cell, *layer) = (cells[*cell as usize], layers[*layer as usize]);
         }
-        all.workers = all.workers.max(next.workers);
-        let (name, why) = (name.to_owned(), why.to_owned());
-        all.placements.push(PlacementHeader { name, why, program: first });
-        all
+        programs
     }
 }
 
@@ -58,7 +71,7 @@ fn numbers(all: &mut Vec<String>, names: Vec<String>) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Across, ProgramHeader, TaskWork};
+    use crate::trace::{Across, TaskWork};
 
     fn header(codelets: &[&str], workers: usize) -> Header {
         let cell = |codelet| Cell { codelet, shape: "f32[2]".to_owned(), flops: 4, bytes: 8 };
@@ -93,5 +106,15 @@ mod tests {
         );
         assert_eq!((both.workers, both.layers.len()), (2, 1));
         assert_eq!((both.placements[0].name.as_str(), both.placements[0].program), ("sample=2", 1));
+    }
+
+    #[test]
+    fn programs_are_replaced_where_nothing_is_recorded() {
+        let first = header(&["a", "b"], 2);
+        let next = first.replaced_by(header(&["c", "a"], 1));
+        assert_eq!(next.codelets, ["a", "b", "c"]);
+        assert_eq!((next.programs.len(), next.placements.len(), next.workers), (1, 0, 2));
+        assert_eq!(next.programs[0].work[0].calls, [(2, 0), (0, 0)]);
+        assert_eq!(next.programs[0].name, "train 2");
     }
 }

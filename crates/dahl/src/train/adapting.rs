@@ -2,20 +2,33 @@
 
 use super::Trainer;
 use crate::error::{Error, Result};
-use crate::exec::Decision;
+use crate::exec::{Decision, Session};
 use crate::planner::Adapter;
 use crate::units::Nanos;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A placement that is re-chosen while steps go by.
 pub(super) struct Adapting {
-    /// Who decides; none any more once it could not be predicted or changed.
-    adapter: Option<Adapter>,
-    /// The steps and the time of the last look.
-    last: (u64, Instant),
+    /// Who decides, or why it could not be predicted or changed any more.
+    adapter: Result<Adapter>,
+    since: Since,
     /// What deciding and changing took lately: it is paid for by waiting.
     spent: Nanos,
     changes: u64,
+}
+
+/// What there was since the last look.
+struct Since {
+    look: Instant,
+    steps: u64,
+    /// How long steps ran: without judging, checkpoints and waiting for data.
+    ran: Duration,
+}
+
+impl Since {
+    fn now() -> Self {
+        Self { look: Instant::now(), steps: 0, ran: Duration::ZERO }
+    }
 }
 
 impl Trainer {
@@ -23,9 +36,8 @@ impl Trainer {
     /// It needs an engine that can change its plan, such as the native one without a policy.
     /// Where nobody can say what would be better, the placement stays as it is.
     pub fn adapt(&mut self, adapter: Adapter) {
-        let last = (self.steps, Instant::now());
-        self.adapting =
-            Some(Adapting { adapter: Some(adapter), last, spent: Nanos(0), changes: 0 });
+        let (adapter, since) = (Ok(adapter), Since::now());
+        self.adapting = Some(Adapting { adapter, since, spent: Nanos(0), changes: 0 });
     }
 
     /// How often the placement was changed.
@@ -33,26 +45,47 @@ impl Trainer {
         self.adapting.as_ref().map_or(0, |adapting| adapting.changes)
     }
 
+    /// Why the placement is not re-chosen any more, where that failed.
+    pub fn stopped_adapting(&self) -> Option<&Error> {
+        self.adapting.as_ref().and_then(|adapting| adapting.adapter.as_ref().err())
+    }
+
+    /// Does something during which training steps run, and counts how long.
+    pub(super) fn running<T>(&mut self, body: impl FnOnce(&mut dyn Session) -> T) -> T {
+        let Some(adapting) = &mut self.adapting else { return body(&mut *self.session) };
+        let begin = Instant::now();
+        let result = body(&mut *self.session);
+        adapting.since.ran += begin.elapsed();
+        result
+    }
+
+    /// A step was begun.
+    pub(super) fn count_step(&mut self) {
+        self.adapting.iter_mut().for_each(|adapting| adapting.since.steps += 1);
+    }
+
     /// Looks, where it is time to.
     pub(super) fn adapt_if_due(&mut self) -> Result<()> {
         let Some(adapting) = &mut self.adapting else { return Ok(()) };
-        let Some(adapter) = &mut adapting.adapter else { return Ok(()) };
+        let Ok(adapter) = &mut adapting.adapter else { return Ok(()) };
         let patience = adapter.patience();
-        let (steps, since) = adapting.last;
-        if self.steps < steps + patience.steps.max(1) {
+        let Since { look, steps, ran } = adapting.since;
+        if steps < patience.steps.max(1) {
             return Ok(());
         }
-        let elapsed = Nanos(since.elapsed().as_nanos() as u64);
         let paid = adapting.spent.0 as f64 / patience.part.max(1e-3);
-        if elapsed.0 < patience.time.0.max(paid as u64) {
+        if (look.elapsed().as_nanos() as u64) < patience.time.0.max(paid as u64) {
             return Ok(());
         }
         let begin = Instant::now();
         let counted = self.session.gauge().cells();
         // A run does not end since nobody can say what would be better: it goes on as it is.
-        let Ok(verdict) = adapter.look((&self.lowered.programs, &self.plan), &counted) else {
-            adapting.adapter = None;
-            return Ok(());
+        let verdict = match adapter.look((&self.lowered.programs, &self.plan), &counted) {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                adapting.adapter = Err(error);
+                return Ok(());
+            }
         };
         let took = Nanos(begin.elapsed().as_nanos() as u64);
         adapting.spent = Nanos(0);
@@ -63,15 +96,15 @@ impl Trainer {
                 to: change.map(|(_, plan)| (&self.lowered.programs, plan)),
                 name: &name,
                 why: &verdict.why,
-                measured: Nanos(elapsed.0 / (self.steps - steps).max(1)),
+                measured: Nanos(ran.as_nanos() as u64 / steps),
                 predicted: verdict.predicted,
                 took,
             });
             match replanned {
                 Ok(()) => {}
                 // Refused before anything was changed.
-                Err(Error::Plan { .. }) => {
-                    adapting.adapter = None;
+                Err(error @ Error::Plan { .. }) => {
+                    adapting.adapter = Err(error);
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -82,7 +115,7 @@ impl Trainer {
             }
             adapting.spent = Nanos(begin.elapsed().as_nanos() as u64);
         }
-        adapting.last = (self.steps, Instant::now());
+        adapting.since = Since::now();
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use dahl::perf::{About, Overheads, PerfModel, cpu_kind};
 use dahl::plan::{Numerics, Plan, trace_header};
 use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience, candidates, choose, fit};
 use dahl::platform::{Figure, Memory, Node, Origin, Platform, Unit, UnitId};
-use dahl::report::Stats;
+use dahl::report::{CallAt, Calls, Stats};
 use dahl::sched::Rule;
 use dahl::sim::{Known, Worker, expectations};
 use dahl::trace::{CellCount, Event};
@@ -17,7 +17,7 @@ use dahl::train::Trainer;
 use dahl::units::{Bytes, Nanos, ProgramId, WorkerId};
 use dahl::{DType, Error};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A machine of four processors.
 fn machine() -> Platform {
@@ -115,7 +115,8 @@ fn tasks(plan: &Plan) -> [usize; 2] {
 
 #[test]
 fn a_slow_worker_changes_no_bit_and_its_waiting_counts_as_its_calls() {
-    let setup = setup("lenet", DType::F32);
+    let mut setup = setup("lenet", DType::F32);
+    setup.steps = 10;
     let plan = Grain::for_workers(2).plan(&setup.lower().programs).unwrap();
     let throttles = vec![Throttle { worker: 1, speed: 0.2, from_step: 2 }];
     let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
@@ -124,17 +125,22 @@ fn a_slow_worker_changes_no_bit_and_its_waiting_counts_as_its_calls() {
     let run = setup.run(&mut trainer).unwrap();
     run.assert_same(&setup.reference(), "throttled");
     let trace = trainer.session().take_trace();
-    let calls = |step| {
-        trace.events.iter().filter(
-            move |event| matches!(event, Event::Call { step: s, worker: 1, .. } if *s == step),
-        )
+    let calls = Calls::of(&trace);
+    for worker in 0..2 {
+        let own: Vec<_> = calls.all.iter().filter(|call| call.worker == worker).collect();
+        assert!(own.is_sorted_by_key(|call| call.from), "in order");
+        assert!(own.windows(2).all(|two| two[0].to <= two[1].from), "one follows the other");
+    }
+    // The shortest call of each shape that both have run, when worker 1 is slow: what else the
+    // machine does lengthens some calls, not all.
+    let shortest = |cell: u32, worker| {
+        let slow = calls.all.iter().filter(|call| call.step >= 2);
+        slow.filter(|call| (call.cell, call.worker) == (cell, worker)).map(CallAt::nanos).min()
     };
-    let busy = |step| calls(step).map(|event| event.end() - event.start()).sum::<u64>();
-    let wall = |step| {
-        calls(step).map(Event::end).max().unwrap() - calls(step).map(Event::start).min().unwrap()
-    };
-    assert!(busy(3) <= wall(3), "calls of a worker follow each other");
-    assert!(calls(0).count() == calls(3).count() && busy(3) > 0);
+    let both = (0..calls.cells.len() as u32)
+        .filter_map(|cell| Some((shortest(cell, 0)?, shortest(cell, 1)?)));
+    let (first, second) = both.fold((0, 0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+    assert!(first > 0 && 2 * second >= 3 * first, "{first} ns on worker 0, {second} on 1");
     let wrong = Native {
         throttles: vec![Throttle { worker: 0, speed: 0.0, from_step: 0 }],
         ..Native::default()
@@ -206,6 +212,19 @@ fn a_session_goes_on_by_another_placement() {
     }
 }
 
+/// Each change kept the programs of all that were before, though nobody could ask for them.
+#[test]
+fn a_session_that_is_not_recorded_does_not_grow_with_its_changes() {
+    let mut setup = setup("lenet", DType::F32);
+    setup.steps = 50;
+    let texts = ["sample=2", "sample=3,shares=2:1"].repeat(25);
+    let (run, mut trainer) = changing(&setup, &engine(Scheduling::Static), &texts);
+    run.assert_same(&setup.reference(), "changing");
+    let header = trainer.session().take_trace().header;
+    assert_eq!(header.programs.len(), trainer.lowered().programs.programs.len());
+    assert!(header.placements.is_empty() && header.programs.iter().all(|p| p.across.is_empty()));
+}
+
 #[test]
 fn other_numerics_and_policies_are_refused() {
     let setup = setup("lenet", DType::F32);
@@ -249,8 +268,15 @@ impl Begin {
     }
 }
 
+/// What an adapting run began with, and what became of it.
+struct Adapted {
+    plan: Plan,
+    limit: Option<Bytes>,
+    trainer: Trainer,
+}
+
 /// Trains 60 steps, adapting as soon as there is a reason to.
-fn adapted_from(begin: Begin, throttles: &[(f64, u64)], retry: u64) -> (Plan, Trainer) {
+fn adapted_from(begin: Begin, throttles: &[(f64, u64)], retry: u64) -> Adapted {
     let mut setup = setup("lenet", DType::F32);
     setup.spec.train = vec![12];
     setup.steps = 60;
@@ -278,7 +304,7 @@ fn adapted_from(begin: Begin, throttles: &[(f64, u64)], retry: u64) -> (Plan, Tr
     trainer.adapt(Adapter::new(about, patience));
     let run = setup.run(&mut trainer).unwrap();
     run.assert_same(&reference, "adapted");
-    (plan, trainer)
+    Adapted { plan, limit, trainer }
 }
 
 /// A training of two workers that is to adapt as soon as there is a reason to.
@@ -381,14 +407,17 @@ fn a_worker_that_was_left_out_is_tried_again() {
 #[test]
 fn a_run_in_little_memory_adapts_within_it() {
     let begin = Begin { limit: Some(0.5), ..Begin::with(Grain::for_workers(2)) };
-    let (_, trainer) = adapted_from(begin, &[(0.02, 12)], 1000);
-    let plain = Grain::for_workers(2).plan(&trainer.lowered().programs).unwrap();
-    assert!(trainer.plan().memory.peak() <= plain.memory.peak());
+    let Adapted { plan, limit, trainer } = adapted_from(begin, &[(0.02, 12)], 1000);
+    let limit = limit.expect("one");
+    assert!(plan.memory.peak() <= limit, "{} of {limit}", plan.memory.peak());
+    let peak = trainer.plan().memory.peak();
+    assert!(peak <= limit, "{peak} of {limit}");
 }
 
 #[test]
 fn workers_that_get_nothing_at_first_are_tried() {
-    let (plan, mut trainer) = adapted_from(Begin::with(Grain::for_workers(1).among(2)), &[], 2);
+    let begin = Begin::with(Grain::for_workers(1).among(2));
+    let Adapted { plan, mut trainer, .. } = adapted_from(begin, &[], 2);
     assert_eq!(plan.placement.workers, 2);
     assert_eq!(pieces(&plan)[1], 0);
     let stats = Stats::of_trace(&trainer.session().take_trace());
@@ -399,9 +428,53 @@ fn workers_that_get_nothing_at_first_are_tried() {
 fn a_run_goes_on_where_nobody_knows_what_would_be_better() {
     let nothing = Some(PerfModel::new(About::default()));
     let begin = Begin { known: nothing, ..Begin::with(Grain::for_workers(2)) };
-    let (plan, trainer) = adapted_from(begin, &[(0.02, 12)], 1000);
+    let Adapted { plan, trainer, .. } = adapted_from(begin, &[(0.02, 12)], 1000);
     assert_eq!(trainer.changes(), 0);
     assert_eq!(*trainer.plan(), plan);
+    // Whoever asked for it can say why.
+    assert!(trainer.stopped_adapting().is_some());
+}
+
+/// What judging and checkpoints take between steps was taken for a part of them.
+#[test]
+fn a_decision_is_measured_by_steps_alone() {
+    let (mut setup, _, _) = adapter(1);
+    setup.steps = 5;
+    let grain = Grain::for_workers(1).among(2);
+    let lowered = setup.lower();
+    let plan = grain.plan(&lowered.programs).unwrap();
+    let known = measured(&setup, &plan);
+    let about = Circumstances { known, platform: machine(), grain, samples: 12, limit: None };
+    // The first look, after four steps, tries the worker that has nothing.
+    let patience =
+        Patience { steps: 4, time: Nanos(0), part: 1e9, retry: 1, ..Patience::default() };
+    let engine = Native { record: true, ..engine(Scheduling::Static) };
+    let session = engine.prepare_native(&lowered.programs, &plan).unwrap();
+    let mut trainer = setup.trainer(plan, Box::new(session));
+    trainer.adapt(Adapter::new(about, patience));
+    let (mut around, mut before_last) = (Duration::ZERO, Duration::ZERO);
+    for seed in 0..setup.steps as u64 {
+        let begin = Instant::now();
+        let mut slot = trainer.slot(12).unwrap();
+        crate::support::fill(&mut slot, seed).unwrap();
+        before_last = around + begin.elapsed();
+        let step = trainer.step(slot).unwrap();
+        trainer.loss(step).unwrap();
+        around += begin.elapsed();
+        // A pause that is longer than the steps are.
+        let pause = Instant::now();
+        while pause.elapsed() < around {
+            drop(trainer.snapshot().unwrap());
+        }
+    }
+    let events = trainer.session().take_trace().events;
+    let replans = events.iter().filter_map(|event| match event {
+        Event::Replan { measured, .. } => Some(*measured),
+        _ => None,
+    });
+    let found: Vec<u64> = replans.collect();
+    assert_eq!(found.len(), 1);
+    assert!(4 * u128::from(found[0]) <= before_last.as_nanos(), "{found:?} in {before_last:?}");
 }
 
 #[test]
@@ -425,4 +498,16 @@ fn calls_that_nobody_knows_are_measured_for_a_choice() {
     assert!(choice(0).is_err(), "lenet learns by another rule than seed-cnn");
     let found = choice(8).unwrap();
     assert!(found.learned > 0 && found.candidates.len() == grains.len());
+}
+
+#[test]
+fn a_trial_gives_the_time_of_a_step_of_every_plan() {
+    let setup = setup("lenet", DType::F32);
+    let programs = setup.lower().programs;
+    let plans = [1, 2].map(|workers| Grain::for_workers(workers).plan(&programs).unwrap());
+    for budget in [Duration::ZERO, Duration::from_millis(1)] {
+        let plans: Vec<&Plan> = plans.iter().collect();
+        let times = dahl::calibrate::race(&programs, &plans, ProgramId(0), budget).unwrap();
+        assert!(times.len() == 2 && times.iter().all(|time| time.0 > 0), "{times:?}");
+    }
 }

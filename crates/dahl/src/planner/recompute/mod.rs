@@ -180,9 +180,7 @@ fn search(one: &One<'_>, live: &Live, allowed: u64) -> Result<Option<Planned>> {
             } else {
                 high = target;
                 if best.is_none() {
-                    // At least as much less as it was too much.
-                    let less = (planned.work - allowed).max(allowed / 256);
-                    low = target.saturating_sub(2 * less);
+                    low = lower(target, planned.work, allowed);
                 }
             }
         }
@@ -192,4 +190,24 @@ fn search(one: &One<'_>, live: &Live, allowed: u64) -> Result<Option<Planned>> {
         }
     }
     Ok(best.map(|(_, planned)| planned))
+}
+
+/// What to ask for at least after a target that took `work`, which is more than allowed: less
+/// by twice what it was too much. A set that cannot be built takes the largest number.
+fn lower(target: u64, work: u64, allowed: u64) -> u64 {
+    let less = (work - allowed).max(allowed / 256);
+    target.saturating_sub(less.saturating_mul(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Twice what such a set takes too much was more than a number has.
+    #[test]
+    fn less_is_asked_for_after_a_set_that_cannot_be_built() {
+        assert_eq!(lower(1000, 1100, 1000), 800);
+        assert_eq!(lower(1000, 1001, 1000), 994, "a part of what is allowed at least");
+        assert_eq!(lower(1000, u64::MAX, 1000), 0);
+    }
 }

@@ -6,7 +6,7 @@
 
 use super::super::calls::Calls;
 use crate::trace::Event;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// When a task began and ended; the begin is the largest number where it has not run.
 type Span = (u64, u64);
@@ -18,7 +18,8 @@ struct Step {
 }
 
 /// Nanoseconds that workers waited while a task was ready: at any time as many workers count
-/// as had a task to run. `None` where a trace does not say what tasks wait for.
+/// as had a task to run. `None` where a trace does not say what tasks wait for: in their step,
+/// in the step before, or that it is bytes.
 pub(super) fn waited(calls: &Calls<'_>) -> Option<u64> {
     let programs = &calls.trace.header.programs;
     if calls.all.is_empty() || programs.iter().any(|p| p.work.len() != p.tasks.len()) {
@@ -32,6 +33,14 @@ pub(super) fn waited(calls: &Calls<'_>) -> Option<u64> {
         });
         let span = &mut step.spans[call.task as usize];
         *span = (span.0.min(call.from), span.1.max(call.to));
+    }
+    let distinct: BTreeSet<u32> = steps.values().map(|step| step.program).collect();
+    let repeated = distinct.len() < steps.len();
+    // Older traces do not have it.
+    let silent = programs.iter().all(|program| program.across.is_empty());
+    let moves = calls.trace.events.iter().any(|event| matches!(event, Event::Move { .. }));
+    if moves || (silent && repeated) {
+        return None;
     }
     // Ready tasks and waiting workers, by how much their numbers change when.
     let mut changes: Vec<(u64, i64, i64)> = Vec::new();
@@ -105,7 +114,8 @@ mod tests {
         Event::Call { step, program: 0, task, codelet: 0, worker, from, to }
     }
 
-    fn check(waits: &[(u32, u64, u64)], second: [u64; 2], expected: u64) {
+    /// Two steps, whose second has its tasks begin when it is said.
+    fn two_steps(waits: &[(u32, u64, u64)], second: [u64; 2]) -> Trace {
         let mut events = vec![
             Event::Submit { step: 0, program: 0, at: 0 },
             call(0, 0, 0, 0, 10),
@@ -117,7 +127,12 @@ mod tests {
         let wait = |&(worker, from, to)| Event::Wait { worker, from, to, parked: false };
         events.extend(waits.iter().map(wait));
         events.sort_by_key(Event::start);
-        assert_eq!(waited(&Calls::of(&trace(events))), Some(expected), "{waits:?} {second:?}");
+        trace(events)
+    }
+
+    fn check(waits: &[(u32, u64, u64)], second: [u64; 2], expected: u64) {
+        let found = waited(&Calls::of(&two_steps(waits, second)));
+        assert_eq!(found, Some(expected), "{waits:?} {second:?}");
     }
 
     #[test]
@@ -130,5 +145,27 @@ mod tests {
         // Only t0 is left.
         check(&[(0, 20, 25), (1, 30, 35)], [25, 20], 5);
         check(&[], [25, 20], 0);
+    }
+
+    /// Tasks that wait for the step before seemed ready when their step was submitted.
+    #[test]
+    fn traces_without_edges_from_step_to_step_say_nothing() {
+        let mut old = two_steps(&[(0, 10, 20)], [20, 20]);
+        old.header.programs[0].across.clear();
+        assert_eq!(waited(&Calls::of(&old)), None);
+        // One step has none before it.
+        old.events.retain(|event| {
+            !matches!(event, Event::Call { step: 1, .. } | Event::Submit { step: 1, .. })
+        });
+        assert_eq!(waited(&Calls::of(&old)), Some(0));
+    }
+
+    /// A task that waits for bytes seemed ready.
+    #[test]
+    fn traces_with_moved_bytes_say_nothing() {
+        let mut moved = two_steps(&[(0, 10, 20)], [20, 20]);
+        moved.header.memories = vec!["ram".to_owned(), "gpu".to_owned()];
+        moved.events.push(Event::Move { source: 0, target: 1, bytes: 8, from: 20, to: 25 });
+        assert_eq!(waited(&Calls::of(&moved)), None);
     }
 }
