@@ -343,3 +343,44 @@ fn json(value: &impl serde::Serialize) -> String {
 pub(crate) fn keep_prediction(run: &RunDir, predicted: &Predicted) -> Result<()> {
     run.write(files::PREDICTION, &json(predicted))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dahl::meter::Sampler;
+    use dahl::trace::{CellCount, ShapeCount};
+
+    /// Counters of a session that has run nothing.
+    struct Nothing;
+
+    impl Gauge for Nothing {
+        fn codelets(&self) -> Vec<CodeletCount> {
+            Vec::new()
+        }
+
+        fn shapes(&self) -> Vec<ShapeCount> {
+            Vec::new()
+        }
+
+        fn cells(&self) -> Vec<CellCount> {
+            Vec::new()
+        }
+
+        fn activity(&self) -> Activity {
+            Activity::default()
+        }
+    }
+
+    /// Reports showed the memory of the plan that an adaptive run began with.
+    #[test]
+    fn the_memory_of_the_last_plan_is_kept() {
+        let sampler = Sampler::start(Vec::new(), Duration::from_secs(1)).expect("a thread");
+        let (warnings, hints, platform) = (Vec::new(), Vec::new(), None);
+        let meters = Meters { sampler, warnings, hints, platform };
+        let work = |bytes| vec![("work".to_owned(), bytes)];
+        let mut watched = Watched::begin((Arc::new(Nothing), work(7)), meters);
+        assert_eq!(watched.counted().planned, work(7));
+        watched.replanned(work(5));
+        assert_eq!(watched.counted().planned, work(5));
+    }
+}

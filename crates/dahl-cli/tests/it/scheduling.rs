@@ -55,24 +55,6 @@ fn an_adaptive_run_goes_on_to_the_same_weights() {
     assert!(fs::read(place.0.join("w.safetensors")).expect("weights") == one);
 }
 
-/// Reports showed the memory of the plan that the run began with.
-#[test]
-fn an_adaptive_run_keeps_the_memory_of_the_plan_it_ended_with() {
-    let place = Place::new("adaptive-memory");
-    // Whatever is chosen at first, one of the two is soon too slow to be of use.
-    let slow = ["--throttle", "0=0.2@8", "--throttle", "1=0.2@8", "--throttle", "1=0.01@100"];
-    let run = ["--workers", "2", "--grain", "adaptive", "--run", "a", "--epochs", "60", "--json"];
-    let (code, stdout, stderr) = train(&place, &[&run[..], &slow].concat());
-    assert_eq!(code, 0, "{stdout}{stderr}");
-    let last: serde_json::Value =
-        serde_json::from_str(stdout.lines().last().expect("a result")).expect("JSON");
-    let counted = fs::read_to_string(place.0.join("runs/a/counters.json")).expect("counters");
-    let counted: serde_json::Value = serde_json::from_str(&counted).expect("JSON");
-    let parts = counted["planned"].as_array().expect("the memory by parts");
-    let planned: u64 = parts.iter().filter_map(|part| part[1].as_u64()).sum();
-    assert_eq!(last["memory_planned_bytes"].as_u64(), Some(planned), "{counted}");
-}
-
 #[test]
 fn a_plan_of_a_file_is_run_to_the_same_weights() {
     let place = Place::new("plan-file");

@@ -183,10 +183,11 @@ impl NativeSession {
             Some((before, base)) => (Some(*before), base.clone()),
             None => (None, vec![0; self.base.len()]),
         };
-        // At most a wait a task and one for the end, and a look at the clock a call.
+        // At most a wait a task, and a look at the clock a call.
         let traced = self.shared.runner.earlier + p as u32;
         let work = &self.header.programs[traced as usize].work;
-        let most = || 2 + work.iter().map(|task| 1 + 2 * task.calls.len()).sum::<usize>();
+        let others = 1 + self.shared.waits_for_the_end();
+        let most = || others + work.iter().map(|task| 1 + 2 * task.calls.len()).sum::<usize>();
         let (events, driver, shared) = (&self.events, &self.driver.events, &self.shared);
         let counted = || events.len() + driver.len() + shared.count_events();
         let recorded = self.recorder.wants(number, counted, most);

@@ -71,6 +71,15 @@ impl Shared {
         }
     }
 
+    /// How many waits for no task of its own a step may have: under a policy worker 0 asks
+    /// until the step has ended.
+    pub(super) fn waits_for_the_end(&self) -> usize {
+        match &self.mode {
+            Mode::Static { .. } => 0,
+            Mode::Dynamic { .. } => 1,
+        }
+    }
+
     /// Makes a step known to all workers.
     pub(super) fn submit(&self, record: Arc<StepRecord>) {
         match &self.mode {
