@@ -254,7 +254,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     if let Err(error) = watched.end(trace) {
         report.warn(format_args!("warning: {error}; all else is kept"));
     }
-    watched.silent().iter().for_each(|text| report.warn(format_args!("warning: {text}")));
+    watched.unread().iter().for_each(|text| report.warn(format_args!("warning: {text}")));
     let gave = gave?;
     if let (Some(directory), true) = (&gave.directory, trainer.changes() > 0) {
         // The one that the run ended with.

@@ -51,6 +51,23 @@ fn a_package_that_cannot_be_read_is_partial() {
 }
 
 #[test]
+fn a_meter_s_command_that_fails_makes_the_figure_partial() {
+    let place = Place::new("fails");
+    // It says something before each failure, and is started again.
+    let fails = ["--run", "a", "--epochs", "1000000", "--max-time", "1s", "--meter-cmd"];
+    let (code, _, stderr) = place.train(&[&fails[..], &["echo 40 W; exit 3"]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let warned: Vec<&str> = stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let told = "s missed, the command ended with exit status: 3";
+    assert!(warned.len() == 1 && warned[0].contains("--meter-cmd (command)"), "{stderr}");
+    assert!(warned[0].ends_with(told), "{stderr}");
+    let measured = stats(&place, &["a"])["energy"]["measured"][0].clone();
+    assert!(measured["total"]["partial"].as_str().is_some_and(|p| p.contains(told)), "{measured}");
+    // 40 W hold until it fails, not for the second.
+    assert!(measured["total"]["joules"].as_f64().expect("joules") < 20.0, "{measured}");
+}
+
+#[test]
 fn a_budget_holds_though_its_meter_is_dead() {
     let place = Place::new("bridge");
     let dead = ["--run", "b", "--meter-cmd", "sleep 1000", "--energy-budget", "0.001mJ", "--quiet"];

@@ -153,19 +153,35 @@ impl Energy {
         first(Self::measured(run)).or_else(|| first(Self::modelled(run)))
     }
 
+    /// What each meter read in all, with its last trouble.
+    fn meters(run: &RunRecord) -> BTreeMap<&str, Total> {
+        let mut meters: BTreeMap<&str, Total> = BTreeMap::new();
+        for total in run.energy.iter().flat_map(|line| &line.measured) {
+            match meters.get_mut(total.name.as_str()) {
+                Some(sum) => add(sum, total),
+                None => drop(meters.insert(&total.name, total.clone())),
+            }
+        }
+        meters
+    }
+
     /// The meters that never read anything, each with why.
     pub fn silent(run: &RunRecord) -> Vec<String> {
-        let mut meters: BTreeMap<&str, (f64, &Total)> = BTreeMap::new();
-        for total in run.energy.iter().flat_map(|line| &line.measured) {
-            let (read, last) = meters.entry(&total.name).or_insert((0.0, total));
-            (*read, *last) = (*read + total.seconds, total);
-        }
-        let dead = meters.into_iter().filter(|(_, (read, _))| *read == 0.0);
-        dead.map(|(name, (_, last))| {
-            let why = last.why.as_deref().unwrap_or("the run was too short");
-            format!("{} ({name}) read nothing: {why}", last.source)
+        let dead = Self::meters(run).into_iter().filter(|(_, total)| total.seconds == 0.0);
+        dead.map(|(name, total)| {
+            let why = total.why.as_deref().unwrap_or("the run was too short");
+            format!("{} ({name}) read nothing: {why}", total.source)
         })
         .collect()
+    }
+
+    /// The meters that read something and missed something, each with why.
+    pub fn missed(run: &RunRecord) -> Vec<String> {
+        let read = Self::meters(run).into_iter().filter(|(_, total)| total.seconds > 0.0);
+        let told = |(name, total): (&str, Total)| {
+            Some(format!("{} ({name}): {}", total.source, gap(&total)?))
+        };
+        read.filter_map(told).collect()
     }
 
     /// Sums the lines that a source has a figure of.
@@ -278,6 +294,20 @@ impl Energy {
     }
 }
 
+/// Adds what a meter read in a later line.
+fn add(sum: &mut Total, more: &Total) {
+    sum.joules += more.joules;
+    sum.seconds += more.seconds;
+    sum.missed += more.missed;
+    sum.why = more.why.clone().or(sum.why.take());
+}
+
+/// What a meter missed, and why.
+fn gap(total: &Total) -> Option<String> {
+    let (all, why) = (total.seconds + total.missed, total.why.as_deref().unwrap_or("not read"));
+    total.is_partial().then(|| format!("{:.1} s of {all:.1} s missed, {why}", total.missed))
+}
+
 fn names<'a>(reading: &Reading<'a>) -> Vec<&'a str> {
     reading.of.iter().map(|total| total.name.as_str()).collect()
 }
@@ -301,12 +331,7 @@ fn of_meters(run: &RunRecord, (scope, domains): &(Scope, Vec<&str>)) -> (f64, En
         };
         for total in line.measured.iter().filter(own) {
             match sums.iter_mut().find(|sum| sum.name == total.name) {
-                Some(sum) => {
-                    sum.joules += total.joules;
-                    sum.seconds += total.seconds;
-                    sum.missed += total.missed;
-                    sum.why = total.why.clone().or(sum.why.take());
-                }
+                Some(sum) => add(sum, total),
                 None => sums.push(total.clone()),
             }
         }
@@ -318,11 +343,8 @@ fn of_meters(run: &RunRecord, (scope, domains): &(Scope, Vec<&str>)) -> (f64, En
         run.energy.iter().find(|line| reading(line).is_some()).map_or(0.0, |l| l.interval);
     energy.total.source =
         format!("measured by {} ({}), every {interval} s", sources.join(", "), domains.join(", "));
-    let partial = sums.iter().filter(|total| scope.has(total) && total.is_partial());
-    let partial = partial.map(|total| {
-        let (all, why) = (total.seconds + total.missed, total.why.as_deref().unwrap_or("not read"));
-        format!("{}: {:.1} s of {all:.1} s missed, {why}", total.name, total.missed)
-    });
+    let own = sums.iter().filter(|total| scope.has(total));
+    let partial = own.filter_map(|total| Some(format!("{}: {}", total.name, gap(total)?)));
     let partial = partial.collect();
     energy.lacks(run, partial);
     energy.causes = at_rest(run, &reading, energy.total.joules).unwrap_or_default();

@@ -76,6 +76,8 @@ fn what_is_missing_is_said_and_summed() {
     let partial = measured(&run).total.partial.unwrap();
     assert!(partial.contains("1.0 s of 3.0 s have no such figure"), "{partial}");
     assert!(partial.contains("package-0: 0.5 s of 2.0 s missed, it was gone"), "{partial}");
+    let missed = Energy::missed(&run);
+    assert_eq!(missed, ["RAPL (package-0): 0.5 s of 2.0 s missed, it was gone"]);
     let nothing = RunRecord { energy: vec![line(None, Vec::new())], ..RunRecord::default() };
     assert!(Energy::measured(&nothing).is_empty(), "nothing modelled takes its place");
 }
@@ -111,6 +113,7 @@ fn a_dead_meter_has_no_figure() {
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].total.joules, &found[0].total.partial), (5.0, &None));
     assert_eq!(Energy::silent(&run), ["--meter-cmd (command) read nothing: the run was too short"]);
+    assert!(Energy::missed(&run).is_empty(), "it is told once");
 }
 
 #[test]
