@@ -95,6 +95,10 @@ pub struct Energy {
     pub per_sample: f64,
     /// Joules of each epoch, all that was spent on it.
     pub epochs: Vec<(u64, f64)>,
+    /// Two standard errors over epochs of the joules a training sample; none of fewer than
+    /// two whole ones.
+    #[serde(default)]
+    pub error: Option<f64>,
     /// Joules by cause.
     pub causes: Vec<Cause>,
     /// What each meter read.
@@ -188,14 +192,16 @@ impl Energy {
     fn sum(run: &RunRecord, figure: &dyn Fn(&EnergyLine) -> Option<Part>) -> Self {
         let mut energy = Self::default();
         let mut total = Part::default();
-        let mut epochs: BTreeMap<u64, f64> = BTreeMap::new();
+        // Joules, samples, and whether it has ended.
+        let mut epochs: BTreeMap<u64, (f64, u64, bool)> = BTreeMap::new();
         for line in &run.energy {
             let Some(part) = figure(line) else { continue };
             total = total + part;
             energy.seconds += line.seconds;
             energy.samples += line.samples;
             let Some(epoch) = line.epoch else { continue };
-            *epochs.entry(epoch).or_default() += part.value;
+            let sum = epochs.entry(epoch).or_default();
+            *sum = (sum.0 + part.value, sum.1 + line.samples, !line.unfinished);
             if line.unfinished {
                 continue;
             }
@@ -211,7 +217,10 @@ impl Energy {
         energy.total.interval = [total.low, total.high];
         energy.per_sample = total.value / energy.samples.max(1) as f64;
         energy.edp = total.value * energy.seconds;
-        energy.epochs = epochs.into_iter().collect();
+        let whole = epochs.values().filter(|epoch| epoch.2 && epoch.1 > 0);
+        let whole: Vec<(f64, f64)> = whole.map(|epoch| (epoch.0, epoch.1 as f64)).collect();
+        energy.error = Some(per_sample(&whole).1).filter(|_| whole.len() > 1);
+        energy.epochs = epochs.into_iter().map(|(epoch, sum)| (epoch, sum.0)).collect();
         energy
     }
 
@@ -292,6 +301,16 @@ impl Energy {
         }
         text
     }
+}
+
+/// What a sample took in the mean, and two standard errors over epochs: each with what it
+/// took and its samples. Of one epoch it is not known how much epochs differ.
+pub(super) fn per_sample(epochs: &[(f64, f64)]) -> (f64, f64) {
+    let [all, samples] = [|e: &(f64, f64)| e.0, |e: &(f64, f64)| e.1]
+        .map(|part| epochs.iter().map(part).sum::<f64>());
+    let (mean, n) = (all / samples, epochs.len() as f64);
+    let squares: f64 = epochs.iter().map(|(x, k)| (x / k - mean).powi(2)).sum();
+    (mean, if n > 1.0 { 2.0 * (squares / (n - 1.0) / n).sqrt() } else { 0.0 })
 }
 
 /// Adds what a meter read in a later line.
