@@ -11,6 +11,10 @@ use super::record::RunRecord;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// What no verdict on two runs says.
+const NOTE: &str =
+    "this holds within these runs; others of the same may differ by more: repeat to be sure";
+
 /// How many reasons are told one by one.
 const TOLD: usize = 12;
 
@@ -59,6 +63,9 @@ pub struct Comparison {
     pub faster: Option<Verdict>,
     /// Which is cheaper.
     pub cheaper: Option<Verdict>,
+    /// What the verdicts do not say, where there is one.
+    #[serde(default)]
+    pub note: Option<String>,
     /// Where the difference in time comes from, the largest first; they sum up to it.
     pub reasons: Vec<Reason>,
 }
@@ -309,7 +316,9 @@ pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
         let what = format!("{} smaller differences", rest.len());
         reasons.push(Reason { what, nanos: [sum(0), sum(1)], calls: None });
     }
-    Comparison { names: names.map(str::to_owned), faster, cheaper, reasons }
+    let said = [&faster, &cheaper].into_iter().flatten().any(|verdict| verdict.less.is_some());
+    let note = said.then(|| NOTE.to_owned());
+    Comparison { names: names.map(str::to_owned), faster, cheaper, note, reasons }
 }
 
 impl Comparison {
@@ -318,6 +327,9 @@ impl Comparison {
         let mut text = String::new();
         for verdict in [&self.faster, &self.cheaper].into_iter().flatten() {
             text += &format!("{}\n", verdict.text);
+        }
+        if let Some(note) = &self.note {
+            text += &format!("note: {note}\n");
         }
         if self.reasons.is_empty() {
             return text;
