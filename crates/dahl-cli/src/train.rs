@@ -547,7 +547,7 @@ impl Args {
     }
 
     fn voice(&self) -> Voice {
-        match (self.quiet || self.watch.live.tui, self.json) {
+        match (self.quiet, self.json) {
             (true, true) => Voice::LastJson,
             (true, false) => Voice::Quiet,
             (false, true) => Voice::Json,

@@ -340,3 +340,47 @@ fn a_terminal_is_left_as_it_was() {
     let (_, after) = typed.rsplit_once("\u{1b}[?1049l").expect("it was left");
     assert!(!after.contains("\u{1b}[?1049h") && !after.contains('H'), "{after:?}");
 }
+
+#[test]
+fn a_run_whose_view_is_left_prints_its_epochs() {
+    let place = Place::new("left");
+    let dahl = env!("CARGO_BIN_EXE_dahl");
+    let train = SMALL[1..].join(" ");
+    let line = format!(
+        "stty rows 40 cols 120; echo $$ > pid; exec {dahl} train {train} --no-run --epochs 1000000 --tui"
+    );
+    let mut terminal = Command::new("script");
+    let terminal = terminal.args(["-q", "-e", "-f", "-c", &line, "typed"]).current_dir(&place.0);
+    let terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut child) = terminal.spawn() else {
+        eprintln!("skipped: there is no script");
+        return;
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    let until = |expected: &dyn Fn(&str) -> bool| loop {
+        let bytes = fs::read(place.0.join("typed")).unwrap_or_default();
+        let typed = String::from_utf8_lossy(&bytes).into_owned();
+        if expected(&typed) || Instant::now() > end {
+            return typed;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    until(&|typed| typed.contains("codelets"));
+    let mut keys = child.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut keys, b"q").expect("a key");
+    // The head, and the epochs from the first one on, those to come too.
+    let epoch = |text: &str, n: u64| {
+        let starts = format!("{n:>5}  ");
+        // A bar may have stood in the line before.
+        let last = |line: &str| line.rsplit(['\r', 'K']).next().map(str::to_owned);
+        text.lines().filter_map(last).filter(|line| line.starts_with(&starts)).count()
+    };
+    let after = |typed: &str| typed.rsplit_once("\u{1b}[?1049l").map(|(_, after)| after.to_owned());
+    let many = |typed: &str| after(typed).is_some_and(|after| after.lines().count() > 50);
+    let typed = until(&many);
+    Command::new("sh").args(["-c", "kill -INT $(cat pid)"]).current_dir(&place.0).status().unwrap();
+    child.wait().expect("an end");
+    let after = after(&typed).expect("it was left");
+    assert!(after.contains("epoch     loss  accuracy"), "{after:?}");
+    assert_eq!([1, 2, 30].map(|n| epoch(&after, n)), [1, 1, 1], "{after:?}");
+}
