@@ -127,6 +127,13 @@ impl Report {
         }
     }
 
+    /// A line for whoever reads along; where a program does, there is none.
+    pub(crate) fn aside(&mut self, text: impl Display) {
+        if self.voice == Voice::Text {
+            self.warn(text);
+        }
+    }
+
     /// Something that the user should know even of a run that is silent.
     pub(crate) fn warn(&mut self, text: impl Display) {
         self.clear();

@@ -20,9 +20,10 @@ use crate::settings::{Settings, is_given};
 use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
 use crate::watch::{WatchArgs, Watched, keep_prediction};
-use crate::{forecast, limit};
+use crate::{forecast, limit, placements};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
+use dahl::exec::Engine;
 use dahl::file::TensorFile;
 use dahl::graph::Programs;
 use dahl::model::{Lowered, TrainSpec};
@@ -191,7 +192,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let native = Native { record, limit, throttles, scheduling, ..Native::default() };
     let calibrations: Vec<PathBuf> = args.calibration.iter().cloned().collect();
     let engine = args.scheduling.engine(native, &calibrations)?;
-    let mut trainer = Trainer::with_plan(lowered, plan, spec, &engine)?;
+    let (session, changes) = placements::told(engine.prepare(&lowered.programs, &plan)?);
+    let mut trainer = Trainer::with_session(lowered, plan, spec, session)?;
     adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
@@ -244,7 +246,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let screen = live.as_ref().and_then(|live| live.tell(&mut report));
     args.energy.idle_time.into_iter().for_each(|time| watched.rest(time));
     watched.limit(args.energy.energy_budget)?;
-    let started = Started { begin, place, texts, predicted, screen };
+    let started = Started { begin, place, texts, predicted, screen, changes };
     let gave = go(&args, started, course, (&mut trainer, &mut watched), &mut report);
     drop(live);
     report.release();
@@ -421,6 +423,8 @@ struct Started {
     predicted: Option<dahl::report::Predicted>,
     /// The terminal, where it is drawn on.
     screen: Option<Screen>,
+    /// By which placements the run goes on.
+    changes: placements::Changes,
 }
 
 /// Trains, and keeps the run directory up to date.
@@ -431,7 +435,7 @@ fn go(
     (trainer, watched): (&mut Trainer, &mut Watched),
     report: &mut Report,
 ) -> Result<Gave, Failure> {
-    let Started { begin, place, texts, predicted, screen } = started;
+    let Started { begin, place, texts, predicted, screen, changes } = started;
     // A time beyond all clocks never comes.
     let deadline = args.run.max_time.and_then(|time| begin.checked_add(time));
     let of = course.train.len();
@@ -490,6 +494,7 @@ fn go(
             Event::Step { epoch, pass } => {
                 stop.count_step();
                 watched.step(epoch, pass, of);
+                changes.take().iter().for_each(|line| report.aside(line));
                 report.step(epoch, pass);
             }
             Event::Judging { name, pass, of } => {
