@@ -6,7 +6,7 @@ use crate::flow::{FlowArgs, Flowing};
 use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::live::Screen;
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
-use crate::output::{fail, quoted};
+use crate::output::{counted, fail, quoted};
 use crate::place::{Place, RunArgs, check_file};
 use crate::planfile::PlanFile;
 use crate::progress::Show;
@@ -205,14 +205,14 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         samples => format!(", {samples} held out"),
     };
     report.log(format_args!(
-        "{} on {}: {} to learn from{held_out}, {} to judge by; batch {}, {workers} worker{}, {}",
+        "{} on {}: {} to learn from{held_out}, {} to judge by; batch {}, {}, {}",
         model.name,
         train.name(),
         train.len(),
         test.len(),
         // A step cannot have more.
         batch.min(train.len()),
-        if workers == 1 { "" } else { "s" },
+        counted(workers, "worker"),
         args.samples.dtype
     ));
     if let Some(text) = flowing.text() {

@@ -169,6 +169,11 @@ fn a_damaged_file_is_named_and_the_others_speak() {
     place.check(&["stats", "a"], 4, "trace.jsonl: line ");
     place.check(&["stats", "a"], 4, "--counters does without");
     place.check(&["trace", "a", "--format", "csv"], 4, "trace.jsonl: line ");
+    // What is wrong is said once, and not that it does without.
+    for args in [&["stats", "a"][..], &["trace", "a", "--format", "csv"]] {
+        let (_, _, stderr) = place.dahl(args);
+        assert_eq!(stderr.matches("trace.jsonl: line ").count(), 1, "{stderr}");
+    }
     assert_eq!(stats(&place, &["a", "--counters"])["from"], "counters");
     place.check(&["report", "a", "-o", "a.html"], 0, "trace.jsonl: line ");
     assert!(fs::read_to_string(place.0.join("a.html")).expect("a page").contains("left out"));

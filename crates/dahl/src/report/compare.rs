@@ -276,9 +276,20 @@ fn parts(run: &RunRecord) -> Option<BTreeMap<String, (Option<f64>, f64)>> {
     Some(parts)
 }
 
+/// Whether two records are of one run.
+fn is_same(a: &RunRecord, b: &RunRecord) -> bool {
+    // Sessions say when they began and who ran them.
+    a.name == b.name && a.sessions == b.sessions && a.epochs == b.epochs && a.energy == b.energy
+}
+
 /// Compares two runs.
 pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
     let names = [a, b].map(|run| run.name.as_str());
+    if is_same(a, b) {
+        let note = Some(format!("{} is the same run twice: nothing is compared", a.name));
+        let (names, reasons) = (names.map(str::to_owned), Vec::new());
+        return Comparison { names, faster: None, cheaper: None, note, reasons };
+    }
     let (faster, cheaper) = (faster(a, b, names), cheaper(a, b, names));
     let mut rows: BTreeMap<String, Reason> = BTreeMap::new();
     if let (Some(first), Some(second)) = (parts(a), parts(b)) {

@@ -112,6 +112,9 @@ pub struct Energy {
 /// Accuracies that people ask for.
 const ACCURACIES: [f64; 8] = [0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99];
 
+/// How many epochs are told one by one.
+const EPOCHS: usize = 10;
+
 /// A source that has not seen a larger part of the time comes after others.
 const RELIED_ON: f64 = 0.1;
 
@@ -288,9 +291,14 @@ impl Energy {
         }
         let _ = writeln!(text, "EDP {:.3} J s", self.edp);
         if !self.epochs.is_empty() {
-            let epochs: Vec<String> =
-                self.epochs.iter().map(|(epoch, j)| format!("{epoch}: {}", joules(*j))).collect();
-            let _ = writeln!(text, "  by epoch {}", epochs.join(", "));
+            let told = self.epochs.iter().take(EPOCHS);
+            let told: Vec<String> =
+                told.map(|(epoch, j)| format!("{epoch}: {}", joules(*j))).collect();
+            let rest = match self.epochs.len().saturating_sub(EPOCHS) {
+                0 => String::new(),
+                rest => format!(", … and {rest} more (--json has all)"),
+            };
+            let _ = writeln!(text, "  by epoch {}{rest}", told.join(", "));
         }
         for (accuracy, spent) in &self.to_accuracy {
             let _ = writeln!(text, "  to {:.0} % of the test {}", 100.0 * accuracy, joules(*spent));

@@ -149,6 +149,15 @@ fn a_verdict_says_that_other_runs_may_differ_by_more() {
     assert!(!open.contains("note: "), "there is nothing to doubt: {open}");
 }
 
+#[test]
+fn a_run_is_not_compared_with_itself() {
+    let text = |a: &RunRecord, b: &RunRecord| compare(a, b).to_text();
+    let own = run("a", &[50.0, 40.0]);
+    assert_eq!(text(&own, &own), "note: a is the same run twice: nothing is compared\n");
+    // Runs of one name may be in two directories.
+    assert!(text(&own, &run("a", &[50.0, 41.0])).contains("no verdict"));
+}
+
 /// Modelled from base watts between 10 and 100, and busy ones between 1 and 2.
 fn modelled(name: &str, platform: &str, base: f64, busy: f64) -> RunRecord {
     let part = |seconds: f64, [low, high]: [f64; 2]| Part {

@@ -170,3 +170,14 @@ fn printed_shares_are_a_whole() {
     let tenths: f64 = shares.map(|share| (10.0 * share.parse::<f64>().unwrap()).round()).sum();
     assert_eq!(tenths, 1000.0, "{text}");
 }
+
+#[test]
+fn many_epochs_are_told_in_short() {
+    let told = |epochs: u64| {
+        let lines = (1..=epochs).map(|epoch| line(Some(epoch), vec![total(5.0, 0.0)]));
+        let text = measured(&run(lines.collect())).to_text(None);
+        text.lines().find(|line| line.contains("by epoch")).unwrap().to_owned()
+    };
+    assert!(told(10).ends_with("10: 5 J"), "{}", told(10));
+    assert!(told(60).ends_with("10: 5 J, … and 50 more (--json has all)"), "{}", told(60));
+}
