@@ -7,8 +7,11 @@ use crate::see::{lines, powercap};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 fn stats(place: &Place, args: &[&str]) -> Value {
@@ -17,10 +20,59 @@ fn stats(place: &Place, args: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
+/// Counts up the packages of a powercap directory until it is dropped.
+struct Counting(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl Counting {
+    fn of(tree: &str) -> Self {
+        let (tree, ended) = (PathBuf::from(tree), Arc::new(AtomicBool::new(false)));
+        let over = ended.clone();
+        let body = move || {
+            for joules in 1.. {
+                for package in ["intel-rapl:0", "intel-rapl:1"].map(|name| tree.join(name)) {
+                    // At once: whoever reads half a number reads another.
+                    let new = package.join("new");
+                    fs::write(&new, format!("{joules}000000")).expect("a file");
+                    fs::rename(&new, package.join("energy_uj")).expect("a file");
+                }
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        Self(ended, Some(std::thread::spawn(body)))
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        let _ = self.1.take().expect("a thread").join();
+    }
+}
+
+#[test]
+fn a_counter_that_does_not_move_is_warned_of_and_partial() {
+    let place = Place::new("still");
+    let tree = powercap(&place, "powercap");
+    let still = ["--run", "a", "--epochs", "1000000", "--max-time", "1s", "--powercap", &tree];
+    let (code, _, stderr) = place.train(&still);
+    assert_eq!(code, 0, "{stderr}");
+    let warned = |name| format!("warning: RAPL ({name}): the counter did not move in ");
+    for name in ["package-0", "package-1"] {
+        assert_eq!(stderr.matches(&warned(name)).count(), 1, "{stderr}");
+    }
+    assert!(!stderr.contains(&warned("package-0/core")), "a core may sleep: {stderr}");
+    let partial = stats(&place, &["a"])["energy"]["measured"][0]["total"]["partial"].clone();
+    assert!(partial.as_str().is_some_and(|p| p.contains("did not move")), "{partial}");
+}
+
 #[test]
 fn a_dead_meter_hides_no_other() {
     let place = Place::new("dead");
     let tree = powercap(&place, "powercap");
+    let _counting = Counting::of(&tree);
     let battery = place.0.join("power/BAT0");
     fs::create_dir_all(&battery).expect("a directory");
     for (file, text) in [("type", "Battery"), ("status", "Full"), ("energy_now", "50000000")] {

@@ -331,8 +331,14 @@ fn add(sum: &mut Total, more: &Total) {
 
 /// What a meter missed, and why.
 fn gap(total: &Total) -> Option<String> {
-    let (all, why) = (total.seconds + total.missed, total.why.as_deref().unwrap_or("not read"));
-    total.is_partial().then(|| format!("{:.1} s of {all:.1} s missed, {why}", total.missed))
+    let Total { seconds, missed, why, .. } = total;
+    let why = why.as_deref().unwrap_or("not read");
+    let missed = total
+        .is_partial()
+        .then(|| format!("{missed:.1} s of {:.1} s missed, {why}", seconds + missed));
+    let still = total.stands_still().then(|| format!("the counter did not move in {seconds:.1} s"));
+    let told: Vec<String> = missed.into_iter().chain(still).collect();
+    (!told.is_empty()).then(|| told.join(", and "))
 }
 
 fn names<'a>(reading: &Reading<'a>) -> Vec<&'a str> {
@@ -375,7 +381,8 @@ fn of_meters(run: &RunRecord, (scope, domains): &(Scope, Vec<&str>)) -> (f64, En
     let partial = partial.collect();
     energy.lacks(run, partial);
     energy.causes = at_rest(run, &reading, energy.total.joules).unwrap_or_default();
-    let seen = sums.iter().filter(|t| scope.has(t)).map(|t| t.seconds).fold(f64::MAX, f64::min);
+    let seen = |total: &Total| if total.stands_still() { 0.0 } else { total.seconds };
+    let seen = sums.iter().filter(|t| scope.has(t)).map(seen).fold(f64::MAX, f64::min);
     let all: f64 = run.energy.iter().map(|line| line.seconds).sum();
     energy.domains = sums;
     (if all > 0.0 { (1.0 - seen / all).max(0.0) } else { 0.0 }, energy)

@@ -181,3 +181,15 @@ fn many_epochs_are_told_in_short() {
     assert!(told(10).ends_with("10: 5 J"), "{}", told(10));
     assert!(told(60).ends_with("10: 5 J, … and 50 more (--json has all)"), "{}", told(60));
 }
+
+#[test]
+fn a_counter_that_does_not_move_has_not_measured() {
+    let still = Total { name: "psys".to_owned(), covers: Covers::Machine, ..total(0.0, 0.0) };
+    let run = run(vec![line(Some(1), vec![still.clone(), total(5.0, 0.0)]); 2]);
+    let found = Energy::measured(&run);
+    // Though the board is more than its package.
+    assert_eq!((found[0].total.joules, &found[0].total.partial), (10.0, &None));
+    let partial = found[1].total.partial.as_deref();
+    assert_eq!(partial, Some("psys: the counter did not move in 2.0 s"));
+    assert_eq!(Energy::missed(&run), ["RAPL (psys): the counter did not move in 2.0 s"]);
+}
