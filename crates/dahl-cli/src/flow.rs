@@ -1,6 +1,7 @@
 //! Options of micro-batches and pipelines, shared by commands.
 
 use crate::grain::at_least_one;
+use crate::output::counted;
 use crate::simulate::calibrations;
 use clap::{Args, ValueEnum};
 use dahl::graph::{Graph, Node};
@@ -318,6 +319,6 @@ impl Flowing {
             1 => String::new(),
             parts => format!("{parts} micro-batches through "),
         };
-        Some(format!("{parts}{} stages: {}", stages.len(), stages.join("; ")))
+        Some(format!("{parts}{}: {}", counted(stages.len(), "stage"), stages.join("; ")))
     }
 }

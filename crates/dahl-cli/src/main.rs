@@ -29,6 +29,7 @@ mod outcome;
 mod output;
 mod part;
 mod place;
+mod placements;
 mod plan;
 mod planfile;
 mod platform;

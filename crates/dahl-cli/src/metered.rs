@@ -151,8 +151,8 @@ fn bridged(reading: &Reading<'_>, model: Option<Spent>) -> Spent {
     let mut sources: Vec<String> = reading.of.iter().map(|t| t.source.to_string()).collect();
     sources.dedup();
     let how = format!("measured by {}", sources.join(", "));
-    let part = |total: &&Total| total.missed / (total.seconds + total.missed).max(1e-9);
-    let missed = reading.of.iter().map(part).sum::<f64>() / reading.of.len() as f64;
+    let missed = reading.of.iter().map(|total| total.unseen()).sum::<f64>();
+    let missed = missed / reading.of.len() as f64;
     if missed <= 0.0 {
         return Spent { joules: read, how };
     }
@@ -193,6 +193,9 @@ mod tests {
         check(&[total(30.0, 3.0, 1.0)], model(), 50.0, how);
         let how = "measured by RAPL, with 40 J modelled for the 50 % that was missed";
         check(&[total(30.0, 4.0, 0.0), total(0.0, 0.0, 4.0)], model(), 70.0, how);
+        // A counter that stands still would let a budget last for ever.
+        let how = "measured by RAPL, with 80 J modelled for the 100 % that was missed";
+        check(&[total(0.0, 4.0, 0.0)], model(), 80.0, how);
         let how = "measured by RAPL, with 10 J as much as the rest for the 25 % that was missed";
         check(&[total(30.0, 3.0, 1.0)], None, 40.0, how);
     }

@@ -1,6 +1,6 @@
 //! How a run ended: what is written and said, and the exit code.
 
-use crate::output::{FAILED, code, quoted};
+use crate::output::{FAILED, code, counted, quoted};
 use crate::place::RunArgs;
 use crate::report::{Conclusion, Report};
 use crate::rundir::RunDir;
@@ -70,7 +70,8 @@ pub(crate) fn conclude(
     if let (true, Some(run)) = (gave.idle, run) {
         let more = longer.map(|longer| format!("; for more: {} --epochs {longer}", on(run)));
         let (path, more) = (run.path().display(), more.unwrap_or_default());
-        report.log(format_args!("{path} has finished its {epochs} epochs{more}"));
+        let epochs = counted(epochs, "epoch");
+        report.log(format_args!("{path} has finished its {epochs}{more}"));
     }
     let unsaved = |error: Error| {
         let cure = if error.lacks_room() { "make room" } else { "put that right" };

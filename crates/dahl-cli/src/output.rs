@@ -74,6 +74,11 @@ pub(crate) fn say(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// So many of something: `1 worker`, `2 workers`.
+pub(crate) fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A path as a word of a command that people may copy.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();

@@ -9,7 +9,7 @@ mod text;
 
 use crate::flow::FlowArgs;
 use crate::grain::{Cuts, GrainArgs, at_least_one};
-use crate::output::{Colour, code, fail, print};
+use crate::output::{Colour, code, counted, fail, print};
 use crate::planfile::in_file;
 use crate::progress;
 use crate::recipe::{OptimizerName, UpdateArgs};
@@ -276,11 +276,9 @@ fn text(args: &Args) -> dahl::Result<String> {
             );
             line("nodes", train.nodes.len().to_string());
             let edges: usize = graphs[0].edges.preds.iter().map(Vec::len).sum();
-            let workers = plan.placement.workers;
-            line(
-                "tasks a step",
-                format!("{} with {edges} edges, {workers} workers", graphs[0].tasks.len()),
-            );
+            let [edges, workers] =
+                [(edges, "edge"), (plan.placement.workers, "worker")].map(|(n, of)| counted(n, of));
+            line("tasks a step", format!("{} with {edges}, {workers}", graphs[0].tasks.len()));
             if let Some(text) = flowing.text() {
                 line("pipeline", text);
             }

@@ -43,9 +43,11 @@ pub(crate) struct Report {
     meter: Option<(String, Meter)>,
     /// Results could not be printed.
     unprinted: bool,
-    /// The terminal, where somebody else draws on it, and what is to be said after that.
+    /// The terminal, where somebody else draws on it; what is to be said after that, and the
+    /// epochs that are to be printed.
     screen: Option<Screen>,
     held: Vec<String>,
+    epochs: String,
 }
 
 /// What a run gave.
@@ -73,8 +75,9 @@ pub(crate) struct Conclusion<'a> {
 impl Report {
     pub(crate) fn new(voice: Voice, length: Length) -> Self {
         let progress = Progress::of_looking(Show::Nothing);
-        let (meter, screen, held) = (None, None, Vec::new());
-        Self { voice, length, headed: false, progress, meter, unprinted: false, screen, held }
+        let (meter, screen, held, epochs) = (None, None, Vec::new(), String::new());
+        let (headed, unprinted) = (false, false);
+        Self { voice, length, headed, progress, meter, unprinted, screen, held, epochs }
     }
 
     /// Somebody draws on the terminal: what is said waits.
@@ -82,10 +85,23 @@ impl Report {
         self.screen = Some(screen);
     }
 
-    /// The terminal is free again.
+    /// The terminal is free again: what waited is said.
     pub(crate) fn release(&mut self) {
         self.screen = None;
         self.held.drain(..).for_each(say);
+        let epochs = std::mem::take(&mut self.epochs);
+        if !epochs.is_empty() {
+            self.show(show(&epochs));
+        }
+    }
+
+    /// Whether somebody draws on the terminal; whoever did may have left it.
+    fn is_held(&mut self) -> bool {
+        let held = self.screen.as_ref().is_some_and(Screen::is_drawn_on);
+        if !held && self.screen.is_some() {
+            self.release();
+        }
+        held
     }
 
     /// Training begins, or goes on from here.
@@ -105,25 +121,30 @@ impl Report {
     }
 
     /// A line for the log.
-    pub(crate) fn log(&self, text: impl Display) {
+    pub(crate) fn log(&mut self, text: impl Display) {
         if !self.is_quiet() {
-            say(text);
+            self.warn(text);
+        }
+    }
+
+    /// A line for whoever reads along; where a program does, there is none.
+    pub(crate) fn aside(&mut self, text: impl Display) {
+        if self.voice == Voice::Text {
+            self.warn(text);
         }
     }
 
     /// Something that the user should know even of a run that is silent.
     pub(crate) fn warn(&mut self, text: impl Display) {
         self.clear();
-        if self.screen.as_ref().is_some_and(Screen::is_drawn_on) {
-            self.held.push(text.to_string());
-            return;
+        match self.is_held() {
+            true => self.held.push(text.to_string()),
+            false => say(text),
         }
-        self.held.drain(..).for_each(say);
-        say(text);
     }
 
     /// Where the run is kept, and how far it is.
-    pub(crate) fn place(&self, path: &Path, state: &State) {
+    pub(crate) fn place(&mut self, path: &Path, state: &State) {
         match state.steps {
             0 => self.log(format_args!("run directory: {}", path.display())),
             steps => self.log(format_args!(
@@ -136,6 +157,9 @@ impl Report {
 
     /// A training step has ended.
     pub(crate) fn step(&mut self, epoch: u64, pass: &Pass) {
+        if self.is_held() {
+            return;
+        }
         let Length { epochs, samples } = self.length;
         let (progress, done) = (self.progress, (epoch as usize - 1) * samples);
         self.meter(&format!("epoch {epoch}/{epochs}"), |title| {
@@ -146,6 +170,9 @@ impl Report {
 
     /// A step of judging has ended.
     pub(crate) fn judging(&mut self, name: &str, pass: &Pass, of: usize) {
+        if self.is_held() {
+            return;
+        }
         let progress = self.progress;
         self.meter(name, |title| progress.look(&title, of)).show(pass);
     }
@@ -194,7 +221,10 @@ impl Report {
             }
         };
         self.headed = true;
-        self.show(show(&text));
+        match self.is_held() {
+            true => self.epochs += &text,
+            false => self.show(show(&text)),
+        }
     }
 
     /// The run stops before its end.

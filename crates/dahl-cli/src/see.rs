@@ -15,8 +15,9 @@ use dahl::trace::Trace;
 use dahl::{Error, Result};
 use std::path::Path;
 
-/// A run by its name or directory; a file is a trace without a run.
-fn read(name: &Path) -> Result<RunRecord> {
+/// A run by its name or directory; a file is a trace without a run. It is said which files
+/// are left out, but of the one that whoever asks cannot do without: that is an error.
+fn read(name: &Path, needed: Option<&str>) -> Result<RunRecord> {
     if name.is_file() {
         let text = std::fs::read_to_string(name)
             .map_err(|source| Error::Io { path: name.to_owned(), source })?;
@@ -29,7 +30,7 @@ fn read(name: &Path) -> Result<RunRecord> {
         return Err(rundir::no_run("RUN", &path));
     }
     let run = RunRecord::read(&path)?;
-    for (_, problem) in &run.problems {
+    for (_, problem) in run.problems.iter().filter(|(file, _)| Some(file.as_str()) != needed) {
         say(format_args!("warning: {problem}; it is left out"));
     }
     Ok(run)

@@ -6,7 +6,7 @@ use crate::flow::{FlowArgs, Flowing};
 use crate::grain::{Cuts, KernelArgs, at_least_one, available, cuts, threads};
 use crate::live::Screen;
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
-use crate::output::{fail, quoted};
+use crate::output::{counted, fail, quoted};
 use crate::place::{Place, RunArgs, check_file};
 use crate::planfile::PlanFile;
 use crate::progress::Show;
@@ -21,9 +21,10 @@ use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
 use crate::units::{Asked, Goal, Planned, Unknown, flags as flags_of, in_words};
 use crate::watch::{WatchArgs, Watched, keep_prediction};
-use crate::{forecast, limit};
+use crate::{forecast, limit, placements};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
+use dahl::exec::Engine;
 use dahl::file::TensorFile;
 use dahl::graph::Programs;
 use dahl::model::{Lowered, Model, TrainSpec};
@@ -216,7 +217,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let native = Native { record, limit, throttles, scheduling, ..Native::default() };
     let calibrations: Vec<PathBuf> = args.calibration.iter().cloned().collect();
     let engine = args.scheduling.engine(native, &calibrations)?;
-    let mut trainer = Trainer::with_plan(lowered, plan, spec, &engine)?;
+    let (session, changes) = placements::told(engine.prepare(&lowered.programs, &plan)?);
+    let mut trainer = Trainer::with_session(lowered, plan, spec, session)?;
     adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
@@ -228,14 +230,14 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         samples => format!(", {samples} held out"),
     };
     report.log(format_args!(
-        "{} on {}: {} to learn from{held_out}, {} to judge by; batch {}, {workers} worker{}, {}",
+        "{} on {}: {} to learn from{held_out}, {} to judge by; batch {}, {}, {}",
         model.name,
         train.name(),
         train.len(),
         test.len(),
         // A step cannot have more.
         batch.min(train.len()),
-        if workers == 1 { "" } else { "s" },
+        counted(workers, "worker"),
         args.samples.dtype
     ));
     if let Some(text) = flowing.text() {
@@ -269,7 +271,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let screen = live.as_ref().and_then(|live| live.tell(&mut report));
     args.energy.idle_time.into_iter().for_each(|time| watched.rest(time));
     watched.limit(args.energy.energy_budget)?;
-    let started = Started { begin, place, texts, predicted: predicted.clone(), screen };
+    let shown = predicted.clone();
+    let started = Started { begin, place, texts, predicted: shown, screen, changes };
     let gave = go(&args, started, course, (&mut trainer, &mut watched), &mut report);
     drop(live);
     report.release();
@@ -285,7 +288,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     if let Err(error) = watched.end(trace) {
         report.warn(format_args!("warning: {error}; all else is kept"));
     }
-    watched.silent().iter().for_each(|text| report.warn(format_args!("warning: {text}")));
+    watched.unread().iter().for_each(|text| report.warn(format_args!("warning: {text}")));
     let gave = gave?;
     if let (Some(directory), true) = (&gave.directory, trainer.changes() > 0) {
         // The one that the run ended with.
@@ -490,6 +493,8 @@ struct Started {
     predicted: Option<dahl::report::Predicted>,
     /// The terminal, where it is drawn on.
     screen: Option<Screen>,
+    /// By which placements the run goes on.
+    changes: placements::Changes,
 }
 
 /// Trains, and keeps the run directory up to date.
@@ -500,7 +505,7 @@ fn go(
     (trainer, watched): (&mut Trainer, &mut Watched),
     report: &mut Report,
 ) -> Result<Gave, Failure> {
-    let Started { begin, place, texts, predicted, screen } = started;
+    let Started { begin, place, texts, predicted, screen, changes } = started;
     // A time beyond all clocks never comes.
     let deadline = args.run.max_time.and_then(|time| begin.checked_add(time));
     let of = course.train.len();
@@ -559,6 +564,7 @@ fn go(
             Event::Step { epoch, pass } => {
                 stop.count_step();
                 watched.step(epoch, pass, of);
+                changes.take().iter().for_each(|line| report.aside(line));
                 report.step(epoch, pass);
             }
             Event::Judging { name, pass, of } => {
@@ -616,7 +622,7 @@ impl Args {
     }
 
     fn voice(&self) -> Voice {
-        match (self.quiet || self.watch.live.tui, self.json) {
+        match (self.quiet, self.json) {
             (true, true) => Voice::LastJson,
             (true, false) => Voice::Quiet,
             (false, true) => Voice::Json,

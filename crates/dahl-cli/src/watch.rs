@@ -314,9 +314,10 @@ impl Watched {
         Some(format!("{} at the stop, {}; {more} more until it was saved", at.joules, at.how))
     }
 
-    /// Meters that were there and read nothing.
-    pub(crate) fn silent(&self) -> Vec<String> {
-        Energy::silent(&self.told())
+    /// Meters that were there and read nothing, or not all.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        let told = self.told();
+        [Energy::silent(&told), Energy::missed(&told)].concat()
     }
 }
 

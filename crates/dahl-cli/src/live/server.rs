@@ -160,7 +160,7 @@ fn route(
     token: &str,
 ) -> Result<(&'static str, String), Refused> {
     if !request.token.as_deref().is_some_and(|given| same(given, token)) {
-        return Err((403, "Forbidden: the token of the address is missing"));
+        return Err((403, "Forbidden: the token of the address is missing or wrong"));
     }
     match request.path.as_str() {
         "/" => {

@@ -185,23 +185,57 @@ fn draw_codelets(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, sh
     counts.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
     counts.retain(|count| count.calls > 0);
     let shares = percents(&counts.iter().map(|count| count.time.0 as f64).collect::<Vec<_>>());
+    let shown = columns(area.width.saturating_sub(2));
+    let row = |name: &str, numbers: [String; COLUMNS.len()]| {
+        let number = |&i: &usize| format!("{:>1$}", numbers[i], usize::from(COLUMNS[i].1));
+        let cells = std::iter::once(name.to_owned()).chain(shown.iter().map(number));
+        Row::new(cells.map(Cell::from).collect::<Vec<_>>())
+    };
     let rows = counts.iter().zip(shares).map(|(count, share)| {
-        Row::new([
-            Cell::from(count.name.clone()),
-            Cell::from(format!("{:>9}", count.calls)),
-            Cell::from(format!("{:>10}", count.time.to_string())),
-            Cell::from(format!("{share:>5.1} %")),
-            Cell::from(format!("{:>10}", Nanos(count.time.0 / count.calls).to_string())),
-        ])
+        let mean = Nanos(count.time.0 / count.calls).to_string();
+        let (calls, total) = (count.calls.to_string(), count.time.to_string());
+        row(&count.name, [calls, total, format!("{share:.1} %"), mean])
     });
-    let widths = [
-        Constraint::Min(24),
-        Constraint::Length(9),
-        Constraint::Length(10),
-        Constraint::Length(8),
-        Constraint::Length(10),
-    ];
-    let head = Row::new(["codelet", "    calls", "     total", " share", "      mean"]);
-    let table = Table::new(rows, widths).header(head.style(Style::new().fg(Color::DarkGray)));
+    let numbers = shown.iter().map(|&i| Constraint::Length(COLUMNS[i].1));
+    let widths = std::iter::once(Constraint::Fill(1)).chain(numbers);
+    let head = row("codelet", COLUMNS.map(|(name, _)| name.to_owned()));
+    let head = head.style(Style::new().fg(Color::DarkGray));
+    let table = Table::new(rows.collect::<Vec<_>>(), widths).header(head);
     frame.render_widget(table.block(block("codelets")), area);
+}
+
+/// What is said of a codelet, and the room that it needs.
+const COLUMNS: [(&str, u16); 4] = [("calls", 9), ("total", 10), ("share", 7), ("mean", 10)];
+/// The least room for its name.
+const NAME: u16 = 24;
+
+/// The columns that there is room for: the widest go first, of equal ones the last. A number
+/// that is cut is another number.
+fn columns(room: u16) -> Vec<usize> {
+    let mut shown: Vec<usize> = (0..COLUMNS.len()).collect();
+    while shown.iter().map(|&i| COLUMNS[i].1 + 1).sum::<u16>() + NAME > room {
+        let Some(widest) = shown.iter().copied().max_by_key(|&i| COLUMNS[i].1) else { break };
+        shown.retain(|&i| i != widest);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_has_fewer_columns_and_cuts_no_number() {
+        for (room, expected) in [
+            (98, &["calls", "total", "share", "mean"][..]),
+            (64, &["calls", "total", "share", "mean"]),
+            (63, &["calls", "total", "share"]),
+            (48, &["calls", "share"]),
+            (41, &["share"]),
+            (20, &[]),
+        ] {
+            let names: Vec<&str> = columns(room).into_iter().map(|i| COLUMNS[i].0).collect();
+            assert_eq!(names, expected, "{room}");
+        }
+    }
 }

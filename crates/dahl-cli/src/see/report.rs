@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn write(args: &Args) -> Result<()> {
     check_file("output", &args.output)?;
-    let runs = args.runs.iter().map(|name| read(name)).collect::<Result<Vec<RunRecord>>>()?;
+    let runs = args.runs.iter().map(|name| read(name, None)).collect::<Result<Vec<RunRecord>>>()?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;
     let text = page(&runs_json(&runs, platform.as_ref()), Mode::File);
     dahl::file::replace(&args.output, |out| out.write_all(text.as_bytes()))

@@ -54,8 +54,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn text(args: &Args) -> Result<String> {
-    let run = read(&args.run)?;
     let wanted = if args.counters { From::Counters } else { From::Trace };
+    let run = read(&args.run, Some(files::TRACE).filter(|_| wanted == From::Trace))?;
     if wanted == From::Trace && run.problem(files::TRACE).is_some() {
         say(format_args!("note: --counters does without {}", files::TRACE));
         traced(&run, &args.run)?;

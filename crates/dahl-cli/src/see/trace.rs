@@ -6,6 +6,7 @@ use crate::place::check_file;
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::platform::Platform;
 use dahl::report::export::{self, Watts};
+use dahl::report::files;
 use dahl::{Error, Result};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn write(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), |path| check_file("output", path))?;
-    let run = read(&args.run)?;
+    let run = read(&args.run, Some(files::TRACE))?;
     let trace = traced(&run, &args.run)?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;
     let measured = run.traced_power().map(|timed| (&timed.power, timed.begin));

@@ -7,8 +7,11 @@ use crate::see::{lines, powercap};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 fn stats(place: &Place, args: &[&str]) -> Value {
@@ -17,10 +20,59 @@ fn stats(place: &Place, args: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
+/// Counts up the packages of a powercap directory until it is dropped.
+struct Counting(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl Counting {
+    fn of(tree: &str) -> Self {
+        let (tree, ended) = (PathBuf::from(tree), Arc::new(AtomicBool::new(false)));
+        let over = ended.clone();
+        let body = move || {
+            for joules in 1.. {
+                for package in ["intel-rapl:0", "intel-rapl:1"].map(|name| tree.join(name)) {
+                    // At once: whoever reads half a number reads another.
+                    let new = package.join("new");
+                    fs::write(&new, format!("{joules}000000")).expect("a file");
+                    fs::rename(&new, package.join("energy_uj")).expect("a file");
+                }
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        Self(ended, Some(std::thread::spawn(body)))
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        let _ = self.1.take().expect("a thread").join();
+    }
+}
+
+#[test]
+fn a_counter_that_does_not_move_is_warned_of_and_partial() {
+    let place = Place::new("still");
+    let tree = powercap(&place, "powercap");
+    let still = ["--run", "a", "--epochs", "1000000", "--max-time", "1s", "--powercap", &tree];
+    let (code, _, stderr) = place.train(&still);
+    assert_eq!(code, 0, "{stderr}");
+    let warned = |name| format!("warning: RAPL ({name}): the counter did not move in ");
+    for name in ["package-0", "package-1"] {
+        assert_eq!(stderr.matches(&warned(name)).count(), 1, "{stderr}");
+    }
+    assert!(!stderr.contains(&warned("package-0/core")), "a core may sleep: {stderr}");
+    let partial = stats(&place, &["a"])["energy"]["measured"][0]["total"]["partial"].clone();
+    assert!(partial.as_str().is_some_and(|p| p.contains("did not move")), "{partial}");
+}
+
 #[test]
 fn a_dead_meter_hides_no_other() {
     let place = Place::new("dead");
     let tree = powercap(&place, "powercap");
+    let _counting = Counting::of(&tree);
     let battery = place.0.join("power/BAT0");
     fs::create_dir_all(&battery).expect("a directory");
     for (file, text) in [("type", "Battery"), ("status", "Full"), ("energy_now", "50000000")] {
@@ -48,6 +100,23 @@ fn a_package_that_cannot_be_read_is_partial() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("warning:") && stderr.contains("package-1 is not in"), "{stderr}");
     assert!(stdout.contains("partial: package-1: "), "{stdout}");
+}
+
+#[test]
+fn a_meter_s_command_that_fails_makes_the_figure_partial() {
+    let place = Place::new("fails");
+    // It says something before each failure, and is started again.
+    let fails = ["--run", "a", "--epochs", "1000000", "--max-time", "1s", "--meter-cmd"];
+    let (code, _, stderr) = place.train(&[&fails[..], &["echo 40 W; exit 3"]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let warned: Vec<&str> = stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let told = "s missed, the command ended with exit status: 3";
+    assert!(warned.len() == 1 && warned[0].contains("--meter-cmd (command)"), "{stderr}");
+    assert!(warned[0].ends_with(told), "{stderr}");
+    let measured = stats(&place, &["a"])["energy"]["measured"][0].clone();
+    assert!(measured["total"]["partial"].as_str().is_some_and(|p| p.contains(told)), "{measured}");
+    // 40 W hold until it fails, not for the second.
+    assert!(measured["total"]["joules"].as_f64().expect("joules") < 20.0, "{measured}");
 }
 
 #[test]
@@ -152,6 +221,11 @@ fn a_damaged_file_is_named_and_the_others_speak() {
     place.check(&["stats", "a"], 4, "trace.jsonl: line ");
     place.check(&["stats", "a"], 4, "--counters does without");
     place.check(&["trace", "a", "--format", "csv"], 4, "trace.jsonl: line ");
+    // What is wrong is said once, and not that it does without.
+    for args in [&["stats", "a"][..], &["trace", "a", "--format", "csv"]] {
+        let (_, _, stderr) = place.dahl(args);
+        assert_eq!(stderr.matches("trace.jsonl: line ").count(), 1, "{stderr}");
+    }
     assert_eq!(stats(&place, &["a", "--counters"])["from"], "counters");
     place.check(&["report", "a", "-o", "a.html"], 0, "trace.jsonl: line ");
     assert!(fs::read_to_string(place.0.join("a.html")).expect("a page").contains("left out"));
@@ -323,4 +397,48 @@ fn a_terminal_is_left_as_it_was() {
     // Nothing is drawn after it was left.
     let (_, after) = typed.rsplit_once("\u{1b}[?1049l").expect("it was left");
     assert!(!after.contains("\u{1b}[?1049h") && !after.contains('H'), "{after:?}");
+}
+
+#[test]
+fn a_run_whose_view_is_left_prints_its_epochs() {
+    let place = Place::new("left");
+    let dahl = env!("CARGO_BIN_EXE_dahl");
+    let train = SMALL[1..].join(" ");
+    let line = format!(
+        "stty rows 40 cols 120; echo $$ > pid; exec {dahl} train {train} --no-run --epochs 1000000 --tui"
+    );
+    let mut terminal = Command::new("script");
+    let terminal = terminal.args(["-q", "-e", "-f", "-c", &line, "typed"]).current_dir(&place.0);
+    let terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut child) = terminal.spawn() else {
+        eprintln!("skipped: there is no script");
+        return;
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    let until = |expected: &dyn Fn(&str) -> bool| loop {
+        let bytes = fs::read(place.0.join("typed")).unwrap_or_default();
+        let typed = String::from_utf8_lossy(&bytes).into_owned();
+        if expected(&typed) || Instant::now() > end {
+            return typed;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    until(&|typed| typed.contains("codelets"));
+    let mut keys = child.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut keys, b"q").expect("a key");
+    // The head, and the epochs from the first one on, those to come too.
+    let epoch = |text: &str, n: u64| {
+        let starts = format!("{n:>5}  ");
+        // A bar may have stood in the line before.
+        let last = |line: &str| line.rsplit(['\r', 'K']).next().map(str::to_owned);
+        text.lines().filter_map(last).filter(|line| line.starts_with(&starts)).count()
+    };
+    let after = |typed: &str| typed.rsplit_once("\u{1b}[?1049l").map(|(_, after)| after.to_owned());
+    let many = |typed: &str| after(typed).is_some_and(|after| after.lines().count() > 50);
+    let typed = until(&many);
+    Command::new("sh").args(["-c", "kill -INT $(cat pid)"]).current_dir(&place.0).status().unwrap();
+    child.wait().expect("an end");
+    let after = after(&typed).expect("it was left");
+    assert!(after.contains("epoch     loss  accuracy"), "{after:?}");
+    assert_eq!([1, 2, 30].map(|n| epoch(&after, n)), [1, 1, 1], "{after:?}");
 }

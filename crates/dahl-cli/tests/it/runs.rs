@@ -218,7 +218,7 @@ fn a_run_that_has_ended_says_so_and_may_be_made_longer() {
     let place = Place::new("longer");
     assert_eq!(place.train(&["--epochs", "3", "--run", "long"]).0, 0);
     assert_eq!(place.train(&["--epochs", "1", "--run", "short"]).0, 0);
-    place.check(&["train", "--resume", "short"], 0, "runs/short has finished its 1 epochs");
+    place.check(&["train", "--resume", "short"], 0, "runs/short has finished its 1 epoch;");
     place.check(&["train", "--resume", "runs/short", "--epochs", "3"], 0, "goes on after step 8");
     assert_eq!(place.gave("short"), place.gave("long"));
     // The new length is the run's own.

@@ -97,6 +97,21 @@ fn traces_are_off_by_default_and_bounded() {
 }
 
 #[test]
+fn one_of_a_thing_is_singular_and_no_run_is_compared_with_itself() {
+    let place = Place::new("words");
+    assert_eq!(train(&place, "1", &["--run", "a", "--epochs", "1"]).0, 0);
+    let said = |args: &[&str], part: &str| {
+        let (code, stdout, stderr) = place.dahl(args);
+        assert_eq!(code, 0, "{stderr}");
+        assert!(format!("{stdout}{stderr}").contains(part), "{part}: {stdout}{stderr}");
+    };
+    said(&["stats", "a"], " on 1 worker, from counters");
+    said(&["train", "--resume", "a"], " has finished its 1 epoch; for more: ");
+    said(&["plan", "small.toml", "--workers", "1"], " edges, 1 worker\n");
+    said(&["report", "a", "a", "-o", "r.html"], "note: a is the same run twice: nothing is");
+}
+
+#[test]
 fn measured_and_modelled_stand_apart() {
     let place = Place::new("meters");
     let tree = powercap(&place, "powercap");
@@ -343,6 +358,7 @@ fn the_dashboard_shows_the_running_job() {
     let metrics = get(host, &format!("/metrics?{token}"));
     assert!(metrics.contains("# TYPE dahl_steps_total counter"), "{metrics}");
     assert!(get(host, "/metrics").starts_with("Forbidden"));
+    assert!(get(host, "/metrics?token=0123").contains("missing or wrong"));
     if let Some(mut browser) = Browser::start("dashboard", [1200, 900]) {
         browser.open(&url);
         browser.until("Number(document.documentElement.dataset.asked) >= 2");

@@ -2,7 +2,8 @@
 //!
 //! Each line is a reading: watts (`42.5`, `42.5 W`, `900 mW`) or joules so far
 //! (`1234 J`, `3.2 kJ`). A command that goes on is read line by line; one that ends is
-//! started again after a while. Watts hold until the next reading.
+//! started again after a while. Watts hold until the next reading, for ten seconds at
+//! most and not beyond a failure of the command: what follows is missed.
 
 use super::{Covers, Meter, Source, Total};
 use std::io::Read;
@@ -51,8 +52,10 @@ fn reading(line: &str) -> Option<Reading> {
 #[derive(Debug)]
 struct State {
     total: Total,
-    /// Up to when it is known or missed, and by which reading.
-    last: Option<(Instant, Option<Reading>)>,
+    /// Up to when time is counted, as known or as missed.
+    counted: Option<Instant>,
+    /// What was read last, and when.
+    last: Option<(Instant, Reading)>,
     /// Why there is no reading.
     trouble: String,
     /// While this is open the command runs.
@@ -64,63 +67,92 @@ impl State {
     fn new() -> Self {
         let total = Total::new("command".to_owned(), Source::Command, Covers::Machine);
         let trouble = "the command has said nothing yet".to_owned();
-        Self { total, last: None, trouble, leash: None, ended: false }
+        Self { total, counted: None, last: None, trouble, leash: None, ended: false }
+    }
+
+    /// The time that is not counted yet; from here on it is.
+    fn uncounted(&mut self, now: Instant) -> Duration {
+        let from = self.counted.unwrap_or(now);
+        // Whoever was kept waiting may come with an earlier time.
+        self.counted = Some(now.max(from));
+        now.saturating_duration_since(from)
     }
 
     /// Counts the time up to now by what was read last.
     fn advance(&mut self, now: Instant) {
-        let Some((then, last)) = self.last else {
-            self.last = Some((now, None));
-            return;
-        };
-        let time = now.saturating_duration_since(then);
-        match last {
-            Some(Reading::Watts(watts)) if time <= LONGEST => {
+        match self.last {
+            // However often it is looked at: what was read does not get younger.
+            Some((then, _)) if now.saturating_duration_since(then) > LONGEST => {
+                self.trouble = format!("the command was silent for {} s", LONGEST.as_secs());
+                self.last = None;
+                self.miss(now);
+            }
+            Some((_, Reading::Watts(watts))) => {
+                let time = self.uncounted(now);
                 self.total.add(watts * time.as_secs_f64(), time);
             }
             // Joules are counted when the next ones are known.
-            Some(Reading::Joules(_)) if time <= LONGEST => return,
-            Some(_) => {
-                "the command was silent for long".clone_into(&mut self.trouble);
-                self.total.miss(time, &self.trouble);
-            }
-            None => self.total.miss(time, &self.trouble),
+            Some((_, Reading::Joules(_))) => {}
+            None => self.miss(now),
         }
-        self.last = Some((now, last.filter(|_| time <= LONGEST)));
+    }
+
+    /// The time up to now is missed.
+    fn miss(&mut self, now: Instant) {
+        let time = self.uncounted(now);
+        if !time.is_zero() {
+            self.total.miss(time, &self.trouble);
+        }
     }
 
     fn take(&mut self, now: Instant, line: &str) {
         let new = reading(line);
         match (self.last, new) {
-            (Some((then, Some(Reading::Joules(before)))), Some(Reading::Joules(joules)))
-                if joules >= before =>
-            {
-                let time = now.saturating_duration_since(then);
-                if joules - before <= MOST_WATTS * time.as_secs_f64().max(1.0) {
-                    self.total.add(joules - before, time);
-                } else {
+            (Some((_, Reading::Joules(before))), Some(Reading::Joules(joules))) => {
+                let time = self.uncounted(now);
+                if joules < before {
+                    self.total.miss(time, "the command's joules went back");
+                } else if joules - before > MOST_WATTS * time.as_secs_f64().max(1.0) {
                     self.total.miss(time, "the command's joules leapt");
+                } else {
+                    self.total.add(joules - before, time);
                 }
             }
             _ => self.advance(now),
         }
-        if new.is_none() {
-            let line: String = line.trim().chars().take(60).collect();
-            self.trouble =
-                format!("the command printed {line:?}, which is neither watts nor joules");
+        match new {
+            Some(new) => {
+                self.last = Some((now, new));
+                let time = self.uncounted(now);
+                if !time.is_zero() {
+                    self.total.miss(time, "the command's joules ended");
+                }
+            }
+            None => {
+                let line: String = line.trim().chars().take(60).collect();
+                self.trouble =
+                    format!("the command printed {line:?}, which is neither watts nor joules");
+                self.last = None;
+                self.miss(now);
+            }
         }
-        self.last = Some((now, new));
     }
 
     /// The command has ended. What it said last holds until it is started again, where it
-    /// said something.
-    fn end(&mut self, status: Option<ExitStatus>, said: &str) {
+    /// ended well: one that prints a line and ends is read again and again. After a failure
+    /// nothing is known.
+    fn end(&mut self, now: Instant, status: Option<ExitStatus>, said: &str) {
         let code = status.map_or("unknown status".to_owned(), |status| status.to_string());
         let failed = !status.is_some_and(|status| status.success());
         let said = said.trim().lines().last().unwrap_or_default();
-        if failed || self.last.is_none_or(|(_, last)| last.is_none()) {
+        self.advance(now);
+        if failed || self.last.is_none() {
             let colon = if said.is_empty() { "" } else { ": " };
             self.trouble = format!("the command ended with {code}{colon}{said}");
+        }
+        if failed {
+            self.last = None;
+            self.miss(now);
         }
     }
 }
@@ -197,7 +229,7 @@ fn follow(mut child: Child, shared: &(Mutex<State>, Condvar)) {
     lock(shared).leash = None;
     let status = child.wait().ok();
     let said = said.ok().and_then(|thread| thread.join().ok());
-    lock(shared).end(status, &said.unwrap_or_default());
+    lock(shared).end(Instant::now(), status, &said.unwrap_or_default());
 }
 
 /// Gives the lines of a stream, of which no more than some bytes are kept.
@@ -285,6 +317,47 @@ mod tests {
     }
 
     #[test]
+    fn a_command_that_falls_silent_is_missed_though_it_is_looked_at() {
+        for (line, joules) in [("10 W", 100.0), ("10 J", 0.0)] {
+            let (mut state, begin) = (State::new(), Instant::now());
+            let at = |tenths: u64| begin + Duration::from_millis(100 * tenths);
+            state.take(at(0), line);
+            (1..=300).for_each(|tenths| state.advance(at(tenths)));
+            // Watts hold for ten seconds, joules without others are none.
+            let known = if joules > 0.0 { 10.0 } else { 0.0 };
+            let total = &state.total;
+            assert!((total.joules - joules).abs() < 1e-6, "{line}: {total:?}");
+            assert!((total.seconds - known).abs() < 1e-6, "{line}: {total:?}");
+            assert!((total.missed - (30.0 - known)).abs() < 1e-6, "{line}: {total:?}");
+            assert!(total.why.as_ref().unwrap().contains("silent for 10 s"), "{total:?}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_command_said_does_not_outlive_its_failure() {
+        use std::os::unix::process::ExitStatusExt;
+        // As wait() encodes them.
+        let [well, badly] = [0, 3 << 8].map(ExitStatus::from_raw);
+        for (line, status, expected) in [
+            ("40 W", well, (120.0, 3.0, 0.0)),
+            ("40 W", badly, (40.0, 1.0, 2.0)),
+            ("40 J", badly, (0.0, 0.0, 3.0)),
+        ] {
+            let (mut state, begin) = (State::new(), Instant::now());
+            let at = |seconds| begin + Duration::from_secs(seconds);
+            state.take(at(0), line);
+            state.end(at(1), Some(status), "");
+            state.advance(at(2));
+            state.take(at(3), line);
+            let total = &state.total;
+            assert_eq!((total.joules, total.seconds, total.missed), expected, "{line}, {status}");
+            let why = total.why.as_deref();
+            assert_eq!(why, (status == badly).then_some("the command ended with exit status: 3"));
+        }
+    }
+
+    #[test]
     fn joules_are_differences() {
         let (mut state, begin) = (State::new(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
@@ -296,6 +369,12 @@ mod tests {
         state.take(at(3), "5 J");
         state.take(at(4), "6 J");
         assert_eq!(state.total.joules, 31.0);
+        // What was spent meanwhile is not known; nor is it when it says something else.
+        assert_eq!((state.total.seconds, state.total.missed), (3.0, 1.0));
+        state.take(at(6), "7 W");
+        state.advance(at(7));
+        let total = &state.total;
+        assert_eq!((total.joules, total.seconds, total.missed), (38.0, 4.0, 3.0));
     }
 
     #[cfg(unix)]

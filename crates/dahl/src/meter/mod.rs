@@ -74,6 +74,9 @@ pub enum Covers {
     Part,
 }
 
+/// In seconds: a counter that says the same for longer does not count.
+const STILL: f64 = 0.2;
+
 /// What a meter has read since it began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Total {
@@ -102,6 +105,20 @@ impl Total {
     /// Whether something is missing in it.
     pub fn is_partial(&self) -> bool {
         self.missed > 0.0
+    }
+
+    /// Whether a counter of the processor did not move, though two hundred of its ticks of a
+    /// millisecond went by: no processor takes nothing, so its joules are not known. Of a part
+    /// of a package it may be true.
+    pub fn stands_still(&self) -> bool {
+        let counter = self.source == Source::Rapl && self.covers != Covers::Part;
+        counter && self.joules == 0.0 && self.seconds >= STILL
+    }
+
+    /// The part of the time that is not in it.
+    pub fn unseen(&self) -> f64 {
+        let all = self.seconds + self.missed;
+        if all > 0.0 && !self.stands_still() { self.missed / all } else { 1.0 }
     }
 
     fn add(&mut self, joules: f64, time: Duration) {
@@ -188,11 +205,7 @@ impl<'a> Reading<'a> {
 
     /// The part of the time that was missed, of the meter that missed most.
     pub fn missed(&self) -> f64 {
-        let part = |total: &&Total| {
-            let all = total.seconds + total.missed;
-            if all > 0.0 { total.missed / all } else { 1.0 }
-        };
-        self.of.iter().map(part).fold(0.0, f64::max)
+        self.of.iter().map(|total| total.unseen()).fold(0.0, f64::max)
     }
 }
 
@@ -255,6 +268,18 @@ mod tests {
         let mut gone = works;
         gone.miss(Duration::from_secs(100), "gone");
         assert_eq!(widest(&[gone, dead]).unwrap().scope, Scope::Battery);
+    }
+
+    #[test]
+    fn a_counter_that_stands_still_hides_none_that_moves() {
+        let still = total("psys", Source::Rapl, Covers::Machine, 0.0);
+        let works = total("package-0", Source::Rapl, Covers::Package, 10.0);
+        assert!(still.stands_still() && !works.stands_still());
+        assert_eq!(widest(&[still.clone(), works]).unwrap().scope, Scope::Parts);
+        assert_eq!(widest(std::slice::from_ref(&still)).unwrap().missed(), 1.0);
+        // It may not have ticked yet, and a core may have slept.
+        assert!(!Total { seconds: 0.05, ..still.clone() }.stands_still());
+        assert!(!Total { covers: Covers::Part, ..still }.stands_still());
     }
 
     #[test]

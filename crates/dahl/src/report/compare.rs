@@ -2,13 +2,18 @@
 //!
 //! Figures are those of a training sample, so that runs of different lengths and batches
 //! can be compared. A verdict says how sure it is, and there is none where the figures lie
-//! within each other's uncertainty. Energies are compared where both come from the same
-//! kind of meter, or from one platform.
+//! within each other's uncertainty: two standard errors over the epochs of one run each,
+//! which say nothing of how much runs of the same command differ. Energies are compared where
+//! both come from the same kind of meter, or from one platform.
 
-use super::energy::{Energy, Kind};
+use super::energy::{Energy, Kind, per_sample};
 use super::record::RunRecord;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// What no verdict on two runs says.
+const NOTE: &str =
+    "this holds within these runs; others of the same may differ by more: repeat to be sure";
 
 /// How many reasons are told one by one.
 const TOLD: usize = 12;
@@ -58,6 +63,9 @@ pub struct Comparison {
     pub faster: Option<Verdict>,
     /// Which is cheaper.
     pub cheaper: Option<Verdict>,
+    /// What the verdicts do not say, where there is one.
+    #[serde(default)]
+    pub note: Option<String>,
     /// Where the difference in time comes from, the largest first; they sum up to it.
     pub reasons: Vec<Reason>,
 }
@@ -69,6 +77,12 @@ struct Sure {
     interval: [f64; 2],
 }
 
+impl Sure {
+    fn around(value: f64, error: f64) -> Self {
+        Self { value, interval: [value - error, value + error] }
+    }
+}
+
 /// Nanoseconds of training a sample, with two standard errors over epochs.
 fn speed(run: &RunRecord) -> Option<Sure> {
     let epochs = run.epochs.iter().filter_map(|e| {
@@ -76,16 +90,11 @@ fn speed(run: &RunRecord) -> Option<Sure> {
         Some((seconds, seconds * e["samples_per_second"].as_f64()?))
     });
     let epochs: Vec<(f64, f64)> = epochs.filter(|(_, samples)| *samples > 0.0).collect();
-    let samples: f64 = epochs.iter().map(|e| e.1).sum();
-    if samples <= 0.0 {
+    if epochs.is_empty() {
         return None;
     }
-    let value = 1e9 * epochs.iter().map(|e| e.0).sum::<f64>() / samples;
-    let n = epochs.len() as f64;
-    let squares: f64 = epochs.iter().map(|(s, k)| (1e9 * s / k - value).powi(2)).sum();
-    // Of one epoch it is not known how much epochs differ.
-    let error = if n > 1.0 { 2.0 * (squares / (n - 1.0) / n).sqrt() } else { 0.0 };
-    Some(Sure { value, interval: [value - error, value + error] })
+    let (value, error) = per_sample(&epochs);
+    Some(Sure::around(1e9 * value, 1e9 * error))
 }
 
 /// What is compared: what it is, its unit, the word for less.
@@ -147,10 +156,13 @@ fn faster(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
         .then(|| "epochs differ by more than that".to_owned());
     let mut found = verdict(["training time a sample", "µs a sample", "faster"], names, of, apart);
     if single && found.less.is_some() {
-        found.text += "; one epoch does not say how much epochs differ";
+        found.text += SINGLE;
     }
     Some(found)
 }
+
+/// What is to be known of a verdict without a spread.
+const SINGLE: &str = "; one epoch does not say how much epochs differ";
 
 /// Compares what samples took, in millijoules: measured where both were, else modelled.
 fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
@@ -161,11 +173,16 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
         Some([x?, y?])
     };
     let of = pair(Energy::measured).or_else(|| pair(Energy::modelled))?;
-    let sure = |energy: &Energy| {
-        let mj = |joules: f64| 1e3 * joules / energy.samples as f64;
-        Sure { value: mj(energy.total.joules), interval: energy.total.interval.map(mj) }
+    let errors = [0, 1].map(|i| of[i].error.map(|joules| 1e3 * joules));
+    let sure = |i: usize| {
+        let mj = |joules: f64| 1e3 * joules / of[i].samples as f64;
+        let (value, watts) = (mj(of[i].total.joules), of[i].total.interval.map(mj));
+        match of[i].kind {
+            Kind::Measured => Sure::around(value, errors[i].unwrap_or(0.0)),
+            Kind::Modelled => Sure { value, interval: watts },
+        }
     };
-    let sures = [sure(&of[0]), sure(&of[1])];
+    let sures = [sure(0), sure(1)];
     // Up to the bracket or the interval: which meter sees what, or which platform.
     let source = |energy: &Energy| match energy.kind {
         Kind::Measured => energy.total.source.split(", every").next().map(str::to_owned),
@@ -180,28 +197,37 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
     let apart = match kind {
         _ if partial.is_some() => partial,
         _ if !same => Some(format!("{} and {} see different things", sources[0], sources[1])),
-        Kind::Measured => None,
-        Kind::Modelled => {
-            let [low, high] = difference(&of);
-            (low <= 0.0 && high >= 0.0).then(|| {
-                "the difference may be of either sign within the platform's watts".to_owned()
-            })
+        Kind::Modelled if either_sign(&of) => {
+            Some("the difference may be of either sign within the platform's watts".to_owned())
         }
+        // Whatever the watts are, the time that they are taken for differs too.
+        _ => spread([0, 1].map(|i| (sures[i].value, errors[i]))),
     };
     let unit = match kind {
         Kind::Measured => "mJ a sample, measured",
         Kind::Modelled => "mJ a sample, modelled",
     };
     let mut found = verdict(["energy", unit, "cheaper"], names, sures, apart);
+    if found.less.is_some() && errors.contains(&None) {
+        found.text += SINGLE;
+    }
     if same {
         found.text += &format!("; {}", sources[0]);
     }
     Some(found)
 }
 
-/// What the difference of two modelled energies a sample lies in. Both are of the same watts:
-/// each cause is compared at its least and at its most.
-fn difference(of: &[Energy; 2]) -> [f64; 2] {
+/// Why two energies a sample cannot be told apart by their errors over epochs, where both
+/// are known.
+fn spread(of: [(f64, Option<f64>); 2]) -> Option<String> {
+    let [(a, Some(x)), (b, Some(y))] = of else { return None };
+    overlap([Sure::around(a, x), Sure::around(b, y)].map(|sure| sure.interval))
+        .then(|| format!("epochs differ by more than that: by ±{x:.4} and ±{y:.4}"))
+}
+
+/// Whether the difference of two modelled energies a sample may be of either sign. Both are of
+/// the same watts: each cause is compared at its least and at its most.
+fn either_sign(of: &[Energy; 2]) -> bool {
     let mut causes: BTreeMap<&str, [[f64; 2]; 2]> = BTreeMap::new();
     for (i, energy) in of.iter().enumerate() {
         for cause in &energy.causes {
@@ -214,7 +240,8 @@ fn difference(of: &[Energy; 2]) -> [f64; 2] {
     }
     let ends = causes.values().map(|[a, b]| [b[0] - a[0], b[1] - a[1]]);
     let sum = |[low, high]: [f64; 2], [x, y]: [f64; 2]| [low + x.min(y), high + x.max(y)];
-    ends.fold([0.0; 2], sum)
+    let [low, high] = ends.fold([0.0; 2], sum);
+    low <= 0.0 && high >= 0.0
 }
 
 /// The parts of a sample's time, by name: calls and nanoseconds of the wall's clock.
@@ -249,9 +276,20 @@ fn parts(run: &RunRecord) -> Option<BTreeMap<String, (Option<f64>, f64)>> {
     Some(parts)
 }
 
+/// Whether two records are of one run.
+fn is_same(a: &RunRecord, b: &RunRecord) -> bool {
+    // Sessions say when they began and who ran them.
+    a.name == b.name && a.sessions == b.sessions && a.epochs == b.epochs && a.energy == b.energy
+}
+
 /// Compares two runs.
 pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
     let names = [a, b].map(|run| run.name.as_str());
+    if is_same(a, b) {
+        let note = Some(format!("{} is the same run twice: nothing is compared", a.name));
+        let (names, reasons) = (names.map(str::to_owned), Vec::new());
+        return Comparison { names, faster: None, cheaper: None, note, reasons };
+    }
     let (faster, cheaper) = (faster(a, b, names), cheaper(a, b, names));
     let mut rows: BTreeMap<String, Reason> = BTreeMap::new();
     if let (Some(first), Some(second)) = (parts(a), parts(b)) {
@@ -289,7 +327,9 @@ pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
         let what = format!("{} smaller differences", rest.len());
         reasons.push(Reason { what, nanos: [sum(0), sum(1)], calls: None });
     }
-    Comparison { names: names.map(str::to_owned), faster, cheaper, reasons }
+    let said = [&faster, &cheaper].into_iter().flatten().any(|verdict| verdict.less.is_some());
+    let note = said.then(|| NOTE.to_owned());
+    Comparison { names: names.map(str::to_owned), faster, cheaper, note, reasons }
 }
 
 impl Comparison {
@@ -298,6 +338,9 @@ impl Comparison {
         let mut text = String::new();
         for verdict in [&self.faster, &self.cheaper].into_iter().flatten() {
             text += &format!("{}\n", verdict.text);
+        }
+        if let Some(note) = &self.note {
+            text += &format!("note: {note}\n");
         }
         if self.reasons.is_empty() {
             return text;

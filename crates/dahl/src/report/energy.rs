@@ -95,6 +95,10 @@ pub struct Energy {
     pub per_sample: f64,
     /// Joules of each epoch, all that was spent on it.
     pub epochs: Vec<(u64, f64)>,
+    /// Two standard errors over epochs of the joules a training sample; none of fewer than
+    /// two whole ones.
+    #[serde(default)]
+    pub error: Option<f64>,
     /// Joules by cause.
     pub causes: Vec<Cause>,
     /// What each meter read.
@@ -107,6 +111,9 @@ pub struct Energy {
 
 /// Accuracies that people ask for.
 const ACCURACIES: [f64; 8] = [0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99];
+
+/// How many epochs are told one by one.
+const EPOCHS: usize = 10;
 
 /// A source that has not seen a larger part of the time comes after others.
 const RELIED_ON: f64 = 0.1;
@@ -153,33 +160,51 @@ impl Energy {
         first(Self::measured(run)).or_else(|| first(Self::modelled(run)))
     }
 
+    /// What each meter read in all, with its last trouble.
+    fn meters(run: &RunRecord) -> BTreeMap<&str, Total> {
+        let mut meters: BTreeMap<&str, Total> = BTreeMap::new();
+        for total in run.energy.iter().flat_map(|line| &line.measured) {
+            match meters.get_mut(total.name.as_str()) {
+                Some(sum) => add(sum, total),
+                None => drop(meters.insert(&total.name, total.clone())),
+            }
+        }
+        meters
+    }
+
     /// The meters that never read anything, each with why.
     pub fn silent(run: &RunRecord) -> Vec<String> {
-        let mut meters: BTreeMap<&str, (f64, &Total)> = BTreeMap::new();
-        for total in run.energy.iter().flat_map(|line| &line.measured) {
-            let (read, last) = meters.entry(&total.name).or_insert((0.0, total));
-            (*read, *last) = (*read + total.seconds, total);
-        }
-        let dead = meters.into_iter().filter(|(_, (read, _))| *read == 0.0);
-        dead.map(|(name, (_, last))| {
-            let why = last.why.as_deref().unwrap_or("the run was too short");
-            format!("{} ({name}) read nothing: {why}", last.source)
+        let dead = Self::meters(run).into_iter().filter(|(_, total)| total.seconds == 0.0);
+        dead.map(|(name, total)| {
+            let why = total.why.as_deref().unwrap_or("the run was too short");
+            format!("{} ({name}) read nothing: {why}", total.source)
         })
         .collect()
+    }
+
+    /// The meters that read something and missed something, each with why.
+    pub fn missed(run: &RunRecord) -> Vec<String> {
+        let read = Self::meters(run).into_iter().filter(|(_, total)| total.seconds > 0.0);
+        let told = |(name, total): (&str, Total)| {
+            Some(format!("{} ({name}): {}", total.source, gap(&total)?))
+        };
+        read.filter_map(told).collect()
     }
 
     /// Sums the lines that a source has a figure of.
     fn sum(run: &RunRecord, figure: &dyn Fn(&EnergyLine) -> Option<Part>) -> Self {
         let mut energy = Self::default();
         let mut total = Part::default();
-        let mut epochs: BTreeMap<u64, f64> = BTreeMap::new();
+        // Joules, samples, and whether it has ended.
+        let mut epochs: BTreeMap<u64, (f64, u64, bool)> = BTreeMap::new();
         for line in &run.energy {
             let Some(part) = figure(line) else { continue };
             total = total + part;
             energy.seconds += line.seconds;
             energy.samples += line.samples;
             let Some(epoch) = line.epoch else { continue };
-            *epochs.entry(epoch).or_default() += part.value;
+            let sum = epochs.entry(epoch).or_default();
+            *sum = (sum.0 + part.value, sum.1 + line.samples, !line.unfinished);
             if line.unfinished {
                 continue;
             }
@@ -195,7 +220,10 @@ impl Energy {
         energy.total.interval = [total.low, total.high];
         energy.per_sample = total.value / energy.samples.max(1) as f64;
         energy.edp = total.value * energy.seconds;
-        energy.epochs = epochs.into_iter().collect();
+        let whole = epochs.values().filter(|epoch| epoch.2 && epoch.1 > 0);
+        let whole: Vec<(f64, f64)> = whole.map(|epoch| (epoch.0, epoch.1 as f64)).collect();
+        energy.error = Some(per_sample(&whole).1).filter(|_| whole.len() > 1);
+        energy.epochs = epochs.into_iter().map(|(epoch, sum)| (epoch, sum.0)).collect();
         energy
     }
 
@@ -263,9 +291,14 @@ impl Energy {
         }
         let _ = writeln!(text, "EDP {:.3} J s", self.edp);
         if !self.epochs.is_empty() {
-            let epochs: Vec<String> =
-                self.epochs.iter().map(|(epoch, j)| format!("{epoch}: {}", joules(*j))).collect();
-            let _ = writeln!(text, "  by epoch {}", epochs.join(", "));
+            let told = self.epochs.iter().take(EPOCHS);
+            let told: Vec<String> =
+                told.map(|(epoch, j)| format!("{epoch}: {}", joules(*j))).collect();
+            let rest = match self.epochs.len().saturating_sub(EPOCHS) {
+                0 => String::new(),
+                rest => format!(", … and {rest} more (--json has all)"),
+            };
+            let _ = writeln!(text, "  by epoch {}{rest}", told.join(", "));
         }
         for (accuracy, spent) in &self.to_accuracy {
             let _ = writeln!(text, "  to {:.0} % of the test {}", 100.0 * accuracy, joules(*spent));
@@ -276,6 +309,36 @@ impl Energy {
         }
         text
     }
+}
+
+/// What a sample took in the mean, and two standard errors over epochs: each with what it
+/// took and its samples. Of one epoch it is not known how much epochs differ.
+pub(super) fn per_sample(epochs: &[(f64, f64)]) -> (f64, f64) {
+    let [all, samples] = [|e: &(f64, f64)| e.0, |e: &(f64, f64)| e.1]
+        .map(|part| epochs.iter().map(part).sum::<f64>());
+    let (mean, n) = (all / samples, epochs.len() as f64);
+    let squares: f64 = epochs.iter().map(|(x, k)| (x / k - mean).powi(2)).sum();
+    (mean, if n > 1.0 { 2.0 * (squares / (n - 1.0) / n).sqrt() } else { 0.0 })
+}
+
+/// Adds what a meter read in a later line.
+fn add(sum: &mut Total, more: &Total) {
+    sum.joules += more.joules;
+    sum.seconds += more.seconds;
+    sum.missed += more.missed;
+    sum.why = more.why.clone().or(sum.why.take());
+}
+
+/// What a meter missed, and why.
+fn gap(total: &Total) -> Option<String> {
+    let Total { seconds, missed, why, .. } = total;
+    let why = why.as_deref().unwrap_or("not read");
+    let missed = total
+        .is_partial()
+        .then(|| format!("{missed:.1} s of {:.1} s missed, {why}", seconds + missed));
+    let still = total.stands_still().then(|| format!("the counter did not move in {seconds:.1} s"));
+    let told: Vec<String> = missed.into_iter().chain(still).collect();
+    (!told.is_empty()).then(|| told.join(", and "))
 }
 
 fn names<'a>(reading: &Reading<'a>) -> Vec<&'a str> {
@@ -301,12 +364,7 @@ fn of_meters(run: &RunRecord, (scope, domains): &(Scope, Vec<&str>)) -> (f64, En
         };
         for total in line.measured.iter().filter(own) {
             match sums.iter_mut().find(|sum| sum.name == total.name) {
-                Some(sum) => {
-                    sum.joules += total.joules;
-                    sum.seconds += total.seconds;
-                    sum.missed += total.missed;
-                    sum.why = total.why.clone().or(sum.why.take());
-                }
+                Some(sum) => add(sum, total),
                 None => sums.push(total.clone()),
             }
         }
@@ -318,15 +376,13 @@ fn of_meters(run: &RunRecord, (scope, domains): &(Scope, Vec<&str>)) -> (f64, En
         run.energy.iter().find(|line| reading(line).is_some()).map_or(0.0, |l| l.interval);
     energy.total.source =
         format!("measured by {} ({}), every {interval} s", sources.join(", "), domains.join(", "));
-    let partial = sums.iter().filter(|total| scope.has(total) && total.is_partial());
-    let partial = partial.map(|total| {
-        let (all, why) = (total.seconds + total.missed, total.why.as_deref().unwrap_or("not read"));
-        format!("{}: {:.1} s of {all:.1} s missed, {why}", total.name, total.missed)
-    });
+    let own = sums.iter().filter(|total| scope.has(total));
+    let partial = own.filter_map(|total| Some(format!("{}: {}", total.name, gap(total)?)));
     let partial = partial.collect();
     energy.lacks(run, partial);
     energy.causes = at_rest(run, &reading, energy.total.joules).unwrap_or_default();
-    let seen = sums.iter().filter(|t| scope.has(t)).map(|t| t.seconds).fold(f64::MAX, f64::min);
+    let seen = |total: &Total| if total.stands_still() { 0.0 } else { total.seconds };
+    let seen = sums.iter().filter(|t| scope.has(t)).map(seen).fold(f64::MAX, f64::min);
     let all: f64 = run.energy.iter().map(|line| line.seconds).sum();
     energy.domains = sums;
     (if all > 0.0 { (1.0 - seen / all).max(0.0) } else { 0.0 }, energy)

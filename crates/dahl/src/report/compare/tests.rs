@@ -94,6 +94,70 @@ fn partial_energies_give_no_verdict() {
     assert!(!nothing.text.contains("inf"), "{}", nothing.text);
 }
 
+/// A run whose epochs took these joules for 100 samples each, by a meter or by watts that are
+/// known.
+fn by_epoch(name: &str, kind: Kind, joules: &[f64]) -> RunRecord {
+    let line = |(i, &joules): (usize, &f64)| {
+        let [one, none] =
+            [joules, 0.0].map(|value| Part { value, low: 0.9 * value, high: 1.1 * value });
+        let of = Modelled {
+            platform: "p".to_owned(),
+            watts: "measured".to_owned(),
+            seconds: 10.0,
+            base: one,
+            idle: none,
+            spinning: none,
+            busy: vec![none],
+        };
+        let mut line = measured(name, joules, 0.0).energy.remove(0);
+        line.epoch = Some(i as u64 + 1);
+        if kind == Kind::Modelled {
+            (line.measured, line.modelled) = (Vec::new(), Some(of));
+        }
+        line
+    };
+    let energy = joules.iter().enumerate().map(line).collect();
+    RunRecord { energy, ..run(name, &[50.0, 50.0]) }
+}
+
+#[test]
+fn energies_whose_epochs_differ_by_more_give_no_verdict() {
+    for kind in [Kind::Measured, Kind::Modelled] {
+        let verdict = |a: &[f64], b: &[f64]| {
+            compare(&by_epoch("a", kind, a), &by_epoch("b", kind, b)).cheaper.unwrap()
+        };
+        // Two standard errors of each are 11.5 J of 100 samples: 115 mJ a sample.
+        let found = verdict(&[50.0, 40.0, 60.0], &[52.0, 42.0, 62.0]);
+        assert_eq!(found.less, None, "{kind:?}: {}", found.text);
+        let why = "no verdict, epochs differ by more than that: by ±115.4701 and ±115.4701";
+        assert!(found.text.contains(why), "{}", found.text);
+        let found = verdict(&[50.0, 49.0, 51.0], &[62.0, 61.0, 63.0]);
+        assert_eq!(found.less, Some(0), "{kind:?}: {}", found.text);
+        assert!(!found.text.contains("one epoch"), "{}", found.text);
+        // What follows an epoch that was not ended is no epoch.
+        let found = verdict(&[50.0], &[62.0]);
+        assert!(found.text.contains("one epoch does not say"), "{}", found.text);
+    }
+}
+
+#[test]
+fn a_verdict_says_that_other_runs_may_differ_by_more() {
+    let told = |a: &[f64], b: &[f64]| compare(&run("a", a), &run("b", b)).to_text();
+    let sure = told(&[50.0, 50.1], &[55.0, 55.1]);
+    assert_eq!(sure.matches("note: this holds within these runs; others").count(), 1, "{sure}");
+    let open = told(&[50.0, 40.0, 60.0], &[51.0, 41.0, 61.0]);
+    assert!(!open.contains("note: "), "there is nothing to doubt: {open}");
+}
+
+#[test]
+fn a_run_is_not_compared_with_itself() {
+    let text = |a: &RunRecord, b: &RunRecord| compare(a, b).to_text();
+    let own = run("a", &[50.0, 40.0]);
+    assert_eq!(text(&own, &own), "note: a is the same run twice: nothing is compared\n");
+    // Runs of one name may be in two directories.
+    assert!(text(&own, &run("a", &[50.0, 41.0])).contains("no verdict"));
+}
+
 /// Modelled from base watts between 10 and 100, and busy ones between 1 and 2.
 fn modelled(name: &str, platform: &str, base: f64, busy: f64) -> RunRecord {
     let part = |seconds: f64, [low, high]: [f64; 2]| Part {

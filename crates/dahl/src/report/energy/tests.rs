@@ -76,6 +76,8 @@ fn what_is_missing_is_said_and_summed() {
     let partial = measured(&run).total.partial.unwrap();
     assert!(partial.contains("1.0 s of 3.0 s have no such figure"), "{partial}");
     assert!(partial.contains("package-0: 0.5 s of 2.0 s missed, it was gone"), "{partial}");
+    let missed = Energy::missed(&run);
+    assert_eq!(missed, ["RAPL (package-0): 0.5 s of 2.0 s missed, it was gone"]);
     let nothing = RunRecord { energy: vec![line(None, Vec::new())], ..RunRecord::default() };
     assert!(Energy::measured(&nothing).is_empty(), "nothing modelled takes its place");
 }
@@ -111,6 +113,7 @@ fn a_dead_meter_has_no_figure() {
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].total.joules, &found[0].total.partial), (5.0, &None));
     assert_eq!(Energy::silent(&run), ["--meter-cmd (command) read nothing: the run was too short"]);
+    assert!(Energy::missed(&run).is_empty(), "it is told once");
 }
 
 #[test]
@@ -166,4 +169,27 @@ fn printed_shares_are_a_whole() {
     let shares = text.lines().filter_map(|line| line.split_once(" %  ")?.0.rsplit(' ').next());
     let tenths: f64 = shares.map(|share| (10.0 * share.parse::<f64>().unwrap()).round()).sum();
     assert_eq!(tenths, 1000.0, "{text}");
+}
+
+#[test]
+fn many_epochs_are_told_in_short() {
+    let told = |epochs: u64| {
+        let lines = (1..=epochs).map(|epoch| line(Some(epoch), vec![total(5.0, 0.0)]));
+        let text = measured(&run(lines.collect())).to_text(None);
+        text.lines().find(|line| line.contains("by epoch")).unwrap().to_owned()
+    };
+    assert!(told(10).ends_with("10: 5 J"), "{}", told(10));
+    assert!(told(60).ends_with("10: 5 J, … and 50 more (--json has all)"), "{}", told(60));
+}
+
+#[test]
+fn a_counter_that_does_not_move_has_not_measured() {
+    let still = Total { name: "psys".to_owned(), covers: Covers::Machine, ..total(0.0, 0.0) };
+    let run = run(vec![line(Some(1), vec![still.clone(), total(5.0, 0.0)]); 2]);
+    let found = Energy::measured(&run);
+    // Though the board is more than its package.
+    assert_eq!((found[0].total.joules, &found[0].total.partial), (10.0, &None));
+    let partial = found[1].total.partial.as_deref();
+    assert_eq!(partial, Some("psys: the counter did not move in 2.0 s"));
+    assert_eq!(Energy::missed(&run), ["RAPL (psys): the counter did not move in 2.0 s"]);
 }

@@ -34,7 +34,8 @@ function summary(runs, compared) {
       run.problems.flatMap(([, text]) => row("left out", text))));
   });
   const verdicts = compared.map((c) => h("div", { class: "compared" },
-    [c.faster, c.cheaper].filter(Boolean).map((v) => h("p", { class: v.less === null ? "verdict open" : "verdict" }, v.text)), why(c)));
+    [c.faster, c.cheaper].filter(Boolean).map((v) => h("p", { class: v.less === null ? "verdict open" : "verdict" }, v.text)),
+    c.note ? h("p", { class: "faint" }, c.note) : null, why(c)));
   return card(runs.length > 1 ? "Runs side by side" : "Summary", "summary", h("div", { class: "cards" }, cards), ...verdicts);
 }
 

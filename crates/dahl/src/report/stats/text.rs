@@ -62,6 +62,11 @@ fn known(n: u64) -> String {
     if n == 0 { "-".to_owned() } else { nanos(n) }
 }
 
+/// So many of something: `1 worker`, `2 workers`.
+fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 fn nanos(n: u64) -> String {
     Nanos(n).to_string()
 }
@@ -81,10 +86,10 @@ impl Stats {
         let what = match (&self.recorded, self.from) {
             (Some(recorded), _) => recorded.to_string(),
             (None, From::Trace) => "no step".to_owned(),
-            (None, From::Counters) => format!("{} training steps", self.steps),
+            (None, From::Counters) => counted(self.steps, "training step"),
         };
-        let (time, workers) = (nanos(self.window), self.workers.len());
-        let _ = writeln!(text, "{what} in {time} on {workers} workers, from {source}");
+        let (time, workers) = (nanos(self.window), counted(self.workers.len() as u64, "worker"));
+        let _ = writeln!(text, "{what} in {time} on {workers}, from {source}");
         for decision in &self.decisions {
             let _ = writeln!(text, "{decision}");
         }
@@ -93,9 +98,9 @@ impl Stats {
         for path in &self.paths {
             let _ = writeln!(
                 text,
-                "\ncritical path of {:?}, median of {} steps: {} of {} ({:.1} %), {} of work",
+                "\ncritical path of {:?}, median of {}: {} of {} ({:.1} %), {} of work",
                 path.program,
-                path.steps,
+                counted(path.steps as u64, "step"),
                 nanos(path.path),
                 nanos(path.span),
                 100.0 * path.path as f64 / path.span.max(1) as f64,
