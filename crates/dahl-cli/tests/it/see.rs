@@ -231,6 +231,14 @@ fn the_report_is_used_in_a_browser() {
     assert!(text.contains("mJ a sample, modelled"), "{text}");
     // Zoom by button, wheel and key; all of it again.
     browser.until("document.querySelector('canvas').dataset.drawn >= 1");
+    // Both charts have one scale, by which the longer one is seen to be longer.
+    browser.until("[...document.querySelectorAll('canvas')].every((c) => c.dataset.drawn >= 1)");
+    let scales = browser.value(
+        "[...document.querySelectorAll('canvas')].map((c) => \
+         `${c.dataset.to - c.dataset.from} ns ${c.dataset.watts} W`)",
+    );
+    assert!(scales[0] == scales[1] && scales[2].is_null(), "{scales}");
+    assert!(!scales[0].as_str().unwrap().contains(" 0 W"), "{scales}");
     let all = view(&mut browser);
     let half = |[a, b]: [f64; 2]| (b - a) / 2.0;
     let shown = |v: [f64; 2]| {

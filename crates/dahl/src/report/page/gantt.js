@@ -55,9 +55,25 @@ function firstAfter(track, time) {
   return low;
 }
 
+/** The largest value of curves whose names begin so. */
+function mostOf(curves, kind) {
+  let most = 0;
+  for (const curve of curves) if (curve.name.startsWith(kind)) for (const p of curve.points) if (p[1] > most) most = p[1];
+  return most;
+}
+
+/** The scales that charts of several runs share, so that they can be compared by eye. */
+function ganttScales(runs) {
+  const most = (of) => runs.reduce((least, run) => Math.max(least, of(run)), 0);
+  const curve = (kind) => most((run) => mostOf(run.curves, kind));
+  return { time: most((run) => run.gantt.end - run.gantt.begin), watts: curve("watts"), bytes: curve("bytes") };
+}
+
 /** A chart of one run; `name` tells charts apart. */
-function ganttChart(run, name) {
+function ganttChart(run, name, scales) {
   const gantt = run.gantt;
+  // Where the longest of the runs would end.
+  const end = gantt.begin + scales.time;
   const tracks = unpack(gantt);
   const colours = gantt.cells.map(([codelet]) => colourOf(gantt.codelets[codelet]));
   const curves = run.curves.filter((c) => c.points.length > 1);
@@ -71,14 +87,14 @@ function ganttChart(run, name) {
   const canvas = h("canvas", { tabindex: 0, role: "application", style: `height:${height}px`,
     "aria-label": `timeline of ${run.name}: arrows pan, plus and minus zoom, 0 shows all, comma and point go from event to event` });
   const details = h("div", { class: "details", "aria-live": "polite" }, "Point at a part, or press . and , to go from call to call.");
-  const view = { from: gantt.begin, to: gantt.end };
+  const view = { from: gantt.begin, to: end };
   const chosen = { worker: -1, index: -1 };
   const least = 100;
 
   const clamp = () => {
-    const all = gantt.end - gantt.begin || 1;
+    const all = scales.time || 1;
     const span = Math.min(all, Math.max(least, view.to - view.from));
-    view.from = Math.min(Math.max(gantt.begin, view.from), gantt.end - span);
+    view.from = Math.min(Math.max(gantt.begin, view.from), end - span);
     view.to = view.from + span;
   };
   let asked = false;
@@ -91,7 +107,7 @@ function ganttChart(run, name) {
     redraw();
   };
   const pan = (part) => { const shift = (view.to - view.from) * part; view.from += shift; view.to += shift; clamp(); redraw(); };
-  const fit = () => { view.from = gantt.begin; view.to = gantt.end; redraw(); };
+  const fit = () => { view.from = gantt.begin; view.to = end; redraw(); };
 
   function draw() {
     const ratio = window.devicePixelRatio || 1;
@@ -175,8 +191,7 @@ function ganttChart(run, name) {
         c.fillText(curve.name, LEFT + 8, top + 12 + 14 * i);
       });
       top += labels(list);
-      let most = 0;
-      for (const curve of list) for (const p of curve.points) if (p[1] > most) most = p[1];
+      const most = list === wattCurves ? scales.watts : scales.bytes;
       c.fillStyle = faint;
       const format = list === wattCurves ? (v) => `${v.toFixed(v < 10 ? 1 : 0)} W` : (v) => `${bytes(v)}/s`;
       c.fillText(format(most), 6, top + 8);
@@ -201,6 +216,7 @@ function ganttChart(run, name) {
       });
       top += CURVE;
     });
+    canvas.dataset.watts = scales.watts;
     canvas.dataset.from = view.from;
     canvas.dataset.to = view.to;
     canvas.dataset.drawn = String(Number(canvas.dataset.drawn || 0) + 1);

@@ -90,8 +90,10 @@ function epochs(runs) {
 function timeline(runs) {
   const traced = runs.filter((run) => run.gantt);
   if (!traced.length) return card("Timeline", "timeline", h("p", { class: "faint" }, "Nothing was recorded; dahl train --trace does, and it is there when the run has ended."));
-  const charts = runs.map((run, i) => (run.gantt ? h("div", {}, h("p", { class: "faint" }, h("strong", {}, run.name), `: ${recorded(run.stats)}${run.stats.engine === "simulated" ? "; simulated, nothing was measured" : ""}`), ganttChart(run, i)) : null));
-  return card("Timeline", "timeline", ...charts.filter(Boolean));
+  const scales = ganttScales(traced);
+  const charts = runs.map((run, i) => (run.gantt ? h("div", {}, h("p", { class: "faint" }, h("strong", {}, run.name), `: ${recorded(run.stats)}${run.stats.engine === "simulated" ? "; simulated, nothing was measured" : ""}`), ganttChart(run, i, scales)) : null));
+  const shared = traced.length > 1 ? h("p", { class: "faint" }, "All have one scale of time, watts and bytes.") : null;
+  return card("Timeline", "timeline", ...[shared, ...charts].filter(Boolean));
 }
 
 function workers(runs) {
