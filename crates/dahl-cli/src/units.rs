@@ -124,7 +124,7 @@ impl Asked<'_> {
         let mut deployed = Vec::new();
         if runs_here {
             let finalists = finalists(&problem, &found);
-            deployed = self.deploy(&problem, &finalists, &known)?;
+            deployed = self.deploy(&problem, &finalists, &mut known)?;
             // What looks best and rests on guesses is measured, and all are predicted again.
             for _ in 0..if measures { FINALISTS } else { 0 } {
                 let guessed = |d: &&Deployed| {
@@ -136,7 +136,7 @@ impl Asked<'_> {
                 };
                 let Some(next) = deployed.iter().take(2).find(guessed) else { break };
                 learn(&next.lowered.programs, &next.plan, &kind, &mut known)?;
-                deployed = self.deploy(&problem, &finalists, &known)?;
+                deployed = self.deploy(&problem, &finalists, &mut known)?;
             }
         }
         Ok(Planned { problem, found, deployed, known })
@@ -179,17 +179,34 @@ impl Asked<'_> {
         })
     }
 
+    /// A plan as a run; calls that nobody knows are measured, where that is asked for.
+    ///
+    /// # Errors
+    /// Where it does not fit.
+    pub(crate) fn run_of(
+        &self,
+        problem: &Problem,
+        plan: &Pipeline,
+        known: &mut PerfModel,
+    ) -> Result<Deployed> {
+        let run = self.deployment(known).deploy(problem, plan)?;
+        if run.step.is_some() || run.spec.delays.is_some() || self.unknown == Unknown::Told {
+            return Ok(run);
+        }
+        learn(&run.lowered.programs, &run.plan, &cpu_kind(self.target.isa), known)?;
+        self.deployment(known).deploy(problem, plan)
+    }
+
     /// The plans as runs, the best first; those that do not fit are left out.
     fn deploy(
         &self,
         problem: &Problem,
         plans: &[Pipeline],
-        known: &PerfModel,
+        known: &mut PerfModel,
     ) -> Result<Vec<Deployed>> {
-        let about = self.deployment(known);
         let (mut all, mut failed): (Vec<Deployed>, Option<Error>) = (Vec::new(), None);
         for plan in plans {
-            match about.deploy(problem, plan) {
+            match self.run_of(problem, plan, known) {
                 // Shares of one sample may come out as those of another plan.
                 Ok(new) if all.iter().any(|old| old.plan == new.plan) => {}
                 Ok(new) => all.push(new),

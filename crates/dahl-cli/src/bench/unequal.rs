@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Run one of two workers slower: is the planner's choice of shares, stages and units the best?
 ///
 /// The workers are described as two types of units with watts. The best plans for energy and
-/// for time are compared with shares of all kinds, a pipeline, and either worker alone, all in
+/// for time are compared with shares of the batch, a pipeline, and either worker alone, all in
 /// turns on real threads; joules are modelled from these watts and the measured times.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
@@ -145,12 +145,11 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
     time.for_each(|(i, run)| add(run, chosen_first(i, Objective::Time)));
     let cheap = energy.deployed.into_iter().enumerate();
     cheap.for_each(|(i, run)| add(run, chosen_first(i, Objective::Energy)));
-    // Ways that the planner may have left out.
-    let (problem, known) = (&planned.problem, &energy.known);
+    // What the planner may have left out.
+    let (problem, mut known) = (&planned.problem, energy.known);
     let of_time = asked(Goal::Time);
-    let about = of_time.deployment(known);
-    for plan in [Some(evenly(problem, *batch)), pipeline(problem)].into_iter().flatten() {
-        add(about.deploy(problem, &plan)?, None);
+    if let Some(plan) = pipeline(problem) {
+        add(of_time.run_of(problem, &plan, &mut known)?, None);
     }
     let throttles = vec![Throttle { worker: 1, speed, from_step: 0 }];
     let engine = Native { throttles, ..Native::default() };
@@ -190,14 +189,6 @@ fn joules(did: &Activity, seconds: f64, units: &[&Unit], base: f64) -> f64 {
             + (seconds - busy - spinning).max(0.0) * unit.idle_watts.value
     };
     base * seconds + did.workers.iter().zip(units).map(of).sum::<f64>()
-}
-
-/// Half of the samples for each worker.
-fn evenly(problem: &Problem, samples: usize) -> Pipeline {
-    let layers: Vec<usize> = (0..problem.layers.len()).collect();
-    let stage = |unit| Stage { layers: layers.clone(), unit, replicas: 1, power: 0 };
-    let shares = vec![vec![samples - samples / 2], vec![samples / 2]];
-    Pipeline { stages: vec![stage(0), stage(1)], shares, period_s: 0.0, energy_j: 0.0 }
 }
 
 /// The fastest pipeline of two stages, if there are two layers.

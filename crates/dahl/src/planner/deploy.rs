@@ -52,7 +52,7 @@ pub struct Deployed {
     /// The stages, of a pipeline.
     pub flow: Option<Flow>,
     /// What a step takes, with units that get nothing off; `None` where several steps are
-    /// under way at once.
+    /// under way at once, or nobody knows what some of its calls take.
     pub step: Option<StepPrediction>,
 }
 
@@ -86,7 +86,7 @@ impl Deployment<'_> {
     /// that is best for the objective.
     ///
     /// # Errors
-    /// Where it does not fit, or nobody knows what its calls take.
+    /// Where it does not fit.
     pub fn deploy(&self, problem: &Problem, of: &Pipeline) -> Result<Deployed> {
         self.check()?;
         let on = self.platform.expand();
@@ -113,19 +113,16 @@ impl Deployment<'_> {
             let lowered = self.model.lower(self.spec)?;
             let numerics = Numerics::default_for(&lowered.programs, self.target);
             let limit = self.limit.unwrap_or(Bytes(u64::MAX));
-            let tried = fit(&grain, &lowered.programs, &numerics, limit).and_then(|fitted| {
-                let workers = workers((of, places), on.units.len());
-                let step = self.predicted((&lowered.programs, &fitted.plan), on, workers)?;
-                Ok((fitted.plan, step))
-            });
-            let (plan, step) = match tried {
-                Ok(tried) => tried,
+            let plan = match fit(&grain, &lowered.programs, &numerics, limit) {
+                Ok(fitted) => fitted.plan,
                 Err(error) => {
                     failed = failed.or(Some(error));
                     continue;
                 }
             };
-            let (spec, step) = (self.spec.clone(), Some(step));
+            let workers = workers((of, places), on.units.len());
+            let step = self.predicted((&lowered.programs, &plan), on, workers).ok();
+            let spec = self.spec.clone();
             let (of, grain) = (of.clone(), Some(grain));
             let deployed = Deployed { of, spec, lowered, plan, grain, flow: None, step };
             let value = |d: &Deployed| d.value(problem.objective).unwrap_or(f64::INFINITY);
@@ -176,7 +173,7 @@ impl Deployment<'_> {
             true => None,
             false => {
                 let workers = workers((of, places), on.units.len());
-                Some(self.predicted((&lowered.programs, &plan), on, workers)?)
+                self.predicted((&lowered.programs, &plan), on, workers).ok()
             }
         };
         let (of, flow) = (of.clone(), Some(flow));
