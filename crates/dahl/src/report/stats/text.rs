@@ -100,7 +100,7 @@ impl Stats {
                 text,
                 "\ncritical path of {:?}, median of {}: {} of {} ({:.1} %), {} of work",
                 path.program,
-                counted(path.steps as u64, "step"),
+                counted(path.steps, "step"),
                 nanos(path.path),
                 nanos(path.span),
                 100.0 * path.path as f64 / path.span.max(1) as f64,
