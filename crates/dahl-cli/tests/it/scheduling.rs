@@ -105,6 +105,44 @@ fn a_plan_of_a_file_is_run_to_the_same_weights() {
 }
 
 #[test]
+fn a_run_that_plans_over_units_learns_what_others_do() {
+    let place = Place::new("plan-auto");
+    let unit = |name: &str, speed: f64| {
+        format!(
+            "[[node.unit]]\nname = {name:?}\nkind = \"cpu\"\nspeed = {speed:?}\nbusy_watts = 9\n\
+             spinning_watts = 9\nidle_watts = 1\n"
+        )
+    };
+    let text = format!(
+        "dahl_platform = 1\nname = \"two\"\n[[node]]\nname = \"box\"\nbase_watts = 5\n\
+         [[node.memory]]\nname = \"ram\"\nbytes = \"8 GiB\"\nbandwidth = 2e10\n{}{}",
+        unit("fast", 1.0),
+        unit("slow", 0.5)
+    );
+    fs::write(place.0.join("two.toml"), text).expect("a platform");
+    let auto = ["--platform", "two.toml", "--plan", "auto", "--run", "a"];
+    let (code, stdout, stderr) = train(&place, &[&auto[..], &["--throttle", "1=0.5"]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let said = format!("{stdout}{stderr}");
+    assert!(said.contains("plan: ") && said.contains("predicted ("), "{said}");
+    // Which plan is best is chance here; what it learns, with its micro-batches, is not.
+    let config = fs::read_to_string(place.0.join("runs/a/config.toml")).expect("flags");
+    let parts = config.lines().find_map(|line| line.strip_prefix("micro-batches = "));
+    let parts = parts.unwrap_or("1").trim_matches('"');
+    let one = weights(&place, &["--workers", "1", "--micro-batches", parts]);
+    let saved = ["train", "--resume", "a", "--save", "w.safetensors", "--quiet"];
+    assert_eq!(place.dahl(&saved).0, 0);
+    assert!(fs::read(place.0.join("w.safetensors")).expect("weights") == one);
+    let refused = |more: &[&str], expected: &str| {
+        let (code, _, stderr) = train(&place, &[&auto[..4], &["--no-run"], more].concat());
+        assert!(code == 2 && stderr.contains(expected), "{code} {stderr}");
+    };
+    refused(&["--workers", "3"], "workers: expected 2 with --plan auto");
+    refused(&["--pipeline", "1f1b"], "pipeline: expected none with plan auto");
+    refused(&["--objective", "speed"], "possible values: energy, time, edp");
+}
+
+#[test]
 fn what_does_not_go_together_is_refused() {
     let place = Place::new("together");
     let refused = |more: &[&str], expected: &str| {
