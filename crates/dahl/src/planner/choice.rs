@@ -54,7 +54,7 @@ impl Choice {
 
     /// Which candidates are worth a run before one is taken, since predictions are never
     /// surer than the measurements that they rest on: `most` that are predicted to be
-    /// within [`CLOSE`] of the best, and the best of every number of workers.
+    /// within 1.3 times of the best, and the best of every number of workers.
     pub fn finalists(&self, most: usize) -> Vec<usize> {
         let best = self.best().step.step.0 as f64;
         let first_of_its_workers = |i: usize| {
