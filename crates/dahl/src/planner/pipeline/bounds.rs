@@ -1,9 +1,9 @@
 //! Which half-made plans may still become better than what is known.
 
-use super::cells::{Cell, Level, Potential};
+use super::cells::{Cell, Level};
 use super::front::Front;
 use super::table::Table;
-use super::types::Objective;
+use super::types::{MOST_TYPES, Objective};
 
 /// A half-made plan: the last layers, from a set on.
 #[derive(Clone, Copy, Debug)]
@@ -32,45 +32,64 @@ pub(super) enum Aim<'a> {
 /// Potentials of all cells, which cover all periods.
 pub(super) struct Bounds<'a> {
     pub(super) table: &'a Table<'a>,
-    pub(super) cells: Vec<Cell>,
+    /// The ones that end first are first.
+    cells: Vec<&'a Cell>,
     /// By set, combination and cell; empty where units have prices.
     together: Vec<f64>,
     /// Least sums of seconds, from fast to all stages; none where nothing adds up.
-    pub(super) levels: Vec<Level>,
-    /// The same by set, combination and level.
-    sums: Vec<f64>,
-    pub(super) idle: Vec<f64>,
+    levels: &'a [Level],
+    /// By set, combination and level: that sum, and the least seconds of plans of slower
+    /// levels; empty where units have prices.
+    sums: Vec<(f64, f64)>,
+    idle: &'a [f64],
     /// More than any plan of a cell takes.
     most_joules: Vec<f64>,
+    /// The levels that a cell's slowest stages are in.
+    spans: Vec<std::ops::Range<usize>>,
 }
+
+/// Units that are not in use, by type.
+type Free = [f64; MOST_TYPES];
 
 impl<'a> Bounds<'a> {
     pub(super) fn new(
         table: &'a Table<'a>,
-        cells: Vec<Cell>,
-        levels: Vec<Level>,
-        idle: Vec<f64>,
+        mut cells: Vec<&'a Cell>,
+        levels: &'a [Level],
+        idle: &'a [f64],
     ) -> Self {
-        let states = levels.first().map_or(0, |level| level.sums.len());
-        let sums = (0..states).flat_map(|at| levels.iter().map(move |level| level.sums[at]));
-        let sums = sums.collect();
-        let mut together = Vec::new();
-        let length = cells.iter().map(|cell| match &cell.potential {
-            Potential::Full(all) => all.len(),
-            Potential::Priced { .. } => 0,
+        cells.sort_by(|a, b| {
+            (a.range.high.total_cmp(&b.range.high))
+                .then(a.range.most_low.total_cmp(&b.range.most_low))
         });
-        let length = length.min().unwrap_or(0);
-        together.reserve(length * cells.len());
-        for at in 0..length {
-            for cell in &cells {
-                if let Potential::Full(all) = &cell.potential {
-                    together.push(all[at]);
-                }
+        let full: Vec<&[f64]> = levels.iter().filter_map(|l| l.potential.full()).collect();
+        let states = full.first().map_or(0, |sums| sums.len());
+        let mut sums = Vec::with_capacity(states * full.len());
+        for at in 0..states {
+            let first = sums.len();
+            let mut after = f64::INFINITY;
+            for level in (0..full.len()).rev() {
+                sums.push((full[level][at], after));
+                let edge = if level == 0 { 0.0 } else { levels[level - 1].most_high };
+                after = after.min(full[level][at] + table.slowest * edge);
             }
+            sums[first..].reverse();
         }
-        let most = |cell: &Cell| table.problem.most_joules(cell.range.high);
+        let full: Vec<&[f64]> = cells.iter().filter_map(|c| c.potential.full()).collect();
+        let states = full.first().map_or(0, |all| all.len());
+        let mut together = Vec::with_capacity(states * full.len());
+        for at in 0..states {
+            together.extend(full.iter().map(|all| all[at]));
+        }
+        let most = |cell: &&Cell| table.problem.most_joules(cell.range.high);
         let most_joules = cells.iter().map(most).collect();
-        Self { table, cells, together, levels, sums, idle, most_joules }
+        let span = |cell: &&Cell| {
+            let first = levels.partition_point(|level| level.most_high <= cell.range.most_low);
+            let last = levels.partition_point(|level| level.most_high < cell.range.most_high);
+            first..(last + 1).min(levels.len())
+        };
+        let spans = cells.iter().map(span).collect();
+        Self { table, cells, together, levels, sums, idle, most_joules, spans }
     }
 
     /// Idle watts of the units in use, or less.
@@ -83,59 +102,93 @@ impl<'a> Bounds<'a> {
         types.map(watts).sum()
     }
 
+    /// What units are left, where they have prices.
+    fn free(&self, used: usize) -> Free {
+        let mut free = [0.0; MOST_TYPES];
+        if self.together.is_empty() {
+            let lattice = &self.table.lattice;
+            for (unit, count) in lattice.counts.iter().enumerate() {
+                free[unit] = (count - lattice.used(used, unit)) as f64;
+            }
+        }
+        free
+    }
+
     /// Joules of a plan in a cell that goes on from here, without those that it has.
-    fn lower(&self, cell: usize, half: &Half, watts: f64) -> f64 {
+    fn lower(&self, cell: usize, half: &Half, watts: f64, free: &Free) -> f64 {
         if !self.together.is_empty() {
             let at = half.set * self.table.lattice.size + half.used;
             return self.together[at * self.cells.len() + cell];
         }
-        match &self.cells[cell].potential {
-            Potential::Full(_) => unreachable!("full potentials lie together"),
-            Potential::Priced { by_set, prices } => {
-                let lattice = &self.table.lattice;
-                let left =
-                    |unit: usize| (lattice.counts[unit] - lattice.used(half.used, unit)) as f64;
-                let paid: f64 = prices.iter().enumerate().map(|(unit, p)| p * left(unit)).sum();
-                by_set[half.set] - paid + watts * self.cells[cell].range.low
-            }
-        }
+        let cell = self.cells[cell];
+        cell.potential.with_free(half.set, free) + watts * cell.range.low
     }
 
-    /// Seconds that the rest adds at least, and those of the whole plan: the slower its
-    /// slowest stage, the less adds up.
-    fn seconds(&self, half: &Half) -> (f64, f64) {
-        let (count, slowest) = (self.levels.len(), self.table.slowest);
-        if count == 0 {
-            return (0.0, half.sum + slowest * half.most);
+    /// Seconds that the rest adds at least, by a level.
+    fn left(&self, level: usize, half: &Half, free: &Free) -> f64 {
+        if !self.sums.is_empty() {
+            let at = half.set * self.table.lattice.size + half.used;
+            return self.sums[at * self.levels.len() + level].0;
         }
-        let at = half.set * self.table.lattice.size + half.used;
-        let sums = &self.sums[at * count..][..count];
-        let first = self.levels.partition_point(|level| level.most_high <= half.most);
-        let seconds = (first..count).map(|i| {
+        self.levels[level].potential.with_free(half.set, free).max(0.0)
+    }
+
+    /// Seconds of a whole plan that goes on from here: the slower its slowest stage, the less
+    /// adds up.
+    fn seconds(&self, half: &Half, free: &Free) -> f64 {
+        let (count, slowest) = (self.levels.len(), self.table.slowest);
+        if !self.sums.is_empty() {
+            let first = self.levels.partition_point(|level| level.most_high <= half.most);
+            let at = half.set * self.table.lattice.size + half.used;
+            let (here, after) = self.sums[at * count + first];
+            return half.sum + after.min(here + slowest * half.most);
+        }
+        self.seconds_within(0..count, half, half.most, free)
+    }
+
+    /// The same of plans whose slowest stage takes so long and is in one of some levels.
+    fn seconds_within(
+        &self,
+        span: std::ops::Range<usize>,
+        half: &Half,
+        most: f64,
+        free: &Free,
+    ) -> f64 {
+        if self.levels.is_empty() {
+            return half.sum + self.table.slowest * most;
+        }
+        let seconds = span.filter(|&i| self.levels[i].most_high > half.most).map(|i| {
             let edge = if i == 0 { 0.0 } else { self.levels[i - 1].most_high };
-            sums[i] + slowest * half.most.max(edge)
+            self.left(i, half, free) + self.table.slowest * most.max(edge)
         });
-        (sums[count - 1], half.sum + seconds.fold(f64::INFINITY, f64::min))
+        half.sum + seconds.fold(f64::INFINITY, f64::min)
     }
 
     /// Calls with the least seconds and joules in each cell that can be reached, until
     /// told to stop.
     fn each(&self, half: &Half, mut call: impl FnMut(f64, f64) -> Go) {
         let slowest = self.table.slowest;
-        let (left, seconds) = self.seconds(half);
-        let sum = half.sum + left;
+        let free = self.free(half.used);
+        let seconds = self.seconds(half, &free);
         let watts = self.watts(half.used);
         let cap = self.table.problem.power_cap.unwrap_or(f64::INFINITY);
         let first = self.cells.partition_point(|cell| cell.range.high <= seconds);
         for cell in first..self.cells.len() {
             let it = &self.cells[cell].range;
             let most = half.most.max(it.most_low);
-            let mut at = it.low.max(seconds).max(sum + slowest * most);
+            let mut at = it.low.max(seconds);
             if at >= it.high || half.most >= it.most_high {
                 continue;
             }
+            let span = self.spans[cell].clone();
+            if span.len() < self.levels.len() || half.most < it.most_low {
+                at = at.max(self.seconds_within(span, half, most, &free));
+            }
+            if at >= it.high {
+                continue;
+            }
             let joules = half.joules
-                + self.lower(cell, half, watts)
+                + self.lower(cell, half, watts, &free)
                 + it.beyond(half.sum, slowest, half.most)
                 + watts * (at - it.low);
             if !joules.is_finite() || joules > self.most_joules[cell] {
@@ -179,6 +232,11 @@ impl<'a> Bounds<'a> {
             Go::On
         });
         least
+    }
+
+    /// The least value of the objective that any plan may have.
+    pub(super) fn least_of_all(&self, objective: Objective, period_cap: f64) -> f64 {
+        self.least(&self.start(), objective, period_cap)
     }
 
     /// Where plans start.

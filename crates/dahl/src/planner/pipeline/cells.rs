@@ -11,7 +11,8 @@
 //! Where that is too many numbers, units get a price instead (Lagrange): a number for
 //! each set and one for each unit type.
 
-use super::cost::Column;
+use super::cost::{Column, fits};
+use super::lattice::Lattice;
 use super::table::Table;
 
 /// What it takes at least to do the layers of a set.
@@ -22,6 +23,47 @@ pub(super) enum Potential {
     Full(Vec<f64>),
     /// By set, with a price for each unit of a type.
     Priced { by_set: Vec<f64>, prices: Vec<f64> },
+}
+
+impl Potential {
+    /// Those of all sets and combinations, where each has one.
+    pub(super) fn full(&self) -> Option<&[f64]> {
+        match self {
+            Self::Full(all) => Some(all),
+            Self::Priced { .. } => None,
+        }
+    }
+
+    /// How many numbers it has.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Full(all) => all.len(),
+            Self::Priced { by_set, .. } => by_set.len(),
+        }
+    }
+
+    /// That of a set when so many units are in use.
+    pub(super) fn at(&self, lattice: &Lattice, set: usize, used: usize) -> f64 {
+        match self {
+            Self::Full(all) => all[set * lattice.size + used],
+            Self::Priced { .. } => {
+                let counts = lattice.counts.iter().enumerate();
+                let free = counts.map(|(unit, count)| (count - lattice.used(used, unit)) as f64);
+                self.with_free(set, &free.collect::<Vec<f64>>())
+            }
+        }
+    }
+
+    /// That of a set when so many units are left, by type, where units have prices.
+    pub(super) fn with_free(&self, set: usize, free: &[f64]) -> f64 {
+        match self {
+            Self::Full(_) => f64::NEG_INFINITY,
+            Self::Priced { by_set, prices } => {
+                let paid = prices.iter().zip(free).map(|(price, free)| price * free);
+                by_set[set] - paid.sum::<f64>()
+            }
+        }
+    }
 }
 
 /// Intervals of the period and of the slowest stage.
@@ -51,12 +93,18 @@ impl Range {
     }
 }
 
-/// The least seconds that add up of plans whose stages are all faster than this, by set
-/// and combination.
+/// The least seconds that add up of plans whose stages are all faster than this.
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     pub(super) most_high: f64,
-    pub(super) sums: Vec<f64>,
+    pub(super) potential: Potential,
+}
+
+impl Level {
+    /// What adds up at least in whole plans.
+    pub(super) fn least(&self, table: &Table<'_>) -> f64 {
+        self.potential.at(&table.lattice, table.sets() - 1, 0)
+    }
 }
 
 /// Potentials of such intervals.
@@ -64,6 +112,13 @@ pub(super) struct Level {
 pub(super) struct Cell {
     pub(super) range: Range,
     pub(super) potential: Potential,
+}
+
+/// Whether it counts for memory how many stages follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Depth {
+    Ignored,
+    Counted,
 }
 
 impl Table<'_> {
@@ -74,7 +129,7 @@ impl Table<'_> {
     }
 
     /// Calls with the columns that may matter in a cell and their costs.
-    pub(super) fn each_useful(&self, end: usize, range: &Range, call: impl FnMut(&Column, f64)) {
+    fn each_useful(&self, end: usize, range: &Range, call: impl FnMut(&Column, f64)) {
         let cost = |column: &Column| {
             let fast = self.alone(column) < range.high && column.most < range.most_high;
             fast.then_some(column.joules + range.theta * column.sum)
@@ -132,7 +187,7 @@ impl Table<'_> {
 
     /// The least sum of the seconds that add up, by set and combination, where no stage is
     /// as slow as this.
-    pub(super) fn sums(&self, most_high: f64) -> Vec<f64> {
+    pub(super) fn sums(&self, most_high: f64) -> Potential {
         let size = self.lattice.size;
         let mut all = vec![0.0; size];
         for end in 1..self.sets() {
@@ -141,7 +196,7 @@ impl Table<'_> {
             let cost = |column: &Column| (column.most < most_high).then_some(column.sum);
             self.each_cheapest(end, cost, |column, sum| self.relax(before, here, column, sum));
         }
-        all
+        Potential::Full(all)
     }
 
     /// Takes a column into account wherever its units are free.
@@ -172,6 +227,65 @@ impl Table<'_> {
                 }
             }
         });
+    }
+
+    /// The columns that potentials lead to, the last first, with the sets that they end with.
+    pub(super) fn path(&self, cell: &Cell, depth: Depth) -> Option<Vec<(usize, Column)>> {
+        let each = |unit: usize| self.unit_watts(unit) * cell.range.low;
+        self.follow(&cell.potential, depth, each, |end, call| {
+            self.each_useful(end, &cell.range, call);
+        })
+    }
+
+    /// The same for seconds that add up.
+    pub(super) fn path_of_sums(&self, level: &Level) -> Option<Vec<(usize, Column)>> {
+        let cost = |c: &Column| (c.most < level.most_high).then_some(c.sum);
+        let columns = |end: usize, call: &mut dyn FnMut(&Column, f64)| {
+            self.each_cheapest(end, cost, call);
+        };
+        self.follow(&level.potential, Depth::Ignored, |_| 0.0, columns)
+    }
+
+    /// From the last set on, always the column that costs least with what is left; `each` is
+    /// what a unit costs beyond its price, where units have one.
+    fn follow(
+        &self,
+        potential: &Potential,
+        depth: Depth,
+        each: impl Fn(usize) -> f64,
+        columns: impl Fn(usize, &mut dyn FnMut(&Column, f64)),
+    ) -> Option<Vec<(usize, Column)>> {
+        let lattice = &self.lattice;
+        let (mut set, mut used) = (self.sets() - 1, 0);
+        let mut chosen: Vec<(usize, Column)> = Vec::new();
+        while set > 0 {
+            let mut best: Option<(f64, Column)> = None;
+            let units: usize = lattice.all_used(used).iter().sum();
+            let stages = if depth == Depth::Counted { chosen.len() + 1 } else { 1 };
+            columns(set, &mut |column, cost| {
+                let (unit, r) = (column.unit as usize, column.replicas as usize);
+                let bytes = column.memory(self.problem.semantics, units + r, stages);
+                let room = fits(bytes, self.problem.units[unit].memory_bytes);
+                if !room || lattice.used(used, unit) + r > lattice.counts[unit] {
+                    return;
+                }
+                let next = used + r * lattice.strides[unit];
+                let before = column.before as usize;
+                let rest = potential.at(lattice, before, next);
+                let total = match potential {
+                    Potential::Full(_) => cost + rest,
+                    Potential::Priced { .. } => cost + rest + r as f64 * each(unit),
+                };
+                if total.is_finite() && best.is_none_or(|(known, _)| total < known) {
+                    best = Some((total, *column));
+                }
+            });
+            let (_, column) = best?;
+            used += column.replicas as usize * lattice.strides[column.unit as usize];
+            chosen.push((set, column));
+            set = column.before as usize;
+        }
+        Some(chosen)
     }
 
     /// Watts of a unit that is used, with its part of a machine that is full.

@@ -3,17 +3,20 @@
 
 use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Level, Potential};
-use super::cover::{Prepared, prepare};
-use super::labels::{Effort, Ended, Search};
+use super::cover::{Cover, Known};
+use super::labels::{Effort, Ended, Search, Wanted};
 use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
 use super::solve::Limits;
 use super::table::Table;
-use super::types::{Pipeline, Problem, Semantics};
+use super::types::{Pipeline, Problem};
 
 /// How far below a plan's value a search looks, and a claim is: their difference is more
 /// than all roundings of potentials, labels and the checker together.
 const LOOKED_FOR: f64 = 1e-9;
 const CLAIMED: f64 = 1e-8;
+
+/// A proof has no more cells: files get large.
+const MOST_CELLS: usize = 200;
 
 /// A claim that no plan is better than one, with its proof; of no plan is better than
 /// what can be proved, where that is less. Nothing where there was no time, or where the
@@ -25,30 +28,37 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     }
     let known = problem.objective.value(plan.period_s, plan.energy_j);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
-    // The fewer potentials the smaller the file; labels fill what they leave open.
-    let numbers = table.lattice.size.saturating_mul(table.sets());
-    let most = (1_200_000 / numbers.max(1)).clamp(6, 24);
-    let most = if problem.semantics == Semantics::Stale { most } else { most.min(12) };
-    // Prices are few numbers.
-    let most = if numbers > limits.states { 64 } else { most };
-    let Prepared { bounds, .. } = prepare(&table, limits, most);
-    let bounds = lowered(bounds);
     let mut value = known * (1.0 - LOOKED_FOR);
     let aim = |value| Aim::Claim { objective: problem.objective, value, period_cap: cap };
-    let effort = Effort { labels: limits.labels.min(400_000), width: None, stop: limits.stop };
-    let mut search = Search::new(&bounds);
-    let proved = search.prove(aim(value), &effort) == Some(Ended::All);
-    if !proved {
-        // What the potentials show by themselves.
-        value =
-            bounds.least(&bounds.start(), problem.objective, cap).min(known) * (1.0 - LOOKED_FOR);
-        search = Search::new(&bounds);
-        if search.prove(aim(value), &effort) != Some(Ended::All) {
-            return None;
+    let mut cover = Cover::new(&table, limits);
+    // The fewer potentials the smaller the file; labels fill what they leave open.
+    let (mut count, mut most) = (cover.cells.len() + 8, 2_000);
+    let (cells, levels, kept) = loop {
+        cover.refine(Wanted::Objective, limits, count.min(cover.most_cells()));
+        let (cells, levels) = lowered(&cover);
+        let bounds = Bounds::new(&table, cells.iter().collect(), &levels, &cover.idle);
+        let last = count >= cover.most_cells().min(MOST_CELLS) || (limits.stop)();
+        let effort = Effort { labels: most, width: None, stop: limits.stop };
+        let mut search = Search::new(&bounds);
+        if search.prove(aim(value), &effort) == Some(Ended::All) {
+            let kept = std::mem::take(&mut search.kept);
+            break (cells, levels, kept);
         }
-    }
+        if last {
+            // What the potentials show by themselves.
+            value = bounds.least_of_all(problem.objective, cap).min(known) * (1.0 - LOOKED_FOR);
+            let mut search = Search::new(&bounds);
+            let effort = Effort { stop: &|| false, ..effort };
+            if search.prove(aim(value), &effort) != Some(Ended::All) {
+                return None;
+            }
+            let kept = std::mem::take(&mut search.kept);
+            break (cells, levels, kept);
+        }
+        (count, most) = (2 * count, (8 * most).min(400_000));
+    };
     let finite = |x: &f64| x.is_finite().then_some(*x);
-    let cells = bounds.cells.iter().map(|cell| {
+    let cells = cells.iter().map(|cell| {
         let range = cell.range;
         let mut proof = CellProof {
             low: range.low,
@@ -69,12 +79,19 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         }
         proof
     });
-    let levels = bounds.levels.iter().map(|level| LevelProof {
-        most_high: finite(&level.most_high),
-        sums: level.sums.iter().map(finite).collect(),
+    let levels = levels.iter().map(|level| {
+        let mut proof = LevelProof { most_high: finite(&level.most_high), ..Default::default() };
+        match &level.potential {
+            Potential::Full(all) => proof.sums = all.iter().map(finite).collect(),
+            Potential::Priced { by_set, prices } => {
+                proof.by_set = by_set.iter().map(finite).collect();
+                proof.prices = prices.clone();
+            }
+        }
+        proof
     });
     let last = table.sets() - 1;
-    let labels = search.kept.iter().map(|label| LabelProof {
+    let labels = kept.iter().map(|label| LabelProof {
         set: label.half.set,
         used: label.half.used,
         sum: less(label.half.sum, label.half.set, last),
@@ -102,30 +119,25 @@ fn less(x: f64, set: usize, last: usize) -> f64 {
 
 /// The same potentials, lower by more than what the checker may lose: each set loses more
 /// than the ones that it contains.
-fn lowered(bounds: Bounds<'_>) -> Bounds<'_> {
-    let table = bounds.table;
-    let size = table.lattice.size;
+fn lowered(cover: &Cover<'_>) -> (Vec<Cell>, Vec<Level>) {
     let lower = |all: &[f64], size: usize| -> Vec<f64> {
         let part = |i: usize| 1e-12 * (i / size + 1) as f64;
         all.iter().enumerate().map(|(i, x)| x - x.abs() * part(i)).collect()
     };
-    let cells: Vec<Cell> = bounds
+    let size = cover.table.lattice.size;
+    let lower = |potential: &Potential| match potential {
+        Potential::Full(all) => Potential::Full(lower(all, size)),
+        Potential::Priced { by_set, prices } => {
+            Potential::Priced { by_set: lower(by_set, 1), prices: prices.clone() }
+        }
+    };
+    let cells = cover
         .cells
         .iter()
-        .map(|cell| Cell {
-            potential: match &cell.potential {
-                Potential::Full(all) => Potential::Full(lower(all, size)),
-                Potential::Priced { by_set, prices } => {
-                    Potential::Priced { by_set: lower(by_set, 1), prices: prices.clone() }
-                }
-            },
-            ..cell.clone()
-        })
-        .collect();
-    let levels = bounds
+        .map(|Known { cell, .. }| Cell { range: cell.range, potential: lower(&cell.potential) });
+    let levels = cover
         .levels
         .iter()
-        .map(|level| Level { most_high: level.most_high, sums: lower(&level.sums, size) });
-    let levels = levels.collect();
-    Bounds::new(table, cells, levels, bounds.idle)
+        .map(|level| Level { most_high: level.most_high, potential: lower(&level.potential) });
+    (cells.collect(), levels.collect())
 }

@@ -11,7 +11,7 @@
 //! latter is shown by potentials of intervals of the period (cells), each of them right by
 //! one inequality a column.
 
-use super::proof::{Certificate, LabelProof};
+use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
 use super::types::{Problem, Semantics};
 
 /// What is wrong with a certificate.
@@ -93,7 +93,8 @@ impl<'a> Checker<'a> {
             strides.push(size);
             size = size.saturating_mul(unit.count + 1);
         }
-        let full = of.cells.iter().any(|cell| !cell.joules.is_empty()) || !of.levels.is_empty();
+        let full = of.cells.iter().any(|cell| !cell.joules.is_empty())
+            || of.levels.iter().any(|level| !level.sums.is_empty());
         let numbers = size.saturating_mul(of.sets.len());
         if full && numbers > 1 << 28 {
             return flaw("problem", "at most 2^28 states", numbers);
@@ -130,50 +131,52 @@ impl<'a> Checker<'a> {
         Ok(checker)
     }
 
-    /// Cells cover all periods, and have as many numbers as they should.
+    /// Cells cover all periods and slowest stages, and have as many numbers as they should.
     fn cells(&self) -> Result<(), Flaw> {
-        // Each interval of the period has all seconds of slowest stages.
-        let (mut at, mut most) = (Some(0.0), Some(0.0));
-        let mut end = None;
+        let (sets, types) = (self.of.sets.len(), self.p.units.len());
+        let states = self.size.saturating_mul(sets);
+        let right = |numbers: [usize; 3]| numbers == [states, 0, 0] || numbers == [0, sets, types];
+        let bad = |price: &f64| !price.is_finite() || *price < 0.0;
         for (i, cell) in self.of.cells.iter().enumerate() {
             let place = format!("cell {i}");
-            if at != Some(cell.low) || most != Some(cell.most_low) {
-                return flaw(
-                    place,
-                    format!("from {at:?} and {most:?}"),
-                    format!("{} and {}", cell.low, cell.most_low),
-                );
-            }
-            if cell.most_low > 0.0 && end != cell.high {
-                return flaw(place, format!("up to {end:?}"), format!("{:?}", cell.high));
-            }
-            end = cell.high;
-            most = cell.most_high;
-            if most.is_none() {
-                (at, most) = (cell.high, Some(0.0));
-            }
             let priced = cell.theta > 0.0 && cell.high.is_some();
             if !(cell.theta == 0.0 || priced && cell.theta.is_finite()) {
                 return flaw(place, "a price of seconds that is not negative", cell.theta);
             }
+            if !(cell.low >= 0.0 && cell.most_low >= 0.0) {
+                return flaw(place, "a beginning", format!("{}, {}", cell.low, cell.most_low));
+            }
             let numbers = [cell.joules.len(), cell.by_set.len(), cell.prices.len()];
-            let (sets, types) = (self.of.sets.len(), self.p.units.len());
-            if numbers != [self.size.saturating_mul(sets), 0, 0] && numbers != [0, sets, types] {
+            if !right(numbers) {
                 return flaw(place, "a number for each state", format!("{numbers:?}"));
             }
-            if cell.prices.iter().any(|price| !price.is_finite() || *price < 0.0) {
+            if cell.prices.iter().any(bad) {
                 return flaw(place, "prices that are not negative", format!("{:?}", cell.prices));
             }
         }
-        if at.is_some() || self.of.cells.is_empty() {
-            return flaw("cells", "all periods", format!("those below {at:?}"));
+        // Whatever period: one that a cell begins with is like all up to the next of them.
+        let ends = self.of.cells.iter().flat_map(|cell| [Some(cell.low), cell.high]);
+        for at in ends.flatten().chain([0.0]) {
+            let here = |cell: &&CellProof| cell.low <= at && cell.high.is_none_or(|h| at < h);
+            let mut here: Vec<&CellProof> = self.of.cells.iter().filter(here).collect();
+            here.sort_by(|a, b| a.most_low.total_cmp(&b.most_low));
+            let mut reached = Some(0.0);
+            for cell in here {
+                if reached.is_some_and(|reached| cell.most_low <= reached) {
+                    let end = cell.most_high.unwrap_or(f64::INFINITY);
+                    reached = reached.map(|reached: f64| reached.max(end));
+                }
+            }
+            if reached != Some(f64::INFINITY) {
+                let found = format!("up to {reached:?} s at a period of {at} s");
+                return flaw("cells", "all periods and slowest stages", found);
+            }
         }
         let edges = self.of.levels.iter().map(|level| level.most_high.unwrap_or(f64::INFINITY));
-        let all = self
-            .of
-            .levels
-            .iter()
-            .all(|level| level.sums.len() == self.size.saturating_mul(self.of.sets.len()));
+        let all = self.of.levels.iter().all(|level| {
+            right([level.sums.len(), level.by_set.len(), level.prices.len()])
+                && !level.prices.iter().any(bad)
+        });
         let ends = self.of.levels.last().is_none_or(|level| level.most_high.is_none());
         if !all || !ends || !edges.is_sorted() {
             return flaw(
@@ -268,6 +271,11 @@ impl<'a> Checker<'a> {
         })
     }
 
+    /// Whether a stage does not fit, even as the last one.
+    fn too_large(&self, column: &Column, units: usize) -> bool {
+        self.memory(column, units, 1) > self.p.units[column.unit].memory_bytes
+    }
+
     fn used(&self, index: usize, unit: usize) -> usize {
         index / self.strides[unit] % (self.p.units[unit].count + 1)
     }
@@ -303,8 +311,7 @@ impl<'a> Checker<'a> {
                     return wrong(0, 0);
                 }
                 for column in columns.iter().filter(allowed) {
-                    let holds = self.p.units[column.unit].memory_bytes;
-                    if self.memory(column, column.replicas, 1) > holds {
+                    if self.too_large(column, column.replicas) {
                         continue;
                     }
                     let each = self.unit_watts(column.unit) * cell.low + cell.prices[column.unit];
@@ -333,11 +340,29 @@ impl<'a> Checker<'a> {
                 let place = format!("level {l}, set {set}, units {n}");
                 flaw(place, "no more than a column leads to", "more")
             };
+            let most_high = level.most_high.unwrap_or(f64::INFINITY);
+            let columns = columns.iter().filter(|column| column.most < most_high);
+            if level.sums.is_empty() {
+                if value(&level.by_set[0]) > 0.0 {
+                    return wrong(0, 0);
+                }
+                for column in columns {
+                    if self.too_large(column, column.replicas) {
+                        continue;
+                    }
+                    let paid = column.replicas as f64 * level.prices[column.unit];
+                    let through = value(&level.by_set[column.before]) + down(column.sum + paid);
+                    checked += 1;
+                    if value(&level.by_set[column.end]) > down(through) {
+                        return wrong(column.end, 0);
+                    }
+                }
+                continue;
+            }
             if let Some(n) = (0..size).find(|&n| value(&level.sums[n]) > 0.0) {
                 return wrong(0, n);
             }
-            let most_high = level.most_high.unwrap_or(f64::INFINITY);
-            for column in columns.iter().filter(|column| column.most < most_high) {
+            for column in columns {
                 let sums = self.inequalities(&level.sums, column, column.sum);
                 checked += sums.or_else(|n| wrong(column.end, n))?;
             }
@@ -357,8 +382,7 @@ impl<'a> Checker<'a> {
         let before = &potential[column.before * size..][..size];
         let step = column.replicas * self.strides[column.unit];
         let most = self.p.units[column.unit].count - column.replicas;
-        let holds = self.p.units[column.unit].memory_bytes;
-        if self.memory(column, column.replicas, 1) > holds {
+        if self.too_large(column, column.replicas) {
             return Ok(0);
         }
         let mut checked = 0;
@@ -367,7 +391,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let units: usize = (0..self.p.units.len()).map(|unit| self.used(n, unit)).sum();
-            if self.memory(column, units + column.replicas, 1) > holds {
+            if self.too_large(column, units + column.replicas) {
                 continue;
             }
             checked += 1;
@@ -404,23 +428,27 @@ impl<'a> Checker<'a> {
         }
         let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
         let watts = down(p.idle_watts(&used));
-        let state = label.set * self.size + label.used;
-        let mut least = if self.of.levels.is_empty() { 0.0 } else { f64::INFINITY };
-        let (mut left, mut edge) = (0.0, 0.0);
+        // Seconds that the rest adds at least, with the slowest stages that this is about.
+        let mut edge = 0.0;
+        let mut levels = Vec::new();
         for level in &self.of.levels {
             let high = level.most_high.unwrap_or(f64::INFINITY);
-            left = level.sums[state].unwrap_or(f64::INFINITY);
-            if label.most < high {
-                least = least.min(down(label.sum + left + self.slowest() * label.most.max(edge)));
-            }
+            levels.push((edge, high, self.left(level, label, &used)));
             edge = high;
         }
         let cap = p.period_cap.unwrap_or(f64::INFINITY);
         self.of.cells.iter().any(|cell| {
             let high = cell.high.unwrap_or(f64::INFINITY);
             let most = label.most.max(cell.most_low);
-            let mut at = cell.low.max(least).max(down(label.sum + left + self.slowest() * most));
-            if at >= high || label.most >= cell.most_high.unwrap_or(f64::INFINITY) {
+            let most_high = cell.most_high.unwrap_or(f64::INFINITY);
+            let here = levels.iter().filter(|(low, high, _)| most < *high && *low < most_high);
+            let seconds = here.map(|(low, _, left)| left + self.slowest() * most.max(*low));
+            let least = match levels.is_empty() {
+                true => self.slowest() * most,
+                false => seconds.fold(f64::INFINITY, f64::min),
+            };
+            let mut at = cell.low.max(down(label.sum + least));
+            if at >= high || label.most >= most_high {
                 return false;
             }
             let beyond = match cell.theta > 0.0 {
@@ -432,11 +460,8 @@ impl<'a> Checker<'a> {
             let rest = match cell.joules.is_empty() {
                 false => cell.joules[label.set * self.size + label.used].unwrap_or(f64::INFINITY),
                 true => {
-                    let free = |unit: usize| (p.units[unit].count - used[unit]) as f64;
-                    let paid: f64 =
-                        cell.prices.iter().enumerate().map(|(u, price)| price * free(u)).sum();
                     let done = cell.by_set[label.set].unwrap_or(f64::INFINITY);
-                    down(done + down(watts * cell.low)) - up(paid)
+                    down(done + down(watts * cell.low)) - self.paid(&cell.prices, &used)
                 }
             };
             if rest.is_infinite() || at.is_infinite() {
@@ -456,6 +481,21 @@ impl<'a> Checker<'a> {
             }
             at <= cap && down(p.objective.value(at, joules)) < self.of.value
         })
+    }
+
+    /// Seconds that the rest of a half-made plan adds at least, by a level.
+    fn left(&self, level: &LevelProof, label: &LabelProof, used: &[usize]) -> f64 {
+        if !level.sums.is_empty() {
+            return level.sums[label.set * self.size + label.used].unwrap_or(f64::INFINITY);
+        }
+        let done = level.by_set[label.set].unwrap_or(f64::INFINITY);
+        (down(done) - self.paid(&level.prices, used)).max(0.0)
+    }
+
+    /// What units cost that are not in use, rounded up.
+    fn paid(&self, prices: &[f64], used: &[usize]) -> f64 {
+        let free = |unit: usize| (self.p.units[unit].count - used[unit]) as f64;
+        up(prices.iter().enumerate().map(|(unit, price)| price * free(unit)).sum())
     }
 
     /// Half-made plans lead to listed ones, or nowhere.

@@ -1,303 +1,371 @@
-//! Cells that cover all periods, fine where that helps, and the plans that they lead to.
+//! Cells that cover all periods and all slowest stages, fine where that helps, and the plans
+//! that they lead to.
 
 use super::bounds::Bounds;
-use super::cells::{Cell, Level, Potential, Range};
+use super::cells::{Cell, Depth, Level, Range};
 use super::cost::{Column, evaluate, fits};
 use super::front::Front;
-use super::solve::Limits;
+use super::labels::Wanted;
+use super::levels::slowest;
+use super::prices::Hint;
+use super::solve::{Limits, pick};
 use super::table::Table;
-use super::types::Pipeline;
 
-/// What a search begins with.
-pub(super) struct Prepared<'a> {
-    pub(super) bounds: Bounds<'a>,
+/// Numbers of all cells together.
+const MOST_NUMBERS: usize = 40_000_000;
+
+/// What is known of all plans before one looks at half-made ones.
+pub(super) struct Cover<'a> {
+    pub(super) table: &'a Table<'a>,
     /// Plans that were met on the way.
     pub(super) front: Front,
+    pub(super) cells: Vec<Known>,
+    /// From fast stages to all.
+    pub(super) levels: Vec<Level>,
+    pub(super) idle: Vec<f64>,
+    /// Whether combinations of units are few enough for a number each.
+    pub(super) full: bool,
 }
 
-/// Potentials of all combinations where their number allows it, else prices; about so many
-/// cells, and fewer where states are many.
-pub(super) fn prepare<'a>(table: &'a Table<'a>, limits: &Limits<'_>, most: usize) -> Prepared<'a> {
-    let groups: usize = table.space.stages() * table.lattice.counts.len();
-    let numbers = table.lattice.size.saturating_mul(table.sets());
-    let full =
-        numbers <= limits.states && table.lattice.size.saturating_mul(groups) <= 1_500_000_000;
-    let adds_up = table.ending.iter().flatten().any(|column| column.sum > 0.0);
-    let mut maker = Maker {
-        table,
-        idle: if full { table.idle() } else { Vec::new() },
-        full,
-        adds_up,
-        front: Front::default(),
-    };
-    // Where something adds up, an interval of the period has several cells.
-    let each = if adds_up { 5 } else { 1 };
-    let most = if full { (60_000_000 / (each * numbers)).clamp(4, most) } else { 3 * most };
-    let strips = maker.spread(limits, most);
-    let levels = maker.levels(limits, 3 * most / 4);
-    let cells = strips.into_iter().flat_map(|strip| strip.cells).collect();
-    Prepared { bounds: Bounds::new(table, cells, levels, maker.idle), front: maker.front }
-}
-
-/// Cells of one interval of the period.
-struct Strip {
-    low: f64,
-    high: f64,
-    cells: Vec<Cell>,
-    /// What plans in it take at least.
+/// A cell, and what it says.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub(super) cell: Cell,
+    /// Joules that plans in it take at least.
     bound: f64,
+    /// What its potentials lead to.
+    leads: Option<Leads>,
+    /// Whether parts of it would say no more.
+    done: bool,
 }
 
-struct Maker<'a> {
-    table: &'a Table<'a>,
-    idle: Vec<f64>,
-    full: bool,
-    /// Whether something adds up over stages.
-    adds_up: bool,
-    front: Front,
+/// Seconds that add up, those of the slowest stage, and watts of units that wait.
+#[derive(Clone, Copy)]
+struct Leads {
+    sum: f64,
+    most: f64,
+    watts: f64,
 }
 
-impl Maker<'_> {
-    /// Least sums of seconds for slowest stages from fast to slow; none where nothing adds
-    /// up, or where combinations are too many.
-    fn levels(&self, limits: &Limits<'_>, count: usize) -> Vec<Level> {
-        if !self.adds_up || !self.full {
-            return Vec::new();
-        }
-        let seconds = |plan: Option<&Pipeline>| plan.map_or(1.0, |plan| plan.period_s);
-        let (fast, slow) =
-            (seconds(self.front.plans().first()), seconds(self.front.plans().last()));
-        let (low, high) = (fast / (self.table.slowest + 16.0), slow / (self.table.slowest + 1.0));
-        let count = count.max(2);
-        let ratio = (high / low).powf(1.0 / (count - 1) as f64);
-        // A little aside, so that no rounding moves columns over an edge.
-        let edge = |i: usize| low * ratio.powi(i as i32) * (1.0 + 1.2345e-9);
-        let edges = (0..count).map(edge).chain([f64::INFINITY]);
-        let edges = edges.filter(|edge| edge.is_infinite() || !(limits.stop)());
-        edges.map(|most_high| Level { most_high, sums: self.table.sums(most_high) }).collect()
+impl<'a> Cover<'a> {
+    /// Potentials of all combinations where their number allows it, else prices; in a few
+    /// cells.
+    pub(super) fn new(table: &'a Table<'a>, limits: &Limits<'_>) -> Self {
+        let groups: usize = table.space.stages() * table.lattice.counts.len();
+        let numbers = table.lattice.size.saturating_mul(table.sets());
+        let full =
+            numbers <= limits.states && table.lattice.size.saturating_mul(groups) <= 1_500_000_000;
+        let mut cover = Self {
+            table,
+            front: Front::default(),
+            cells: Vec::new(),
+            levels: Vec::new(),
+            idle: if full { table.idle() } else { Vec::new() },
+            full,
+        };
+        cover.begin(limits);
+        cover
     }
 
-    /// The cells of an interval; the plans that they lead to join the front.
-    fn strip(&mut self, low: f64, high: f64) -> Strip {
-        let mut cells = Vec::new();
-        for (most_low, most_high) in self.slowest(high) {
-            let range = Range { most_low, most_high, ..Range::of(low, high) };
-            let cell = match self.adds_up && high.is_finite() {
-                true => self.priced_seconds(range),
-                false => self.cell(range),
+    /// As many cells as there may be.
+    pub(super) fn most_cells(&self) -> usize {
+        let each = self.cells.first().map_or(1, |known| known.cell.potential.len());
+        (MOST_NUMBERS / each.max(1)).clamp(8, 1000)
+    }
+
+    /// All cells and levels as one.
+    pub(super) fn bounds(&self) -> Bounds<'_> {
+        let cells = self.cells.iter().map(|known| &known.cell).collect();
+        Bounds::new(self.table, cells, &self.levels, &self.idle)
+    }
+
+    /// Intervals of the period from the fastest plan to the cheapest one.
+    fn begin(&mut self, limits: &Limits<'_>) {
+        let all = self.known(Range::of(0.0, f64::INFINITY), None);
+        // Its potentials hold everywhere.
+        let as_part = |range: Range| {
+            let cell = Cell { range, potential: all.cell.potential.clone() };
+            Known { cell, ..all.clone() }
+        };
+        self.make_levels(limits);
+        let slow = self.front.plans().last().map_or(1.0, |plan| plan.period_s).max(1e-12);
+        // A little below it, so that no rounding moves its columns over an edge.
+        let slow = slow * (1.0 - 1e-10);
+        let seconds = self.seconds(0.0, f64::INFINITY) * (1.0 - 1e-9);
+        let first = match seconds > 0.0 && seconds.is_finite() {
+            // Levels show that no plan is in it.
+            true => as_part(Range::of(0.0, seconds)),
+            false => self.too_fast(limits, slow),
+        };
+        let missed = first.cell.range.high;
+        let steps = if self.table.adds_up { 6 } else { 16 };
+        let ratio = (slow.max(missed * 1.02) / missed).powf(1.0 / steps as f64);
+        let mut edges = vec![missed];
+        (0..steps).for_each(|_| edges.push(edges[edges.len() - 1] * ratio));
+        edges.push(f64::INFINITY);
+        self.cells.push(first);
+        for pair in edges.windows(2) {
+            let range = Range::of(pair[0], pair[1]);
+            let known = match (limits.stop)() {
+                true => as_part(range),
+                false => self.known(range, Some(&all.cell)),
             };
-            cells.push(cell);
+            self.cells.push(known);
         }
-        let bound = cells.iter().map(|cell| self.bound(cell)).fold(f64::INFINITY, f64::min);
-        Strip { low, high, cells, bound }
     }
 
-    /// Intervals of the slowest stage's seconds: so that seconds that add up are at most
-    /// 1.5, 2.5, 5, 10 times as much, or more.
-    fn slowest(&self, high: f64) -> Vec<(f64, f64)> {
-        if !self.adds_up || self.table.slowest == 0.0 || high.is_infinite() {
-            return vec![(0.0, f64::INFINITY)];
-        }
-        let edges = [10.0, 5.0, 2.5, 1.5].map(|times| high / (self.table.slowest + times));
-        let mut all = vec![(0.0, edges[0])];
-        all.extend(edges.windows(2).map(|pair| (pair[0], pair[1])));
-        all.push((edges[3], f64::INFINITY));
-        all
-    }
-
-    fn cell(&mut self, range: Range) -> Cell {
-        let cell = match self.full {
-            true => self.table.full(&self.idle, range),
-            false => self.table.priced(range, self.front.joules_within(range.low)),
-        };
-        if let Some(plan) = self.trace(&cell) {
-            self.front.add(plan);
-        }
-        cell
-    }
-
-    /// The cell with the price of seconds that shows most.
-    fn priced_seconds(&mut self, range: Range) -> Cell {
-        let mut best = self.cell(range);
-        let mut known = self.bound(&best);
-        let scale = self.front.joules_within(f64::INFINITY) / range.high;
-        if !known.is_finite() || !scale.is_finite() {
-            return best;
-        }
-        let mut worse = 0;
-        for times in [0.25, 1.0, 4.0, 16.0, 64.0, 256.0] {
-            let cell = self.cell(Range { theta: scale * times, ..range });
-            let bound = self.bound(&cell);
-            if bound > known {
-                (best, known, worse) = (cell, bound, 0);
-            } else {
-                worse += 1;
-            }
-            if worse > 1 {
-                break;
-            }
-        }
-        best
-    }
-
-    /// What plans of a cell take at least.
-    fn bound(&self, cell: &Cell) -> f64 {
-        let end = self.table.sets() - 1;
-        let joules = match &cell.potential {
-            Potential::Full(all) => all[end * self.table.lattice.size],
-            Potential::Priced { by_set, prices } => {
-                let paid = prices.iter().zip(&self.table.lattice.counts);
-                by_set[end] - paid.map(|(p, c)| p * *c as f64).sum::<f64>()
-            }
-        };
-        joules + cell.range.beyond(0.0, self.table.slowest, 0.0)
-    }
-
-    /// An interval from 0 on that surely has no plan, and the end of it.
-    fn too_fast(&mut self, limits: &Limits<'_>, slow: f64) -> Strip {
+    /// An interval from 0 on that surely has no plan, where nothing adds up.
+    fn too_fast(&mut self, limits: &Limits<'_>, slow: f64) -> Known {
         let mut reached = slow;
         let mut missed = slow / 1e6;
         let mut proof = self.table.impossible(Range::of(0.0, missed));
         while reached > missed * 1.01 && !(limits.stop)() {
             let middle = (reached * missed).sqrt();
-            if self.full {
-                let range = Range::of(middle, middle * (1.0 + 1e-9));
-                let cell = self.cell(range);
-                if self.bound(&cell).is_finite() { reached = middle } else { missed = middle }
-            } else {
-                self.cell(Range::of(middle, middle * (1.0 + 1e-9)));
-                match self.table.impossible(Range::of(0.0, middle)) {
-                    Some(cell) => (proof, missed) = (Some(cell), middle),
-                    None => reached = middle,
-                }
-            }
+            let known = self.known(Range::of(middle, middle * (1.0 + 1e-9)), None);
+            let found = match self.full {
+                true => !known.bound.is_finite(),
+                false => match self.table.impossible(Range::of(0.0, middle)) {
+                    Some(cell) => {
+                        proof = Some(cell);
+                        true
+                    }
+                    None => false,
+                },
+            };
+            if found { missed = middle } else { reached = middle }
         }
         match proof.filter(|_| !self.full) {
-            Some(cell) => {
-                let bound = self.bound(&cell);
-                Strip { low: 0.0, high: missed, cells: vec![cell], bound }
-            }
-            None => self.strip(0.0, missed),
+            Some(cell) => self.judge(cell),
+            None => self.known(Range::of(0.0, missed), None),
         }
     }
 
-    /// Strips that cover all periods.
-    fn spread(&mut self, limits: &Limits<'_>, most: usize) -> Vec<Strip> {
-        let all = self.cell(Range::of(0.0, f64::INFINITY));
-        let slow = self.front.plans().last().map_or(1.0, |plan| plan.period_s).max(1e-12);
-        // A little below it, so that no rounding moves its columns over an edge.
-        let slow = slow * (1.0 - 1e-10);
-        let first = self.too_fast(limits, slow);
-        let missed = first.high;
-        let mut strips = vec![first];
-        let steps = (most / 4).max(2);
-        let ratio = (slow.max(missed * 1.02) / missed).powf(1.0 / steps as f64);
-        let mut edges = vec![missed];
-        (0..steps).for_each(|_| edges.push(edges[edges.len() - 1] * ratio));
-        edges.push(f64::INFINITY);
-        for pair in edges.windows(2) {
-            let strip = match (limits.stop)() {
-                true => {
-                    let range = Range::of(pair[0], pair[1]);
-                    let cells = vec![Cell { range, ..all.clone() }];
-                    Strip { low: pair[0], high: pair[1], cells, bound: 0.0 }
+    /// The cell of a range, with the price of seconds that shows most; it may be much like
+    /// another one.
+    fn known(&mut self, range: Range, like: Option<&Cell>) -> Known {
+        if !self.full {
+            let aim = self.front.joules_within(range.low.max(1e-300));
+            let aim = Some(aim).filter(|aim| aim.is_finite());
+            let cell = self.table.priced(range, Hint { aim, like });
+            return self.judge(cell);
+        }
+        let priced = self.table.adds_up && range.high.is_finite();
+        let theta = like.map_or(0.0, |cell| cell.range.theta);
+        let mut best = self.at_price(Range { theta: if priced { theta } else { 0.0 }, ..range });
+        if !priced {
+            return best;
+        }
+        // What a second more or less would change: the bound is concave in the price. On both
+        // sides of the best price, two lines are above it and meet above the best.
+        let slope = |known: &Known| {
+            let leads = known.leads?;
+            Some(leads.sum + self.table.slowest * range.most_low - range.high)
+        };
+        let line = |known: &Known| Some((known.cell.range.theta, known.bound, slope(known)?));
+        let (mut rising, mut falling) = (None, None);
+        let mut last = line(&best);
+        for _ in 0..6 {
+            let Some((theta, bound, slope)) = last else { break };
+            if !bound.is_finite() || bound > self.table.problem.most_joules(range.high) {
+                break;
+            }
+            if slope > 0.0 {
+                rising = last
+            } else {
+                falling = last
+            }
+            let next = match (rising, falling) {
+                (Some((a, x, up)), Some((b, y, down))) => {
+                    let meet = (y - x + up * a - down * b) / (up - down);
+                    let most = x + up * (meet - a);
+                    if most - best.bound <= 1e-5 * best.bound.abs() {
+                        break;
+                    }
+                    meet
                 }
-                false => self.strip(pair[0], pair[1]),
+                (Some(_), None) if theta == 0.0 => bound / range.high,
+                (Some(_), None) => theta * 6.0,
+                (None, Some((at, ..))) if at > 0.0 => 0.0,
+                _ => break,
             };
-            strips.push(strip);
+            if !next.is_finite() || next < 0.0 || next == theta {
+                break;
+            }
+            let known = self.at_price(Range { theta: next, ..range });
+            last = line(&known);
+            if known.bound > best.bound {
+                best = known;
+            }
         }
-        while strips.len() < most && !(limits.stop)() {
-            let Some((worst, middle)) = self.worst(&strips) else { break };
-            let (low, high) = (strips[worst].low, strips[worst].high);
-            let right = self.strip(middle, high);
-            let left = self.strip(low, middle);
-            strips.splice(worst..=worst, [left, right]);
-        }
-        strips
+        best
     }
 
-    /// The strip that may hide most, and where to split it.
-    fn worst(&self, strips: &[Strip]) -> Option<(usize, f64)> {
+    fn at_price(&mut self, range: Range) -> Known {
+        let cell = self.table.full(&self.idle, range);
+        self.judge(cell)
+    }
+
+    /// What a cell says; the plan that it leads to joins the front.
+    fn judge(&mut self, cell: Cell) -> Known {
+        let table = self.table;
+        let least = cell.potential.at(&table.lattice, table.sets() - 1, 0);
+        let bound = least + cell.range.beyond(0.0, table.slowest, 0.0);
+        let path = table.path(&cell, Depth::Ignored);
+        let leads = path.as_ref().map(|path| {
+            let mut used = vec![0; table.problem.units.len()];
+            for (_, column) in path {
+                used[column.unit as usize] += column.replicas as usize;
+            }
+            Leads {
+                sum: path.iter().map(|(_, column)| column.sum).sum(),
+                most: slowest(path),
+                watts: table.problem.idle_watts(&used),
+            }
+        });
+        if path.is_some_and(|path| !self.meet(path)) {
+            table.path(&cell, Depth::Counted).map(|path| self.meet(path));
+        }
+        Known { cell, bound, leads, done: false }
+    }
+
+    /// A plan, its last column first, joins the front, where it fits into memory.
+    pub(super) fn meet(&mut self, mut path: Vec<(usize, Column)>) -> bool {
+        let fits = self.table.holds(&path);
+        if fits {
+            path.reverse();
+            self.front.add(evaluate(self.table.problem, &self.table.space, &path));
+        }
+        fits
+    }
+
+    /// Splits cells until there are so many, or until nothing is gained: those that leave the
+    /// objective most open, or the front.
+    pub(super) fn refine(&mut self, wanted: Wanted, limits: &Limits<'_>, count: usize) {
+        while self.cells.len() < count && !(limits.stop)() {
+            let best = pick(self.table.problem, &self.front);
+            let objective = self.table.problem.objective;
+            let best =
+                best.map_or(f64::INFINITY, |plan| objective.value(plan.period_s, plan.energy_j));
+            let open = |known: &Known| match wanted {
+                Wanted::Objective => (best - self.worth(known)) / best,
+                Wanted::Front => self.hidden(known),
+            };
+            let open = |known: &Known| {
+                let open = open(known);
+                // Without a plan everything is open.
+                if open.is_nan() { 1.0 } else { open }
+            };
+            let cells = self.cells.iter().enumerate().filter(|(_, known)| !known.done);
+            let worst = cells.map(|(i, known)| (open(known), i));
+            let Some((open, worst)) = worst.max_by(|a, b| a.0.total_cmp(&b.0)) else { return };
+            if open <= 1e-7 {
+                return;
+            }
+            let Some(parts) = self.split(&self.cells[worst]) else {
+                self.cells[worst].done = true;
+                continue;
+            };
+            let like = self.cells.swap_remove(worst);
+            for range in parts {
+                let known = self.known(range, Some(&like.cell));
+                self.cells.push(known);
+            }
+        }
+    }
+
+    /// The least value of the objective that a plan of a cell may have.
+    fn worth(&self, known: &Known) -> f64 {
         let problem = self.table.problem;
-        let cap = problem.period_cap.unwrap_or(f64::INFINITY);
-        let best = super::solve::pick(problem, &self.front);
-        let best = best
-            .map_or(f64::INFINITY, |plan| problem.objective.value(plan.period_s, plan.energy_j));
-        let hidden = |strip: &Strip| {
-            if !self.full && strip.low <= cap && best.is_finite() {
-                // Prices leave gaps everywhere: what bounds the objective counts.
-                return (best - problem.objective.value(strip.low, strip.bound)) / best;
+        match self.reached(known) {
+            Some(at) if at <= problem.period_cap.unwrap_or(f64::INFINITY) => {
+                problem.objective.value(at, known.bound)
             }
-            let known = self.front.joules_within(strip.low.max(1e-300));
-            match known.is_finite() {
-                true => (known - strip.bound) / known,
-                // Faster than all that are known.
-                false if strip.bound.is_finite() && self.full => 1.0,
-                false => 0.0,
-            }
-        };
-        let splittable = |strip: &&(usize, &Strip)| {
-            strip.1.high > strip.1.low * (1.0 + 1e-4) && strip.1.low > 0.0
-                || strip.1.high.is_infinite()
-        };
-        let open = strips.iter().enumerate();
-        let open: Vec<(usize, &Strip)> = open.collect();
-        let order =
-            |a: &&(usize, &Strip), b: &&(usize, &Strip)| hidden(a.1).total_cmp(&hidden(b.1));
-        let &(at, strip) = open.iter().filter(splittable).max_by(order)?;
-        if hidden(strip) <= 1e-12 {
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// The least period of a plan of a cell, if it can have one.
+    fn reached(&self, known: &Known) -> Option<f64> {
+        let range = &known.cell.range;
+        let problem = self.table.problem;
+        if !(known.bound.is_finite() && known.bound <= problem.most_joules(range.high)) {
             return None;
         }
-        let (low, high) = (strip.low, strip.high);
-        let inside = self.front.plans().iter().map(|plan| plan.period_s);
-        let inside: Vec<f64> =
-            inside.filter(|&at| at > low * 1.0001 && at < high * 0.9999).collect();
-        let middle = match inside.get(inside.len() / 2) {
-            Some(&at) => at * (1.0 - 1e-10),
-            None if high.is_finite() => (low.max(high / 4.0) * high).sqrt(),
-            None => low * 2.0,
-        };
-        (middle > low && middle < high).then_some((at, middle))
+        let power = problem.power_cap.map_or(0.0, |cap| known.bound / cap);
+        let at = range.low.max(power).max(self.seconds(range.most_low, range.most_high));
+        (at < range.high).then_some(at)
     }
 
-    /// The plan that the potentials of a cell lead to, if it can be.
-    fn trace(&self, cell: &Cell) -> Option<Pipeline> {
-        let table = self.table;
-        let lattice = &table.lattice;
-        let mut set = table.sets() - 1;
-        let mut used = 0;
-        let mut chosen: Vec<(usize, Column)> = Vec::new();
-        while set > 0 {
-            let mut best: Option<(f64, Column)> = None;
-            let units: usize = lattice.all_used(used).iter().sum();
-            table.each_useful(set, &cell.range, |column, cost| {
-                let (unit, r) = (column.unit as usize, column.replicas as usize);
-                let bytes = column.memory(table.problem.semantics, units + r, chosen.len() + 1);
-                let room = fits(bytes, table.problem.units[unit].memory_bytes);
-                if !room || lattice.used(used, unit) + r > lattice.counts[unit] {
-                    return;
-                }
-                let next = used + r * lattice.strides[unit];
-                let before = column.before as usize;
-                let total = cost
-                    + match &cell.potential {
-                        Potential::Full(all) => all[before * lattice.size + next],
-                        Potential::Priced { by_set, prices } => {
-                            let each = table.unit_watts(unit) * cell.range.low + prices[unit];
-                            by_set[before] + r as f64 * each
-                        }
-                    };
-                if total.is_finite() && best.is_none_or(|(known, _)| total < known) {
-                    best = Some((total, *column));
-                }
-            });
-            let (_, column) = best?;
-            let (unit, r) = (column.unit as usize, column.replicas as usize);
-            used += r * lattice.strides[unit];
-            chosen.push((set, column));
-            set = column.before as usize;
+    /// Which part of the joules of plans that are known a cell's plans may save.
+    fn hidden(&self, known: &Known) -> f64 {
+        let Some(at) = self.reached(known) else { return 0.0 };
+        let joules = self.front.joules_within(at.max(1e-300));
+        match joules.is_finite() {
+            true => (joules - known.bound) / joules,
+            // Faster than all that are known.
+            false if self.full => 1.0,
+            false => 0.0,
         }
-        chosen.reverse();
-        Some(evaluate(table.problem, &table.space, &chosen))
+    }
+
+    /// The parts of a cell, in period or slowest stage, whichever hides more; nothing where
+    /// parts would hide as much.
+    fn split(&self, known: &Known) -> Option<[Range; 2]> {
+        let range = known.cell.range;
+        let slowest = self.table.slowest;
+        let leads = known.leads?;
+        let period = leads.sum + slowest * leads.most;
+        let watts = leads.watts.max(1e-300);
+        // Joules between the bound and the plan that it leads to.
+        let early = period.min(range.high) - range.low;
+        let late = if range.theta > 0.0 { (range.high - period).max(0.0) } else { 0.0 };
+        let mut by_period = watts * early + range.theta * late;
+        if self.table.problem.objective != super::types::Objective::Energy {
+            by_period += known.bound * early / range.low.max(range.high.min(period) * 1e-3);
+        }
+        // What takes too long may do so because the slowest stage counts for nothing yet.
+        let aside = slowest * (leads.most - range.most_low).max(0.0);
+        let too_long = period > range.high && aside > 1e-9 * period;
+        let by_slowest = if too_long { f64::INFINITY } else { range.theta * aside };
+        // Where nothing adds up, fewer stages fit into shorter periods.
+        if self.table.adds_up && by_period.max(by_slowest) <= 1e-6 * known.bound.abs() {
+            return None;
+        }
+        if by_slowest > by_period {
+            let middle = halfway(range.most_low, range.most_high, leads.most)?;
+            return Some([
+                Range { most_high: middle, ..range },
+                Range { most_low: middle, ..range },
+            ]);
+        }
+        let inside = self.front.plans().iter().map(|plan| plan.period_s);
+        let inside: Vec<f64> = inside.filter(|at| *at > range.low && *at < range.high).collect();
+        let near = inside.get(inside.len() / 2).copied().unwrap_or(period);
+        let middle = halfway(range.low, range.high, near)?;
+        Some([Range { high: middle, ..range }, Range { low: middle, ..range }])
+    }
+}
+
+/// A place in an interval, near the one that is wanted but not near the ends; a little below it,
+/// so that no rounding moves a plan of that period to the lower side.
+fn halfway(low: f64, high: f64, wanted: f64) -> Option<f64> {
+    let wanted = wanted * (1.0 - 1e-10);
+    let middle = match high.is_finite() {
+        true => wanted.clamp(low + 0.3 * (high - low), low + 0.7 * (high - low)),
+        false if wanted > low * 1.0001 => wanted,
+        false => low * 2.0,
+    };
+    (middle > low * (1.0 + 1e-7) && middle * (1.0 + 1e-7) < high).then_some(middle)
+}
+
+impl Table<'_> {
+    /// Whether the stages of a path, the last first, fit into their memories.
+    fn holds(&self, path: &[(usize, Column)]) -> bool {
+        let mut units = 0;
+        path.iter().enumerate().all(|(behind, (_, column))| {
+            units += column.replicas as usize;
+            let bytes = column.memory(self.problem.semantics, units, behind + 1);
+            fits(bytes, self.problem.units[column.unit as usize].memory_bytes)
+        })
     }
 }

@@ -18,6 +18,7 @@ mod groups;
 mod import;
 mod labels;
 mod lattice;
+mod levels;
 mod machines;
 mod maxload;
 mod measured;

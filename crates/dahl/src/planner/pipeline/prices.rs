@@ -1,4 +1,10 @@
 //! Potentials of sets of layers with prices of units, where combinations are too many.
+//!
+//! Units and, where seconds add up, seconds are resources of which a plan may use no more than
+//! there are. With a price for all of a resource, the cheapest way through the sets is a lower
+//! bound of what plans take, less the prices (Lagrange). Prices that make it large are found along what
+//! the cheapest way uses too much of (a subgradient), in steps as long as would reach the cost
+//! of a plan that is known (Polyak 1969).
 
 use super::cells::{Cell, Potential, Range};
 use super::cost::Column;
@@ -7,38 +13,123 @@ use super::table::Table;
 /// Rounds in which prices are looked for.
 const ROUNDS: usize = 80;
 
+/// What is left of a column.
+#[derive(Clone, Copy)]
+struct Slim {
+    before: u32,
+    unit: u8,
+    replicas: u16,
+    joules: f64,
+    sum: f64,
+}
+
+/// What a search for prices begins with, and may know.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Hint<'a> {
+    /// What a good plan costs, if one is known.
+    pub(super) aim: Option<f64>,
+    /// Prices of another cell that is much alike.
+    pub(super) like: Option<&'a Cell>,
+}
+
+/// The cheapest way through the sets.
+struct Shortest {
+    by_set: Vec<f64>,
+    /// Units that it uses, and seconds that add up.
+    used: Vec<usize>,
+    sum: f64,
+}
+
 impl Table<'_> {
-    /// The columns of a cell with their costs, by set.
-    fn useful(&self, range: &Range) -> Vec<Vec<(Column, f64)>> {
+    /// Columns by set: more units only where they take fewer seconds or joules.
+    fn slim(&self, allowed: impl Fn(&Column) -> bool) -> Vec<Vec<Slim>> {
         let of = |end: usize| {
-            let mut all = Vec::new();
-            self.each_useful(end, range, |column, cost| all.push((*column, cost)));
+            let mut all: Vec<Slim> = Vec::new();
+            let mut first = 0;
+            for c in self.ending[end].iter().filter(|c| allowed(c)) {
+                let same = |s: &Slim| (s.before, s.unit) == (c.before, c.unit);
+                if !all.last().is_some_and(same) {
+                    first = all.len();
+                }
+                let better = |s: &Slim| s.joules <= c.joules && s.sum <= c.sum;
+                if !all[first..].iter().any(better) {
+                    let (before, unit, replicas) = (c.before, c.unit, c.replicas);
+                    all.push(Slim { before, unit, replicas, joules: c.joules, sum: c.sum });
+                }
+            }
             all
         };
         (0..self.sets()).map(of).collect()
     }
 
-    /// The potentials of a cell by set, with prices of units that make the bound of all
-    /// plans large; what is known of a good plan sets the length of the first steps.
-    pub(super) fn priced(&self, range: Range, aim: f64) -> Cell {
+    /// The columns that may matter in a cell.
+    fn slim_of(&self, range: &Range) -> Vec<Vec<Slim>> {
+        self.slim(|column| self.alone(column) < range.high && column.most < range.most_high)
+    }
+
+    /// The potentials of a cell by set, with prices of units and of seconds that make the
+    /// bound of all plans large.
+    pub(super) fn priced(&self, range: Range, hint: Hint<'_>) -> Cell {
+        let columns = self.slim_of(&range);
         let types = self.lattice.counts.len();
+        let watts: Vec<f64> = (0..types).map(|unit| self.unit_watts(unit) * range.low).collect();
+        // Seconds that may add up, where they do.
+        let room = range.high - self.slowest * range.most_low;
+        let room = Some(room).filter(|room| self.adds_up && room.is_finite() && *room > 0.0);
+        let mut begin = vec![0.0; types];
+        let mut theta = 0.0;
+        if let Some(Cell { range, potential: Potential::Priced { prices, .. } }) = hint.like {
+            begin.clone_from(prices);
+            theta = if room.is_some() { range.theta } else { 0.0 };
+        }
+        let (by_set, prices, theta) = self.raise(&columns, room, hint.aim, (begin, theta), |s| {
+            (s.joules, watts[s.unit as usize])
+        });
+        Cell { range: Range { theta, ..range }, potential: Potential::Priced { by_set, prices } }
+    }
+
+    /// The least sum of the seconds that add up, where no stage is as slow as this.
+    pub(super) fn priced_sums(&self, most_high: f64, aim: Option<f64>) -> Potential {
+        let columns = self.slim(|column| column.most < most_high);
+        let begin = (vec![0.0; self.lattice.counts.len()], 0.0);
+        let (by_set, prices, _) = self.raise(&columns, None, aim, begin, |s| (s.sum, 0.0));
+        Potential::Priced { by_set, prices }
+    }
+
+    /// Raises the bound: potentials by set, prices of a unit, price of a second. `cost` is that
+    /// of a column, and what each of its units adds.
+    fn raise(
+        &self,
+        columns: &[Vec<Slim>],
+        room: Option<f64>,
+        aim: Option<f64>,
+        (begin, theta): (Vec<f64>, f64),
+        cost: impl Fn(&Slim) -> (f64, f64),
+    ) -> (Vec<f64>, Vec<f64>, f64) {
         let end = self.sets() - 1;
-        let columns = self.useful(&range);
-        let watts: Vec<f64> = (0..types).map(|unit| self.unit_watts(unit)).collect();
-        let counts: Vec<f64> = self.lattice.counts.iter().map(|&c| c as f64).collect();
-        let mut prices = vec![0.0; types];
+        // A type without units has no columns.
+        let counts: Vec<f64> = self.lattice.counts.iter().map(|&c| c.max(1) as f64).collect();
+        // Prices of all of a resource: of the units of a type each, then of the seconds.
+        let mut prices: Vec<f64> = begin.iter().zip(&counts).map(|(p, c)| p * c).collect();
+        prices.extend(room.map(|room| theta * room));
+        let apart = |prices: &[f64]| -> (Vec<f64>, f64) {
+            let each = prices.iter().zip(&counts).map(|(p, c)| p / c).collect();
+            (each, room.map_or(0.0, |room| prices[counts.len()] / room))
+        };
         let mut best: Option<(f64, Vec<f64>, Vec<f64>)> = None;
         let (mut stride, mut since) = (1.0, 0);
         for _ in 0..ROUNDS {
-            let (by_set, used) = self.shortest(&columns, |column, cost| {
-                let unit = column.unit as usize;
-                cost + column.replicas as f64 * (watts[unit] * range.low + prices[unit])
+            let (each, theta) = apart(&prices);
+            let way = self.shortest(columns, |slim| {
+                let (own, unit) = cost(slim);
+                own + theta * slim.sum + slim.replicas as f64 * (unit + each[slim.unit as usize])
             });
-            let paid: f64 = prices.iter().zip(&counts).map(|(p, c)| p * c).sum();
-            let bound = by_set[end] - paid;
+            let bound = way.by_set[end] - prices.iter().sum::<f64>();
             if best.as_ref().is_none_or(|(known, ..)| bound > *known) {
-                best = Some((bound, by_set, prices.clone()));
-                since = 0;
+                let gained = best.as_ref().map(|(known, ..)| bound - known);
+                // Little by little is as good as not at all.
+                since = if gained.is_some_and(|g| g < 1e-5 * bound.abs()) { since + 1 } else { 0 };
+                best = Some((bound, way.by_set, prices.clone()));
             } else {
                 since += 1;
                 if since % 4 == 0 {
@@ -47,40 +138,41 @@ impl Table<'_> {
                     prices = best.as_ref().map_or(prices, |(_, _, known)| known.clone());
                 }
             }
-            if !bound.is_finite() {
+            if !bound.is_finite() || since > 16 {
                 break;
             }
-            // Along what is used beyond what there is (a subgradient), as far as would
-            // reach the aim (Polyak 1969).
-            let over: Vec<f64> = used.iter().zip(&counts).map(|(u, c)| *u as f64 - c).collect();
+            let mut over: Vec<f64> =
+                way.used.iter().zip(&counts).map(|(u, c)| *u as f64 / c - 1.0).collect();
+            over.extend(room.map(|room| way.sum / room - 1.0));
             let free = |i: usize| over[i] > 0.0 || prices[i] > 0.0;
-            let norm: f64 = (0..types).filter(|&i| free(i)).map(|i| over[i] * over[i]).sum();
-            if norm == 0.0 || stride < 1e-4 {
+            let norm: f64 = (0..over.len()).filter(|&i| free(i)).map(|i| over[i] * over[i]).sum();
+            if norm == 0.0 || stride < 1e-3 {
                 break;
             }
-            let missing = match aim.is_finite() {
-                true => (aim - bound).max(0.01 * aim.abs()),
-                false => bound.abs().max(1e-9),
+            let missing = match aim {
+                Some(aim) => (aim - bound).max(0.01 * aim.abs()),
+                None => bound.abs().max(1e-9),
             };
-            for i in 0..types {
-                prices[i] = (prices[i] + stride * missing * over[i] / norm).max(0.0);
+            for (price, over) in prices.iter_mut().zip(&over) {
+                *price = (*price + stride * missing * over / norm).max(0.0);
             }
         }
         let (_, by_set, prices) = best.expect("at least one round");
-        Cell { range, potential: Potential::Priced { by_set, prices } }
+        let (each, theta) = apart(&prices);
+        (by_set, each, theta)
     }
 
     /// Prices that show that no plan is in a cell, if they are found: such that all units
     /// together cost less than what any plan needs (weights of Arora et al. 2012).
     pub(super) fn impossible(&self, range: Range) -> Option<Cell> {
-        let columns = self.useful(&range);
+        let columns = self.slim_of(&range);
         let end = self.sets() - 1;
         let counts: Vec<f64> = self.lattice.counts.iter().map(|&c| c.max(1) as f64).collect();
         let mut shares: Vec<f64> = counts.iter().map(|_| 1.0 / counts.len() as f64).collect();
         for round in 0..ROUNDS {
             let prices: Vec<f64> = shares.iter().zip(&counts).map(|(s, c)| s / c).collect();
-            let each = |column: &Column, _| column.replicas as f64 * prices[column.unit as usize];
-            let (by_set, used) = self.shortest(&columns, each);
+            let each = |slim: &Slim| slim.replicas as f64 * prices[slim.unit as usize];
+            let Shortest { by_set, used, .. } = self.shortest(&columns, each);
             if by_set[end] > 1.0 + 1e-9 {
                 // As large as no plan's energy is.
                 let scale = 1e24 / (by_set[end] - 1.0).min(1e12);
@@ -102,30 +194,27 @@ impl Table<'_> {
         None
     }
 
-    /// The least cost of each set, and the units that the one of all layers uses.
-    fn shortest(
-        &self,
-        columns: &[Vec<(Column, f64)>],
-        cost: impl Fn(&Column, f64) -> f64,
-    ) -> (Vec<f64>, Vec<usize>) {
-        let mut least = vec![f64::INFINITY; columns.len()];
-        let mut through: Vec<Option<Column>> = vec![None; columns.len()];
-        least[0] = 0.0;
+    /// The least cost of each set, and what the way to all layers uses.
+    fn shortest(&self, columns: &[Vec<Slim>], cost: impl Fn(&Slim) -> f64) -> Shortest {
+        let mut by_set = vec![f64::INFINITY; columns.len()];
+        let mut through: Vec<Option<Slim>> = vec![None; columns.len()];
+        by_set[0] = 0.0;
         for (end, of) in columns.iter().enumerate().skip(1) {
-            for (column, own) in of {
-                let total = cost(column, *own) + least[column.before as usize];
-                if total < least[end] {
-                    least[end] = total;
-                    through[end] = Some(*column);
+            for slim in of {
+                let total = cost(slim) + by_set[slim.before as usize];
+                if total < by_set[end] {
+                    by_set[end] = total;
+                    through[end] = Some(*slim);
                 }
             }
         }
-        let mut used = vec![0; self.lattice.counts.len()];
+        let (mut used, mut sum) = (vec![0; self.lattice.counts.len()], 0.0);
         let mut at = columns.len() - 1;
-        while let Some(column) = through[at] {
-            used[column.unit as usize] += column.replicas as usize;
-            at = column.before as usize;
+        while let Some(slim) = through[at] {
+            used[slim.unit as usize] += slim.replicas as usize;
+            sum += slim.sum;
+            at = slim.before as usize;
         }
-        (least, used)
+        Shortest { by_set, used, sum }
     }
 }

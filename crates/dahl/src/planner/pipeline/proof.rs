@@ -17,7 +17,7 @@ pub struct Certificate {
     /// Sets of layers, each behind those that it contains: the first has none, the last
     /// all. Layers by index.
     pub sets: Vec<Vec<usize>>,
-    /// Intervals of the period, one behind the other, from 0 to no end.
+    /// Intervals of the period and of the slowest stage, which together cover all of them.
     pub cells: Vec<CellProof>,
     /// The least seconds that add up, from plans of fast stages to all; empty where nothing
     /// adds up.
@@ -48,12 +48,18 @@ pub struct CellProof {
 }
 
 /// What adds up at least in plans whose stages are all faster than this.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LevelProof {
     /// Seconds of the slowest stage, if they are bounded.
     pub most_high: Option<f64>,
     /// Seconds by set and units in use; nothing where no plan exists.
     pub sums: Vec<Option<f64>>,
+    /// Or seconds by set alone, where `sums` is empty.
+    #[serde(default)]
+    pub by_set: Vec<Option<f64>>,
+    /// With a price a unit of each type.
+    #[serde(default)]
+    pub prices: Vec<f64>,
 }
 
 /// A half-made plan: layers that are left, units in use, seconds, joules, stages.

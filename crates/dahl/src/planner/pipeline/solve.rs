@@ -1,8 +1,7 @@
 //! The whole front of a problem, or as much of it as there is time for, and the plan
 //! that the objective asks for, with what no plan can be better than.
 
-use super::cells::Potential;
-use super::cover::{Prepared, prepare};
+use super::cover::Cover;
 use super::front::Front;
 use super::labels::{Effort, Ended, Search, Wanted};
 use super::parted::{parted, wide_bound};
@@ -175,44 +174,26 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     problem.check()?;
     let table = Table::new(problem, limits.ideals);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
-    let Prepared { bounds, mut front } = prepare(&table, limits, 64);
-    let exact = matches!(bounds.cells[0].potential, Potential::Full(_));
-    // The best half-made plans first: the better what is known, the less is looked at. Then
-    // the objective, then all of the front.
-    let (mut proved, mut whole, mut labels) = (false, false, 0);
-    let searches = match (exact, limits.extent) {
-        (true, Extent::Best) => {
-            vec![
-                (Some(10), Wanted::Objective),
-                (Some(100), Wanted::Objective),
-                (None, Wanted::Objective),
-            ]
-        }
-        (true, Extent::Front) => vec![
-            (Some(10), Wanted::Front),
-            (Some(100), Wanted::Front),
-            (None, Wanted::Objective),
-            (None, Wanted::Front),
-        ],
-        (false, _) => vec![(Some(30), Wanted::Objective), (Some(1000), Wanted::Objective)],
+    let mut cover = Cover::new(&table, limits);
+    let wanted: &[Wanted] = match limits.extent {
+        Extent::Best => &[Wanted::Objective],
+        Extent::Front => &[Wanted::Objective, Wanted::Front],
     };
-    for (width, wanted) in searches {
-        let effort = Effort { labels: limits.labels, width, stop: limits.stop };
-        let mut search = Search::new(&bounds);
-        let ended = search.run(&mut front, &effort, wanted);
-        labels = search.kept.len();
+    // The objective first, then all of the front.
+    let (mut proved, mut whole, mut labels) = (false, false, 0);
+    for &wanted in wanted {
+        let ended;
+        (ended, labels) = search(&mut cover, limits, wanted);
         proved |= ended == Ended::All;
-        whole |= ended == Ended::All && wanted == Wanted::Front;
-        if whole || proved && limits.extent == Extent::Best {
-            break;
-        }
+        whole = ended == Ended::All && wanted == Wanted::Front;
     }
+    let least = cover.bounds().least_of_all(problem.objective, cap);
+    let mut front = std::mem::take(&mut cover.front);
     let mut best = pick(problem, &front);
     let value = best.as_ref().map(|plan| problem.objective.value(plan.period_s, plan.energy_j));
     let lower_bound = match proved {
         true => value.unwrap_or(f64::INFINITY),
         false => {
-            let least = bounds.least(&bounds.start(), problem.objective, cap);
             // Bounds are no finer than this.
             value.map_or(least, |value| if least > value * (1.0 - 1e-9) { value } else { least })
         }
@@ -236,6 +217,47 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
         labels,
         front,
     })
+}
+
+/// Looks through half-made plans, with ever finer cells: the tighter bounds are, the less is
+/// looked at, but they take their time. Says whether nothing was left out, and how many
+/// half-made plans were kept.
+fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended, usize) {
+    let (more, mut labels) = match (wanted, cover.full) {
+        (Wanted::Objective, true) => (16, 4_000),
+        (Wanted::Objective, false) => (64, 4_000),
+        (Wanted::Front, _) => (128, 30_000),
+    };
+    let mut cells = cover.cells.len() + more;
+    loop {
+        cover.refine(wanted, limits, cells.min(cover.most_cells()));
+        let mut front = std::mem::take(&mut cover.front);
+        let bounds = cover.bounds();
+        // The best half-made plans first: the better what is known, the less is looked at.
+        let widths: &[Option<usize>] = match (cover.full, cells < cover.most_cells()) {
+            (true, _) => &[Some(30), None],
+            (false, true) => &[Some(30)],
+            (false, false) => &[Some(30), Some(1000)],
+        };
+        let (mut ended, mut kept) = (Ended::Cut, 0);
+        for &width in widths {
+            let effort = Effort { labels: labels.min(limits.labels), width, stop: limits.stop };
+            let mut search = Search::new(&bounds);
+            ended = search.run(&mut front, &effort, wanted);
+            kept = search.kept.len();
+            if ended == Ended::All {
+                break;
+            }
+        }
+        drop(bounds);
+        cover.front = front;
+        let most = cells >= cover.most_cells() && (labels >= limits.labels || !cover.full);
+        if ended == Ended::All || (limits.stop)() || most {
+            return (ended, kept);
+        }
+        cells *= 2;
+        labels *= 8;
+    }
 }
 
 /// The best plan of a front.

@@ -17,6 +17,8 @@ pub(super) struct Table<'a> {
     pub(super) ending: Vec<Vec<Column>>,
     /// How often the slowest stage counts.
     pub(super) slowest: f64,
+    /// Whether something adds up over stages.
+    pub(super) adds_up: bool,
     /// Whether how many stages follow decides what fits into memory.
     pub(super) depth_counts: bool,
     /// Whether how many units are in use decides what fits into memory.
@@ -102,7 +104,8 @@ impl<'a> Table<'a> {
             }
             columns
         });
-        let ending = ending.collect();
+        let ending: Vec<Vec<Column>> = ending.collect();
+        let adds_up = ending.iter().flatten().any(|column| column.sum > 0.0);
         let depth_counts = limited && matches!(problem.semantics, Semantics::Synchronous { .. });
         let units_count = limited && problem.semantics == Semantics::Stale;
         let totals = match units_count && lattice.size <= 6_000_000 {
@@ -114,6 +117,7 @@ impl<'a> Table<'a> {
             space,
             ending,
             slowest: slowest_counts(problem.semantics),
+            adds_up,
             depth_counts,
             units_count,
             all_units: most_units,

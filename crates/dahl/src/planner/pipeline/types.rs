@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// More unit types are refused: their combinations are beyond counting.
-const MOST_TYPES: usize = 32;
+pub(super) const MOST_TYPES: usize = 32;
 
 /// A layer, or an operator, of a network whose weights nobody needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
