@@ -116,7 +116,9 @@ pub(crate) fn run(
         _ => CostModel::Dahl,
     });
     let from = Instant::now();
-    let stop = || from.elapsed() > args.max_time;
+    // A proof has a half of the time.
+    let time = if args.certificate.is_some() { args.max_time / 2 } else { args.max_time };
+    let stop = || from.elapsed() > time;
     match model {
         CostModel::MaxLoad => max_loads(args, network, platform.as_ref(), memory, &stop),
         CostModel::Pipedream => dream((args, flow), network, platform.as_ref(), memory),
@@ -228,7 +230,7 @@ fn tell(
         return Err(dahl::planner::pipeline::infeasible(problem, found));
     };
     let proof = match &args.certificate {
-        Some(path) => write_proof(problem, best, path, args.max_time)?,
+        Some(path) => write_proof(problem, best, path, args.max_time / 2)?,
         None => None,
     };
     if let Some(path) = &args.svg {

@@ -15,6 +15,10 @@ use super::cost::{Column, fits};
 use super::lattice::Lattice;
 use super::table::Table;
 
+/// Edges of cells lie this much below plans, as a part: so much that no rounding, of a
+/// certificate's labels neither, moves a plan over an edge.
+pub(super) const ASIDE: f64 = 1e-9;
+
 /// What it takes at least to do the layers of a set.
 #[derive(Clone, Debug)]
 pub(super) enum Potential {

@@ -12,11 +12,11 @@ use super::types::{Pipeline, Problem};
 
 /// How far below a plan's value a search looks, and a claim is: their difference is more
 /// than all roundings of potentials, labels and the checker together.
-const LOOKED_FOR: f64 = 1e-9;
+const LOOKED_FOR: f64 = 4e-9;
 const CLAIMED: f64 = 1e-8;
 
-/// A proof has no more cells: files get large.
-const MOST_CELLS: usize = 200;
+/// A proof has no more numbers: files get large.
+const MOST_NUMBERS: usize = 8_000_000;
 
 /// A claim that no plan is better than one, with its proof; of no plan is better than
 /// what can be proved, where that is less. Nothing where there was no time, or where the
@@ -32,12 +32,17 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     let aim = |value| Aim::Claim { objective: problem.objective, value, period_cap: cap };
     let mut cover = Cover::new(&table, limits);
     // The fewer potentials the smaller the file; labels fill what they leave open.
+    let each = table.lattice.size.saturating_mul(table.sets());
+    let most_cells = match cover.full {
+        true => (MOST_NUMBERS / each).clamp(16, cover.most_cells()),
+        false => cover.most_cells(),
+    };
     let (mut count, mut most) = (cover.cells.len() + 8, 2_000);
     let (cells, levels, kept) = loop {
-        cover.refine(Wanted::Objective, limits, count.min(cover.most_cells()));
+        cover.refine(Wanted::Objective, limits, count.min(most_cells));
         let (cells, levels) = lowered(&cover);
         let bounds = Bounds::new(&table, cells.iter().collect(), &levels, &cover.idle);
-        let last = count >= cover.most_cells().min(MOST_CELLS) || (limits.stop)();
+        let last = count >= most_cells || (limits.stop)();
         let effort = Effort { labels: most, width: None, stop: limits.stop };
         let mut search = Search::new(&bounds);
         if search.prove(aim(value), &effort) == Some(Ended::All) {
@@ -95,7 +100,8 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         set: label.half.set,
         used: label.half.used,
         sum: less(label.half.sum, label.half.set, last),
-        most: less(label.half.most, label.half.set, last),
+        // Nothing is added up, so that nothing more is lost.
+        most: label.half.most * (1.0 - 3e-13),
         joules: less(label.half.joules, label.half.set, last),
         stages: label.stages as usize,
     });
@@ -111,10 +117,10 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     })
 }
 
-/// A part of 1e-11 less, and more for each set that is done: so much below its true
-/// value that what a column adds to the label before is still above it.
+/// A little less, and more for each set that is done: so much below its true value that what
+/// a column adds to the label before is still above it, each rounded down by the checker.
 fn less(x: f64, set: usize, last: usize) -> f64 {
-    x * (1.0 - 1e-12 * (last - set + 1) as f64)
+    x * (1.0 - 3e-13 * (last - set + 1) as f64)
 }
 
 /// The same potentials, lower by more than what the checker may lose: each set loses more

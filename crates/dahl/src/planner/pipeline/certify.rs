@@ -12,7 +12,7 @@
 //! one inequality a column.
 
 use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
-use super::types::{Problem, Semantics};
+use super::types::{Problem, Semantics, UnitType};
 
 /// What is wrong with a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +75,8 @@ struct Checker<'a> {
     size: usize,
     strides: Vec<usize>,
     idle: Vec<f64>,
+    /// Watts of a unit with its part of a full machine, by type, rounded down.
+    unit_watts: Vec<f64>,
     inside: Vec<Vec<bool>>,
 }
 
@@ -126,7 +128,13 @@ impl<'a> Checker<'a> {
                 .collect(),
             false => Vec::new(),
         };
-        let checker = Self { of, p, size, strides, idle, inside };
+        let watts = |unit: &UnitType| {
+            let sharing = p.units.iter().filter(|other| other.node == unit.node).count();
+            let base = p.nodes[unit.node].base_watts / (unit.per_node * sharing) as f64;
+            down(unit.idle_watts + base)
+        };
+        let unit_watts = p.units.iter().map(watts).collect();
+        let checker = Self { of, p, size, strides, idle, unit_watts, inside };
         checker.cells()?;
         Ok(checker)
     }
@@ -280,13 +288,6 @@ impl<'a> Checker<'a> {
         index / self.strides[unit] % (self.p.units[unit].count + 1)
     }
 
-    /// Watts of a unit with its part of a full machine, rounded down.
-    fn unit_watts(&self, unit: usize) -> f64 {
-        let of = &self.p.units[unit];
-        let sharing = self.p.units.iter().filter(|other| other.node == of.node).count();
-        down(of.idle_watts + self.p.nodes[of.node].base_watts / (of.per_node * sharing) as f64)
-    }
-
     /// Every potential is at most what each column leads to.
     fn potentials(&self, columns: &[Column]) -> Result<u64, Flaw> {
         let mut checked = 0;
@@ -314,7 +315,7 @@ impl<'a> Checker<'a> {
                     if self.too_large(column, column.replicas) {
                         continue;
                     }
-                    let each = self.unit_watts(column.unit) * cell.low + cell.prices[column.unit];
+                    let each = self.unit_watts[column.unit] * cell.low + cell.prices[column.unit];
                     let through = value(&cell.by_set[column.before])
                         + down(cost(column) + column.replicas as f64 * each);
                     checked += 1;
@@ -428,6 +429,8 @@ impl<'a> Checker<'a> {
         }
         let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
         let watts = down(p.idle_watts(&used));
+        let parts = used.iter().zip(&self.unit_watts).map(|(n, watts)| *n as f64 * watts);
+        let parts = down(parts.sum());
         // Seconds that the rest adds at least, with the slowest stages that this is about.
         let mut edge = 0.0;
         let mut levels = Vec::new();
@@ -455,8 +458,7 @@ impl<'a> Checker<'a> {
                 true => cell.theta * (down(label.sum + self.slowest() * most) - high),
                 false => 0.0,
             };
-            let each = used.iter().enumerate().map(|(u, n)| *n as f64 * self.unit_watts(u));
-            let watts = if cell.joules.is_empty() { down(each.sum()) } else { watts };
+            let watts = if cell.joules.is_empty() { parts } else { watts };
             let rest = match cell.joules.is_empty() {
                 false => cell.joules[label.set * self.size + label.used].unwrap_or(f64::INFINITY),
                 true => {

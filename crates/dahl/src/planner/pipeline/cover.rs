@@ -2,7 +2,7 @@
 //! that they lead to.
 
 use super::bounds::Bounds;
-use super::cells::{Cell, Depth, Level, Range};
+use super::cells::{ASIDE, Cell, Depth, Level, Range};
 use super::cost::{Column, evaluate, fits};
 use super::front::Front;
 use super::labels::Wanted;
@@ -89,9 +89,8 @@ impl<'a> Cover<'a> {
         };
         self.make_levels(limits);
         let slow = self.front.plans().last().map_or(1.0, |plan| plan.period_s).max(1e-12);
-        // A little below it, so that no rounding moves its columns over an edge.
-        let slow = slow * (1.0 - 1e-10);
-        let seconds = self.seconds(0.0, f64::INFINITY) * (1.0 - 1e-9);
+        let slow = slow * (1.0 - ASIDE);
+        let seconds = self.seconds(0.0, f64::INFINITY) * (1.0 - 2.0 * ASIDE);
         let first = match seconds > 0.0 && seconds.is_finite() {
             // Levels show that no plan is in it.
             true => as_part(Range::of(0.0, seconds)),
@@ -346,10 +345,9 @@ impl<'a> Cover<'a> {
     }
 }
 
-/// A place in an interval, near the one that is wanted but not near the ends; a little below it,
-/// so that no rounding moves a plan of that period to the lower side.
+/// A place in an interval, near the one that is wanted but not near the ends.
 fn halfway(low: f64, high: f64, wanted: f64) -> Option<f64> {
-    let wanted = wanted * (1.0 - 1e-10);
+    let wanted = wanted * (1.0 - ASIDE);
     let middle = match high.is_finite() {
         true => wanted.clamp(low + 0.3 * (high - low), low + 0.7 * (high - low)),
         false if wanted > low * 1.0001 => wanted,

@@ -5,7 +5,7 @@
 //! interval that leaves most open is split, where the plan that it leads to has its slowest
 //! stage: behind that place it is the best, and before it is no longer there.
 
-use super::cells::Level;
+use super::cells::{ASIDE, Level};
 use super::cost::Column;
 use super::cover::Cover;
 use super::solve::Limits;
@@ -28,7 +28,7 @@ impl Cover<'_> {
             let seconds = |i: usize| open[i].0.least(self.table) + self.table.slowest * edge(i);
             let order = |a: &usize, b: &usize| seconds(*a).total_cmp(&seconds(*b));
             let Some(worst) = (0..open.len()).min_by(order) else { break };
-            if seconds(worst) >= fastest * (1.0 - 1e-9) {
+            if seconds(worst) >= fastest * (1.0 - 2.0 * ASIDE) {
                 break;
             }
             let Some(middle) = split(edge(worst), open[worst].0.most_high, open[worst].1) else {
@@ -73,10 +73,9 @@ impl Cover<'_> {
     }
 }
 
-/// Where to split an interval of slowest stages, given that of the plan that it leads to; a
-/// little below it, so that no rounding leaves it in the lower part.
+/// Where to split an interval of slowest stages, given that of the plan that it leads to.
 fn split(low: f64, high: f64, at: Option<f64>) -> Option<f64> {
-    let at = at.or(Some(high).filter(|high| high.is_finite()))? * (1.0 - 1e-10);
+    let at = at.or(Some(high).filter(|high| high.is_finite()))? * (1.0 - ASIDE);
     // Halves, rather than slices from the end.
     let middle = if high.is_finite() { at.min(low + 0.6 * (high - low)) } else { at };
     (middle > low * (1.0 + 1e-9) && middle < high && middle > 1e-300).then_some(middle)
