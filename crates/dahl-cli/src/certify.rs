@@ -26,6 +26,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The plans that a claim is about.
+fn space(proof: &Certificate) -> String {
+    let (sets, layers) = (proof.sets.len(), proof.problem.layers.len());
+    format!(
+        "cost model dahl; stages of one unit type each, between any two of the {sets} listed sets of {layers} layers"
+    )
+}
+
 pub(crate) fn run(args: &Args) -> ExitCode {
     let read = std::fs::read_to_string(&args.file)
         .map_err(|source| Error::Io { path: args.file.clone(), source })
@@ -46,15 +54,17 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         (Ok(checked), true) => json!({
             "holds": true, "objective": objective.name(), "value": value,
             "no_plan_below": proof.value, "gap": gap, "inequalities": checked,
+            "refers_to": space(&proof),
         })
         .to_string(),
         (Err(flaw), true) => json!({ "holds": false, "flaw": flaw.to_string() }).to_string(),
         (Ok(checked), false) => format!(
-            "holds: no plan has {} below {} ({} weights); the plan has {value}, {:.6} % more; {checked} inequalities",
+            "holds: no plan has {} below {} ({} weights); the plan has {value}, {:.6} % more; {checked} inequalities\nrefers to {}",
             objective.name(),
             proof.value,
             proof.problem.semantics.name(),
             100.0 * gap,
+            space(&proof),
         ),
         (Err(_), false) => String::new(),
     };

@@ -160,6 +160,25 @@ impl JsonPlan {
         }
     }
 
+    /// No word of what could not be certified.
+    pub(crate) fn only_certified(
+        &mut self,
+        problem: &Problem,
+        best: &Pipeline,
+        proof: Option<&Certificate>,
+    ) {
+        let value = problem.objective.value(best.period_s, best.energy_j);
+        // A certificate is about stages; bounds of unequal shares are lower, and stay.
+        if self.status != "optimal" || proof.is_some_and(|p| p.value >= value * (1.0 - 1e-7)) {
+            return;
+        }
+        self.status = "best found".to_owned();
+        if let Some(proof) = proof {
+            self.lower_bound = proof.value;
+            self.gap = Some((value - proof.value) / value);
+        }
+    }
+
     fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Io { path: path.to_owned(), source })?;
@@ -169,10 +188,19 @@ impl JsonPlan {
 
     /// Unit, replicas and power of a layer, and its joules.
     fn layer(&self, layer: usize) -> Option<(String, f64)> {
-        let stage = self.stages.iter().find(|stage| stage.layers.contains(&layer))?;
-        let at = stage.layers.iter().position(|own| *own == layer)?;
-        let place = format!("{} x{} @ {}", stage.unit, stage.replicas, stage.power);
-        Some((place, stage.layers_j.get(at).copied().unwrap_or(0.0)))
+        // Units that share a batch all have it.
+        let (mut places, mut joules) = (Vec::new(), 0.0);
+        for stage in &self.stages {
+            let Some(at) = stage.layers.iter().position(|own| *own == layer) else { continue };
+            let mut place = format!("{} x{} @ {}", stage.unit, stage.replicas, stage.power);
+            if !stage.samples.is_empty() {
+                let samples: Vec<String> = stage.samples.iter().map(usize::to_string).collect();
+                place += &format!(" (samples {})", samples.join(":"));
+            }
+            places.push(place);
+            joules += stage.layers_j.get(at).copied().unwrap_or(0.0);
+        }
+        (!places.is_empty()).then(|| (places.join(" + "), joules))
     }
 }
 

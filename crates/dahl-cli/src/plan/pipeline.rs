@@ -116,6 +116,7 @@ pub(crate) fn run(
         _ => CostModel::Dahl,
     });
     let from = Instant::now();
+    args.only_for(model)?;
     // A proof has a half of the time.
     let time = if args.certificate.is_some() { args.max_time / 2 } else { args.max_time };
     let stop = || from.elapsed() > time;
@@ -207,6 +208,28 @@ pub(crate) fn tell_model(args: &PipelineArgs, planned: &Planned) -> Result<()> {
 }
 
 impl PipelineArgs {
+    /// Refuses flags that a cost model has no use for.
+    fn only_for(&self, model: CostModel) -> Result<()> {
+        let name = match model {
+            CostModel::Dahl => return Ok(()),
+            CostModel::Pipedream => "pipedream",
+            CostModel::MaxLoad => "max-load",
+        };
+        let period = model == CostModel::Pipedream && self.period.is_some();
+        let given = [
+            ("period", period),
+            ("power-cap", self.power_cap.is_some()),
+            ("svg", self.svg.is_some()),
+            ("certificate", self.certificate.is_some()),
+            ("what-if", !self.what_if.is_empty()),
+            ("advice", self.advice),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => Err(Error::config(flag, "--cost-model dahl with it", name)),
+            None => Ok(()),
+        }
+    }
+
     /// The platform, as many times as was asked for.
     fn platform(&self) -> Result<Option<Platform>> {
         let mut platform = self.platform.as_deref().map(Platform::read).transpose()?;
@@ -236,7 +259,10 @@ fn tell(
     if let Some(path) = &args.svg {
         write(path, &svg::draw(problem, found))?;
     }
-    let answer = JsonPlan::of(problem, found, best, proof.as_ref());
+    let mut answer = JsonPlan::of(problem, found, best, proof.as_ref());
+    if args.certificate.is_some() {
+        answer.only_certified(problem, best, proof.as_ref());
+    }
     let mut said = match args.json {
         true => String::new(),
         false => {

@@ -1,6 +1,6 @@
 //! Pipelines as text for people.
 
-use super::compare::{JsonPlan, in_short};
+use super::compare::{JsonPlan, in_short, semantics};
 use crate::output::Colour;
 use crate::units::in_words;
 use dahl::planner::Deployed;
@@ -61,14 +61,20 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
         let _ = writeln!(text, "\nleft off: {}", off.join(", "));
     }
     let whole = if found.whole { "all of it" } else { "what was found" };
-    let _ = writeln!(text, "\nfront of time and energy, {}, {whole}:", plan.semantics);
+    let names = plan.front.iter().map(|point| point.semantics.as_str());
+    let mixed = names.clone().any(|name| name != plan.semantics);
+    let name = if mixed { "of the semantics that each has" } else { &plan.semantics };
+    let _ = writeln!(text, "\nfront of time and energy, {name}, {whole}:");
     let rows = found.front.plans().iter().map(|point| {
         let chosen = point.period_s == plan.period_s && point.energy_j == plan.energy_j;
         [
             if chosen { "*" } else { "" }.to_owned(),
             format!("{:.9}", point.period_s),
             format!("{:.6}", point.energy_j),
-            in_short(problem, point),
+            match mixed {
+                true => format!("{}: {}", semantics(problem, point), in_short(problem, point)),
+                false => in_short(problem, point),
+            },
         ]
     });
     text + &table(&["", "period, s", "energy, J", "stages"], &rows.collect::<Vec<_>>(), colour)

@@ -34,7 +34,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     // The fewer potentials the smaller the file; labels fill what they leave open.
     let each = table.lattice.size.saturating_mul(table.sets());
     let most_cells = match cover.full {
-        true => (MOST_NUMBERS / each).clamp(16, cover.most_cells()),
+        true => (MOST_NUMBERS / each).max(16).min(cover.most_cells()),
         false => cover.most_cells(),
     };
     let (mut count, mut most) = (cover.cells.len() + 8, 2_000);
@@ -62,6 +62,11 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         }
         (count, most) = (2 * count, (8 * most).min(400_000));
     };
+    let numbers = cells.iter().map(|cell| cell.potential.len());
+    let numbers = numbers.chain(levels.iter().map(|level| level.potential.len()));
+    if numbers.sum::<usize>() > 5 * MOST_NUMBERS {
+        return None;
+    }
     let finite = |x: &f64| x.is_finite().then_some(*x);
     let cells = cells.iter().map(|cell| {
         let range = cell.range;

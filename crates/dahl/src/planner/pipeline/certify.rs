@@ -43,6 +43,28 @@ fn up(x: f64) -> f64 {
     x + x.abs() * ROUNDING
 }
 
+/// A sum of any number of numbers that is as near to the true one as a sum of two (Neumaier
+/// 1974).
+fn sum(numbers: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut lost) = (0.0f64, 0.0);
+    for x in numbers {
+        let next = sum + x;
+        lost += if sum.abs() >= x.abs() { (sum - next) + x } else { (x - next) + sum };
+        sum = next;
+    }
+    sum + lost
+}
+
+/// Numbers of a proof that are larger are of no use, and sums and products of them overflow.
+const LARGEST: f64 = 1e60;
+
+fn small(x: &f64) -> bool {
+    x.abs() <= LARGEST
+}
+
+/// More would not be checked in a day.
+const MOST_COLUMNS: usize = 20_000_000;
+
 /// A stage on units, rounded down.
 struct Column {
     before: usize,
@@ -61,7 +83,7 @@ struct Column {
 pub fn certify(of: &Certificate) -> Result<u64, Flaw> {
     let checker = Checker::new(of)?;
     checker.plan()?;
-    let columns = checker.columns();
+    let columns = checker.columns()?;
     let mut checked = 0;
     checked += checker.potentials(&columns)?;
     checked += checker.labels(&columns)?;
@@ -94,6 +116,9 @@ impl<'a> Checker<'a> {
         for unit in &p.units {
             strides.push(size);
             size = size.saturating_mul(unit.count + 1);
+        }
+        if size == usize::MAX {
+            return flaw("problem", "units whose combinations can be counted", "more");
         }
         let full = of.cells.iter().any(|cell| !cell.joules.is_empty())
             || of.levels.iter().any(|level| !level.sums.is_empty());
@@ -144,15 +169,20 @@ impl<'a> Checker<'a> {
         let (sets, types) = (self.of.sets.len(), self.p.units.len());
         let states = self.size.saturating_mul(sets);
         let right = |numbers: [usize; 3]| numbers == [states, 0, 0] || numbers == [0, sets, types];
-        let bad = |price: &f64| !price.is_finite() || *price < 0.0;
+        let bad = |price: &f64| !small(price) || *price < 0.0;
+        let large = |all: &[Option<f64>]| all.iter().flatten().any(|x| !small(x));
         for (i, cell) in self.of.cells.iter().enumerate() {
             let place = format!("cell {i}");
             let priced = cell.theta > 0.0 && cell.high.is_some();
-            if !(cell.theta == 0.0 || priced && cell.theta.is_finite()) {
+            if !(cell.theta == 0.0 || priced && small(&cell.theta)) {
                 return flaw(place, "a price of seconds that is not negative", cell.theta);
             }
-            if !(cell.low >= 0.0 && cell.most_low >= 0.0) {
-                return flaw(place, "a beginning", format!("{}, {}", cell.low, cell.most_low));
+            let edges = [Some(cell.low), Some(cell.most_low), cell.high, cell.most_high];
+            if edges.iter().flatten().any(bad) {
+                return flaw(place, "edges from 0 to 1e60", format!("{edges:?}"));
+            }
+            if large(&cell.joules) || large(&cell.by_set) {
+                return flaw(place, "potentials from -1e60 to 1e60", "larger ones");
             }
             let numbers = [cell.joules.len(), cell.by_set.len(), cell.prices.len()];
             if !right(numbers) {
@@ -184,6 +214,8 @@ impl<'a> Checker<'a> {
         let all = self.of.levels.iter().all(|level| {
             right([level.sums.len(), level.by_set.len(), level.prices.len()])
                 && !level.prices.iter().any(bad)
+                && !large(&level.sums)
+                && !large(&level.by_set)
         });
         let ends = self.of.levels.last().is_none_or(|level| level.most_high.is_none());
         if !all || !ends || !edges.is_sorted() {
@@ -204,34 +236,42 @@ impl<'a> Checker<'a> {
     }
 
     /// Every stage between two sets on every number of units of a type at every power.
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Result<Vec<Column>, Flaw> {
+        let each: usize = self.p.units.iter().map(|unit| unit.count * unit.powers.len()).sum();
         let mut columns = Vec::new();
         for end in 0..self.inside.len() {
-            for before in 0..end {
+            for before in 0..self.inside.len() {
                 let [small, large] = [before, end].map(|set| &self.inside[set]);
-                if small == large || small.iter().zip(large).any(|(s, l)| *s && !*l) {
+                if small.iter().zip(large).any(|(s, l)| *s && !*l) || small == large {
                     continue;
+                }
+                if before > end {
+                    return flaw("sets", "each behind those that it contains", end);
+                }
+                if columns.len() + each > MOST_COLUMNS {
+                    let expected = format!("at most {MOST_COLUMNS} stages on units");
+                    return flaw("problem", expected, "more");
                 }
                 let layers: Vec<usize> =
                     (0..small.len()).filter(|&i| large[i] && !small[i]).collect();
                 self.on_units(&layers, [before, end], &mut columns);
             }
         }
-        columns
+        Ok(columns)
     }
 
     fn on_units(&self, layers: &[usize], [before, end]: [usize; 2], columns: &mut Vec<Column>) {
         let p = self.p;
         let of = |i: &usize| &p.layers[*i];
-        let parameters: f64 = layers.iter().map(|i| of(i).parameter_bytes).sum();
-        let own: f64 = layers.iter().map(|i| of(i).output_bytes).sum();
+        let parameters = sum(layers.iter().map(|i| of(i).parameter_bytes));
+        let own = sum(layers.iter().map(|i| of(i).output_bytes));
         let mut taken: Vec<usize> = layers.iter().flat_map(|i| of(i).inputs.clone()).collect();
         taken.sort_unstable();
         taken.dedup();
         let taken = taken.iter().filter(|i| layers.binary_search(i).is_err());
-        let input: f64 = taken.map(|i| of(i).output_bytes).sum();
+        let input = sum(taken.map(|i| of(i).output_bytes));
         for (unit, it) in p.units.iter().enumerate() {
-            let work: f64 = layers.iter().map(|i| of(i).seconds[unit]).sum();
+            let work = sum(layers.iter().map(|i| of(i).seconds[unit]));
             for replicas in 1..=it.count {
                 for power in &it.powers {
                     let r = replicas as f64;
@@ -466,7 +506,8 @@ impl<'a> Checker<'a> {
                     down(done + down(watts * cell.low)) - self.paid(&cell.prices, &used)
                 }
             };
-            if rest.is_infinite() || at.is_infinite() {
+            // No way to do the rest.
+            if rest == f64::INFINITY || at == f64::INFINITY {
                 return false;
             }
             let joules = label.joules + rest + beyond + down(watts * (at - cell.low));
@@ -481,7 +522,9 @@ impl<'a> Checker<'a> {
                     return false;
                 }
             }
-            at <= cap && down(p.objective.value(at, joules)) < self.of.value
+            // Whatever is not known to be no better may be.
+            let no_better = down(p.objective.value(at, joules)) >= self.of.value;
+            at <= cap && !no_better
         })
     }
 
@@ -503,11 +546,20 @@ impl<'a> Checker<'a> {
     /// Half-made plans lead to listed ones, or nowhere.
     fn labels(&self, columns: &[Column]) -> Result<u64, Flaw> {
         let sets = self.of.sets.len();
+        let p_stages = self.p.layers.len();
         let mut by_state: std::collections::BTreeMap<(usize, usize), Vec<LabelProof>> =
             Default::default();
         for label in &self.of.labels {
             if label.set >= sets || label.used >= self.size {
                 return flaw("labels", "states of the problem", format!("{label:?}"));
+            }
+            let figures = [label.sum, label.most, label.joules];
+            if !figures.iter().all(small) || label.stages > p_stages {
+                return flaw(
+                    "labels",
+                    "seconds and joules from -1e60 to 1e60",
+                    format!("{label:?}"),
+                );
             }
             by_state.entry((label.set, label.used)).or_default().push(*label);
         }
@@ -580,6 +632,9 @@ impl<'a> Checker<'a> {
             if stage.power >= unit.powers.len() {
                 return flaw(place, "a power", stage.power);
             }
+            if stage.replicas > unit.count {
+                return flaw(place, "no more units than there are", stage.replicas);
+            }
             if stage.replicas == 0 || stage.layers.is_empty() || !stage.layers.is_sorted() {
                 return flaw(place, "layers in order, and units", format!("{stage:?}"));
             }
@@ -611,6 +666,15 @@ impl<'a> Checker<'a> {
             if self.memory(column, behind, plan.stages.len() - s) > unit.memory_bytes {
                 return flaw(place, "what fits into memory", "more");
             }
+            let done: Vec<bool> =
+                (0..p.layers.len()).map(|layer| left.binary_search(&layer).is_err()).collect();
+            if !self.inside.contains(&done) {
+                return flaw(
+                    place,
+                    "layers between two of the sets",
+                    format!("{:?}", stage.layers),
+                );
+            }
         }
         if !left.is_empty() || used.iter().zip(&p.units).any(|(n, unit)| *n > unit.count) {
             return flaw("plan", "all layers, and units that there are", format!("{left:?} left"));
@@ -618,6 +682,9 @@ impl<'a> Checker<'a> {
         let idle = p.idle_watts(&used);
         let mut seconds = sum + self.slowest() * most;
         if let Some(cap) = p.power_cap {
+            if cap <= idle {
+                return flaw("plan", format!("less than {cap} W while it waits"), idle);
+            }
             seconds = seconds.max(joules / (cap - idle));
         }
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());

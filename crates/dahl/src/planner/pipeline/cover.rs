@@ -12,7 +12,7 @@ use super::solve::{Limits, pick};
 use super::table::Table;
 
 /// Numbers of all cells together.
-const MOST_NUMBERS: usize = 40_000_000;
+pub(super) const MOST_NUMBERS: usize = 40_000_000;
 
 /// What is known of all plans before one looks at half-made ones.
 pub(super) struct Cover<'a> {

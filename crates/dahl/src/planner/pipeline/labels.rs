@@ -97,7 +97,8 @@ impl<'a> Search<'a> {
             };
             for group in labels {
                 self.extend(set, group, aim, &mut |plan| front.add(plan));
-                if (effort.stop)() {
+                let many = self.kept.len() + self.waiting_labels > effort.labels;
+                if many || (effort.stop)() {
                     return Ended::Cut;
                 }
             }
@@ -122,7 +123,8 @@ impl<'a> Search<'a> {
                     let worth = objective.value(plan.period_s, plan.energy_j);
                     broken |= plan.period_s <= period_cap && worth < value;
                 });
-                if (effort.stop)() {
+                let many = self.kept.len() + self.waiting_labels > effort.labels;
+                if many || (effort.stop)() {
                     return Some(Ended::Cut);
                 }
             }

@@ -7,7 +7,7 @@
 
 use super::cells::{ASIDE, Level};
 use super::cost::Column;
-use super::cover::Cover;
+use super::cover::{Cover, MOST_NUMBERS};
 use super::solve::Limits;
 
 /// As many intervals at the most.
@@ -19,8 +19,11 @@ impl Cover<'_> {
         if !self.table.adds_up {
             return;
         }
-        let most = if self.full { MOST } else { MOST / 4 };
         let first = self.level(f64::INFINITY);
+        let most = match self.full {
+            true => (MOST_NUMBERS / first.0.potential.len().max(1)).clamp(4, MOST),
+            false => MOST / 4,
+        };
         let mut open = vec![first];
         while open.len() < most && !(limits.stop)() {
             let fastest = self.front.plans().first().map_or(f64::INFINITY, |plan| plan.period_s);

@@ -7,7 +7,7 @@ use super::labels::{Effort, Ended, Search, Wanted};
 use super::parted::{parted, wide_bound};
 use super::space::Cuts;
 use super::table::{Replicas, Table};
-use super::types::{Pipeline, Problem};
+use super::types::{Objective, Pipeline, Problem};
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 
@@ -60,6 +60,8 @@ pub struct Solution {
     pub lower_bound: f64,
     /// Whether the front is all of it.
     pub whole: bool,
+    /// Whether all plans were looked at, for the objective.
+    pub proved: bool,
     /// Of which cuts plans were made.
     pub cuts: Cuts,
     /// Which numbers of units a stage may have.
@@ -92,6 +94,7 @@ impl Solution {
             front,
             lower_bound,
             whole: false,
+            proved: false,
             cuts: Cuts::All,
             replicas: Replicas::All,
             shares: false,
@@ -104,6 +107,7 @@ impl Solution {
         let numbers = match self.replicas {
             Replicas::All => "",
             Replicas::Thinned => ", above 16 not every number of them",
+            Replicas::Clipped => ", of so many types not all units; the bound holds for any",
         };
         let shares = match self.shares {
             true => "; or one stage on several types with unequal shares; the bound holds for any",
@@ -118,12 +122,14 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
     let fastest = found.front.plans().first();
     if let (Some(cap), Some(fastest)) = (problem.period_cap, fastest) {
         let expected = format!("a plan of at most {cap} s a batch");
-        let is = if found.whole { "the fastest takes" } else { "the fastest that was found takes" };
+        let is = if found.proved && problem.objective == Objective::Time || found.whole {
+            "the fastest takes"
+        } else {
+            "the fastest that was found takes"
+        };
         return Error::plan("period", expected, format!("{is} {} s", fastest.period_s));
     }
-    if let (true, Some(cap)) = (found.whole, problem.power_cap) {
-        let mut free = problem.clone();
-        free.power_cap = None;
+    if let (true, Some(cap)) = (found.proved, problem.power_cap) {
         let least =
             problem.units.iter().enumerate().filter(|(_, unit)| unit.count > 0).map(|(k, _)| {
                 let mut used = vec![0; problem.units.len()];
@@ -136,7 +142,7 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
             return Error::plan("power-cap", format!("units that draw less than {cap} W"), found);
         }
     }
-    if !found.whole {
+    if !found.proved {
         return Error::plan("time", "a plan in the time given", "none yet");
     }
     // The layer that needs most, on the unit that holds most.
@@ -199,6 +205,11 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
         }
     };
     let mut lower_bound = lower_bound;
+    if table.numbers == Replicas::Clipped {
+        // The search knows nothing of plans with more units.
+        lower_bound = lower_bound.min(wide_bound(problem));
+        whole = false;
+    }
     if let Some(samples) = problem.samples {
         parted(problem, samples, &mut front);
         best = pick(problem, &front);
@@ -211,6 +222,7 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
         best,
         lower_bound,
         whole,
+        proved,
         cuts: table.space.cuts,
         replicas: table.numbers,
         shares: problem.samples.is_some(),

@@ -169,29 +169,53 @@ impl Space {
                 inside.filter(|&i| users[i].iter().any(|&user| !has(set, user))).collect()
             })
             .collect();
+        let empty = |before: usize| Load {
+            before,
+            seconds: vec![0.0; types],
+            parameters: 0.0,
+            input: 0.0,
+            activations: 0.0,
+        };
+        // Summed layer by layer: differences of sums would lose small layers.
+        let add = |load: &mut Load, i: usize| {
+            let layer = &layers[i];
+            load.seconds.iter_mut().zip(&layer.seconds).for_each(|(sum, x)| *sum += x);
+            load.parameters += layer.parameter_bytes;
+            load.activations += layer.output_bytes;
+        };
+        let fed = |mut load: Load, end: usize| {
+            let b = load.before;
+            let used = |&&i: &&usize| {
+                users[i].iter().any(|&user| has(&sets[end], user) && !has(&sets[b], user))
+            };
+            load.input = open[b].iter().filter(used).map(|&i| layers[i].output_bytes).sum();
+            load.activations += load.input;
+            load
+        };
+        if cuts != Cuts::All {
+            // Each set lies in the next: a stage has what the shorter one has, and some more.
+            let steps: Vec<Vec<usize>> =
+                sets.windows(2).map(|pair| inside(&pair[0], &pair[1]).collect()).collect();
+            let ending = (0..sets.len()).map(|end| {
+                let mut own = empty(end);
+                let longer = (0..end).rev().map(|b| {
+                    own.before = b;
+                    steps[b].iter().for_each(|&i| add(&mut own, i));
+                    fed(own.clone(), end)
+                });
+                let mut loads: Vec<Load> = longer.collect();
+                loads.reverse();
+                loads
+            });
+            let ending = ending.collect();
+            return Self { cuts, ending, sets };
+        }
         let ending = (0..sets.len()).map(|end| {
             let before = (0..end).filter(|&b| contains(&sets[end], &sets[b]));
-            // Summed layer by layer: differences of sums would lose small layers.
             let load = |b: usize| {
-                let mut load = Load {
-                    before: b,
-                    seconds: vec![0.0; types],
-                    parameters: 0.0,
-                    input: 0.0,
-                    activations: 0.0,
-                };
-                for i in inside(&sets[b], &sets[end]) {
-                    let layer = &layers[i];
-                    load.seconds.iter_mut().zip(&layer.seconds).for_each(|(sum, x)| *sum += x);
-                    load.parameters += layer.parameter_bytes;
-                    load.activations += layer.output_bytes;
-                }
-                let used = |&&i: &&usize| {
-                    users[i].iter().any(|&user| has(&sets[end], user) && !has(&sets[b], user))
-                };
-                load.input = open[b].iter().filter(used).map(|&i| layers[i].output_bytes).sum();
-                load.activations += load.input;
-                load
+                let mut load = empty(b);
+                inside(&sets[b], &sets[end]).for_each(|i| add(&mut load, i));
+                fed(load, end)
             };
             before.map(load).collect()
         });

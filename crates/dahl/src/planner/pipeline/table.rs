@@ -37,6 +37,8 @@ pub enum Replicas {
     All,
     /// Up to 16 all, then 24, 32, 48, 64, 96 …
     Thinned,
+    /// The same, and of so many types not all units.
+    Clipped,
 }
 
 impl Replicas {
@@ -51,9 +53,17 @@ impl Replicas {
 
 /// How many units of each type plans may use: all, unless combinations are beyond counting.
 fn counts(problem: &Problem) -> Vec<usize> {
-    let types = problem.units.len().max(1) as f64;
-    let most = (2f64.powf(60.0 / types) - 1.0).min(1e6) as usize;
-    problem.units.iter().map(|unit| unit.count.min(most.max(1))).collect()
+    let within =
+        |most: usize| problem.units.iter().map(|unit| unit.count.min(most)).collect::<Vec<usize>>();
+    let bits = |most: usize| within(most).iter().map(|&n| (n as f64 + 1.0).log2()).sum::<f64>();
+    let most = problem.units.iter().map(|unit| unit.count).max().unwrap_or(1);
+    // 32 types of one unit are always countable.
+    let (mut fits, mut too_many) = (1, most + 1);
+    while too_many - fits > 1 {
+        let middle = fits.midpoint(too_many);
+        if bits(middle) <= 60.0 { fits = middle } else { too_many = middle }
+    }
+    within(fits)
 }
 
 impl<'a> Table<'a> {
@@ -64,8 +74,12 @@ impl<'a> Table<'a> {
         let choices = |numbers: Replicas| -> usize {
             lattice.counts.iter().map(|&count| numbers.of(count).len()).sum()
         };
-        let numbers = [Replicas::All, Replicas::Thinned].into_iter();
-        let numbers = numbers.clone().find(|n| choices(*n) <= 512).unwrap_or(Replicas::Thinned);
+        let clipped = problem.units.iter().zip(&lattice.counts).any(|(unit, n)| *n < unit.count);
+        let numbers = match clipped {
+            true => Replicas::Clipped,
+            false if choices(Replicas::All) <= 512 => Replicas::All,
+            false => Replicas::Thinned,
+        };
         let each = choices(numbers).max(1) * powers;
         let places = (2.0 * MOST_COLUMNS as f64 / each as f64).sqrt() as usize;
         let mut space = Space::new(problem, ideals, places);

@@ -279,6 +279,9 @@ impl Problem {
                 let found = format!("{} powers, {} units", unit.powers.len(), unit.count);
                 return wrong(&place, "at most 255 powers and 65535 units", found);
             }
+            if unit.per_node > 65_535 {
+                return wrong(&place, "at most 65535 in a machine", unit.per_node.to_string());
+            }
             if unit.powers.is_empty() || unit.per_node == 0 || unit.node >= self.nodes.len() {
                 return wrong(&place, "at least one power and a machine", "none".to_owned());
             }

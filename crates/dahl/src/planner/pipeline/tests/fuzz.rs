@@ -94,6 +94,39 @@ fn searches_that_are_stopped_have_a_bound() {
     }
 }
 
+/// One type of very many units beside others of one each: no unit is forgotten.
+#[test]
+fn many_units_beside_many_types_are_all_used() {
+    let mut p = super::made::problem(0);
+    p.layers.truncate(1);
+    p.layers[0].seconds = vec![1.0; 12];
+    p.layers[0].parameter_bytes = 0.0;
+    (p.semantics, p.objective) = (Semantics::Stale, Objective::Time);
+    (p.period_cap, p.power_cap) = (None, None);
+    let mut unit = p.units[0].clone();
+    (unit.memory_bytes, unit.powers) = (f64::INFINITY, vec![unit.powers[0].clone()]);
+    unit.powers[0].speed = 1.0;
+    p.units =
+        (0..12).map(|i| UnitType { count: if i == 0 { 96 } else { 1 }, ..unit.clone() }).collect();
+    let found = solve(&p, &Limits::default()).unwrap();
+    assert_eq!(found.best.unwrap().period_s, 1.0 / 96.0);
+}
+
+/// More states than a proof may have cells for: it is there or not, without a panic.
+#[test]
+fn a_proof_with_many_states_ends() {
+    let mut p = super::made::problem(0);
+    p.layers.truncate(2);
+    let stop = || true;
+    let limits = Limits { stop: &stop, ..Limits::default() };
+    // 96 · 96 · 96 combinations of three sets.
+    p.units = vec![UnitType { count: 95, ..p.units[0].clone() }; 3];
+    p.layers.iter_mut().for_each(|layer| layer.seconds = vec![layer.seconds[0]; 3]);
+    if let Some(best) = solve(&p, &limits).unwrap().best {
+        certificate(&p, &best, &limits);
+    }
+}
+
 #[test]
 fn long_chains_on_many_units_end() {
     let mut problem = super::made::problem(1);

@@ -1,6 +1,7 @@
 //! Tests of pipelines.
 
 mod brute;
+mod forged;
 mod fuzz;
 mod known;
 mod made;
