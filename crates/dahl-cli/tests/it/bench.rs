@@ -162,3 +162,45 @@ fn products_are_measured_on_threads() {
     check(&["bench", "gemm", "--sizes", "0"], 2, "", "expected at least 1");
     check(&["bench", "gemm", "--sizes", "3000000"], 2, "", "found 3000000, which take 98.2 TiB");
 }
+
+/// Two unequal workers, for real: shares of a batch, a pipeline and either worker alone run in
+/// turns beside what was predicted. It reports (`--nocapture` shows it), and judges no time.
+#[test]
+fn unequal_workers_are_planned_run_and_reported() {
+    let bench = ["bench", "unequal", "lenet-b64", "--rounds", "3", "--seconds", "0.05", "--json"];
+    let all = objects(&bench);
+    assert_eq!(
+        all.iter().map(|of| of["speed"].as_f64()).collect::<Vec<_>>(),
+        [Some(0.5), Some(0.25)]
+    );
+    for of in &all {
+        let ways = of["ways"].as_array().expect("ways");
+        let named = |part: &str| {
+            ways.iter().any(|way| way["way"].as_str().is_some_and(|name| name.contains(part)))
+        };
+        for part in ["machine/fast x1 + machine/slow x1", "stages ", "shares=1:0", "shares=0:1"] {
+            assert!(named(part) || part.contains('+') && of["speed"] == 0.25, "{part}: {of}");
+        }
+        for objective in ["time", "energy"] {
+            let chosen = ways.iter().filter(|way| {
+                way["chosen_for"].as_array().is_some_and(|all| all.iter().any(|o| o == objective))
+            });
+            assert_eq!(chosen.count(), 1, "{objective}: {of}");
+        }
+        for key in ["ms", "joules", "predicted_ms", "predicted_joules"] {
+            assert!(ways.iter().all(|way| way[key].as_f64().is_some_and(|x| x > 0.0)), "{key}");
+        }
+        let over = |key: &str| of[key].as_f64().filter(|x| *x >= 0.0).expect("a part");
+        println!(
+            "lenet-b64, worker 1 at {} of its speed: the choice for time is {:.1} % above the best of \
+             {} ways, that for energy {:.1} %",
+            of["speed"],
+            100.0 * over("time_over_best"),
+            ways.len(),
+            100.0 * over("energy_over_best"),
+        );
+        for way in ways {
+            println!("  {}: {} ms predicted, {} ms", way["way"], way["predicted_ms"], way["ms"]);
+        }
+    }
+}

@@ -203,3 +203,24 @@ fn a_model_is_planned_over_units() {
     let file = scratch.write("p.plan", text.as_bytes());
     check(&["plan", "lenet", "--batch", "12", "--check", &file], 0, "2 workers", "");
 }
+
+#[test]
+fn flags_that_a_cost_model_has_no_use_for_are_refused() {
+    let scratch = Scratch::new("useless");
+    let one = types(&[("gpu", 1.0, 300.0, 40.0)]);
+    let units = scratch.write("one.toml", one.as_bytes());
+    let (profile, svg) = (data("vgg16.graph.txt"), scratch.path("front.svg"));
+    let plan = ["plan", "--profile", &profile, "--platform", &units];
+    for (model, flags) in [
+        ("pipedream", vec!["--period", "0.1"]),
+        ("pipedream", vec!["--svg", &svg]),
+        ("max-load", vec!["--advice"]),
+        ("max-load", vec!["--power-cap", "100"]),
+    ] {
+        let flag = flags[0].trim_start_matches("--");
+        let all = [&plan[..], &["--cost-model", model], &flags].concat();
+        let expected = format!("{flag}: expected --cost-model dahl with it, found {model}");
+        let (code, out, err) = dahl(&all);
+        assert!(code != 0 && out.is_empty() && err.contains(&expected), "{code} {out}{err}");
+    }
+}
