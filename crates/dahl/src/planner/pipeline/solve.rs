@@ -253,7 +253,9 @@ fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended,
         };
         let (mut ended, mut kept) = (Ended::Cut, 0);
         for &width in widths {
-            let effort = Effort { labels: labels.min(limits.labels), width, stop: limits.stop };
+            // What is narrow ends by itself.
+            let labels = if width.is_some() { limits.labels } else { labels.min(limits.labels) };
+            let effort = Effort { labels, width, stop: limits.stop };
             let mut search = Search::new(&bounds);
             ended = search.run(&mut front, &effort, wanted);
             kept = search.kept.len();
