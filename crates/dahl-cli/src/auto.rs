@@ -4,13 +4,14 @@ use crate::output::say;
 use crate::progress::Show;
 use crate::simulate::calibrations;
 use crate::{limit, machine};
+use dahl::calibrate::{Racer, Turn, compared, race};
 use dahl::graph::Programs;
-use dahl::native::available_bytes;
+use dahl::native::{Native, available_bytes};
 use dahl::perf::{PerfModel, cpu_kind};
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::{Adapter, Choice, Circumstances, Grain, Patience, candidates, choose, fit};
 use dahl::platform::Platform;
-use dahl::units::{Bytes, ProgramId};
+use dahl::units::{Bytes, Nanos, ProgramId};
 use dahl::{Error, Result};
 use std::path::Path;
 use std::time::Duration;
@@ -126,8 +127,11 @@ fn run_finalists(programs: &Programs, choice: &mut Choice, limit: Option<Bytes>)
     if finalists.len() < 2 {
         return Ok(());
     }
-    let plans: Vec<&Plan> = finalists.iter().map(|&i| &choice.candidates[i].plan).collect();
-    let ran = dahl::calibrate::race(programs, &plans, ProgramId(0), FINAL)?;
+    let (steps, engine) = (&[ProgramId(0)], &Native::default());
+    let racer = |&i: &usize| Racer { programs, plan: &choice.candidates[i].plan, steps, engine };
+    let step = |_: usize, turn: &Turn| turn.step().0 as f64;
+    let turns = race(&finalists.iter().map(racer).collect::<Vec<_>>(), FINAL, &step)?;
+    let ran = compared(&turns, &step).into_iter().map(|nanos| Nanos(nanos as u64));
     let ran: Vec<_> = finalists.into_iter().zip(ran).collect();
     choice.settle(&ran);
     Ok(())

@@ -30,7 +30,7 @@ use dahl::model::TrainSpec;
 use dahl::native::{Native, Scheduling as Own, Throttle};
 use dahl::ops::Target;
 use dahl::perf::PerfModel;
-use dahl::planner::Grain;
+use dahl::planner::{Grain, Ran};
 use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
 use dahl::units::Bytes;
 use dahl::{Error, Result};
@@ -173,10 +173,18 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let meters = args.energy.open()?;
     let mut known = args.calibration.as_deref().map(PerfModel::load).transpose()?;
     let (flowing, lowered, plan, adapter) = if auto {
+        let steps = args.epochs.saturating_mul(train.len().div_ceil(batch));
         let Planned { problem, deployed, known: learned, .. } =
-            args.over_units((&model, &spec, target), &meters)?;
+            args.over_units((&model, &spec, target), steps as u64, &meters)?;
+        let tried = deployed.iter().filter(|run| run.ran.is_some()).count();
         let run = deployed.into_iter().next().expect("a plan that runs");
-        report.log(format_args!("plan: {}", in_words(&problem, &run)));
+        let trial = run.ran.map_or(String::new(), |Ran { seconds, joules }| {
+            format!(
+                "; the best of {tried} that were tried: {:.3} ms, {joules:.5} J modelled a step",
+                1e3 * seconds
+            )
+        });
+        report.log(format_args!("plan: {}{trial}", in_words(&problem, &run)));
         flags_of(&run).iter().for_each(|(key, value)| settings.set(key, value));
         known = Some(learned);
         (Flowing::of(run.spec, run.flow), run.lowered, run.plan, None)

@@ -3,16 +3,19 @@
 
 use crate::simulate::calibrations;
 use clap::ValueEnum;
+use dahl::calibrate::{Racer, Turn, compared, race};
 use dahl::graph::Programs;
+use dahl::meter::model_of;
 use dahl::model::{Model, TrainSpec};
+use dahl::native::{Native, Scheduling, available_bytes};
 use dahl::ops::Target;
 use dahl::perf::{PerfModel, Source, cpu_kind};
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::pipeline::{
     Limits, Machinery, Objective, Pipeline, Problem, Semantics, Solution, Stage, Watts, cost_of,
-    infeasible, layers, machinery, solve,
+    infeasible, layers, machinery, solve, together,
 };
-use dahl::planner::{Deployed, Deployment, Flow, Grain};
+use dahl::planner::{Deployed, Deployment, Flow, Grain, Ran};
 use dahl::platform::Platform;
 use dahl::units::{Bytes, ProgramId};
 use dahl::{Error, Result};
@@ -21,6 +24,12 @@ use std::time::{Duration, Instant};
 
 /// How many plans of the front are made to run, at most.
 const FINALISTS: usize = 4;
+/// How many of them are tried, at most.
+const TRIED: usize = 5;
+/// How much worse than the best one may be predicted to be, to be worth a trial.
+const CLOSE: f64 = 1.3;
+/// The part of a run that trials may take, and between how many seconds.
+const TRIAL: (f64, [f64; 2]) = (0.05, [1.0, 15.0]);
 /// How long the calls of a plan are measured.
 const LEARN: Duration = Duration::from_millis(300);
 /// A part of the predicted time that may rest on guesses.
@@ -49,15 +58,6 @@ impl Goal {
     }
 }
 
-/// Whether calls that nobody knows are measured here.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unknown {
-    /// They are: the platform is this machine.
-    Measured,
-    /// They are not.
-    Told,
-}
-
 /// What is planned.
 pub(crate) struct Asked<'a> {
     pub(crate) model: &'a Model,
@@ -72,7 +72,11 @@ pub(crate) struct Asked<'a> {
     /// Whether stale weights are allowed, and how many micro-batches pipelines have.
     pub(crate) flow: (bool, Option<usize>),
     pub(crate) limit: Option<Bytes>,
-    pub(crate) unknown: Unknown,
+    /// Who runs here, where the platform is this machine: calls that nobody knows are measured
+    /// then, and plans that are close are tried.
+    pub(crate) engine: Option<&'a Native>,
+    /// The steps of the run that is planned for: trials are worth a part of it.
+    pub(crate) steps: u64,
     pub(crate) time: Duration,
 }
 
@@ -106,7 +110,7 @@ impl Asked<'_> {
         let one = one.plan_with(&lowered.programs, numerics)?;
         let runs_here = self.deployment(&known).check().is_ok();
         let kind = cpu_kind(self.target.isa);
-        let measures = runs_here && self.unknown == Unknown::Measured;
+        let measures = runs_here && self.engine.is_some();
         if measures && (!known.kinds().contains(&kind) || known.bandwidth.is_none()) {
             learn(&lowered.programs, &one, &kind, &mut known)?;
         }
@@ -138,6 +142,7 @@ impl Asked<'_> {
                 learn(&next.lowered.programs, &next.plan, &kind, &mut known)?;
                 deployed = self.deploy(&problem, &finalists, &mut known)?;
             }
+            self.try_close(&problem, &mut deployed)?;
         }
         Ok(Planned { problem, found, deployed, known })
     }
@@ -190,7 +195,7 @@ impl Asked<'_> {
         known: &mut PerfModel,
     ) -> Result<Deployed> {
         let run = self.deployment(known).deploy(problem, plan)?;
-        if run.step.is_some() || run.spec.delays.is_some() || self.unknown == Unknown::Told {
+        if run.step.is_some() || run.spec.delays.is_some() || self.engine.is_none() {
             return Ok(run);
         }
         learn(&run.lowered.programs, &run.plan, &cpu_kind(self.target.isa), known)?;
@@ -216,20 +221,79 @@ impl Asked<'_> {
         if let (true, Some(error)) = (all.is_empty(), failed) {
             return Err(error);
         }
-        let late = |d: &Deployed| {
-            let seconds = d.step.as_ref().map(|step| step.step.0 as f64 / 1e9);
-            self.period.zip(seconds).is_some_and(|(cap, seconds)| seconds > cap)
-        };
-        let value = |d: &Deployed| {
-            let formula = problem.objective.value(d.of.period_s, d.of.energy_j);
-            d.value(problem.objective).unwrap_or(formula)
-        };
-        all.sort_by(|a, b| late(a).cmp(&late(b)).then(value(a).total_cmp(&value(b))));
+        rank(problem, &mut all);
         Ok(all)
+    }
+
+    /// Runs what is predicted to be about as good as the best, in turns: predictions are no
+    /// surer than the calls that they rest on. Powers other than the full one are not set by
+    /// anyone here, so that plans with them are not tried.
+    fn try_close(&self, problem: &Problem, deployed: &mut [Deployed]) -> Result<()> {
+        let (Some(engine), Some(best)) = (self.engine, deployed.first()) else { return Ok(()) };
+        let at_full_power = |d: &Deployed| d.of.stages.iter().all(|stage| stage.power == 0);
+        if !at_full_power(best) {
+            return Ok(());
+        }
+        let bar = CLOSE * best.value(problem.objective);
+        let best_seconds = best.cost().map_or(best.of.period_s, |[seconds, _]| seconds);
+        let late = best.breaks(problem).is_some();
+        let mut left = self.limit.map_or(u64::MAX, |limit| limit.0);
+        left = left.min(available_bytes().unwrap_or(u64::MAX));
+        let mut fits = |d: &Deployed| {
+            let rest = left.checked_sub(d.plan.memory.peak().0);
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        let close = |d: &Deployed| {
+            let as_timely = d.breaks(problem).is_some() == late;
+            as_timely && d.value(problem.objective) <= bar && at_full_power(d)
+        };
+        let tried = deployed.iter().enumerate().filter(|(_, d)| close(d) && fits(d));
+        let tried: Vec<usize> = tried.map(|(i, _)| i).take(TRIED).collect();
+        if tried.len() < 2 {
+            return Ok(());
+        }
+        let staged = Native { scheduling: Scheduling::Staged, ..engine.clone() };
+        let racer = |&i: &usize| {
+            let Deployed { lowered, plan, spec, .. } = &deployed[i];
+            let engine = if spec.delays.is_some() { &staged } else { engine };
+            Racer { programs: &lowered.programs, plan, steps: deployed[i].steps(), engine }
+        };
+        let racers: Vec<Racer<'_>> = tried.iter().map(racer).collect();
+        let used: Vec<Vec<bool>> = tried.iter().map(|&i| deployed[i].used()).collect();
+        let seconds = |_: usize, turn: &Turn| turn.step().0 as f64 / 1e9;
+        let joules = |i: usize, turn: &Turn| {
+            let all = model_of(self.platform, &turn.did, &used[i]);
+            // Platforms without watts have no joules, and logarithms are taken.
+            let all = all.map_or(0.0, |all| all.joules().0) / turn.steps as f64;
+            all.max(f64::MIN_POSITIVE)
+        };
+        let value =
+            |i: usize, turn: &Turn| problem.objective.value(seconds(i, turn), joules(i, turn));
+        let (part, [least, most]) = TRIAL;
+        let seconds_of_run = best_seconds * self.steps as f64;
+        let budget = Duration::from_secs_f64((part * seconds_of_run).clamp(least, most));
+        let turns = race(&racers, budget, &value)?;
+        let ran = compared(&turns, &seconds).into_iter().zip(compared(&turns, &joules));
+        for (i, (seconds, joules)) in tried.into_iter().zip(ran) {
+            deployed[i].ran = Some(Ran { seconds, joules });
+        }
+        rank(problem, deployed);
+        Ok(())
     }
 }
 
-/// The plans that are made to run: the best of the front, and every type of units alone.
+/// The best first: what keeps to the bounds, then what was tried.
+fn rank(problem: &Problem, deployed: &mut [Deployed]) {
+    deployed.sort_by(|a, b| {
+        let key = |d: &Deployed| (d.breaks(problem).is_some(), d.ran.is_none());
+        let value = |d: &Deployed| d.value(problem.objective);
+        key(a).cmp(&key(b)).then(value(a).total_cmp(&value(b)))
+    });
+}
+
+/// The plans that are made to run: the best of the front, every type of units alone, and all
+/// units with shares of the batch.
 fn finalists(problem: &Problem, found: &Solution) -> Vec<Pipeline> {
     let value = |plan: &Pipeline| {
         let late = problem.period_cap.is_some_and(|cap| plan.period_s > cap);
@@ -253,6 +317,8 @@ fn finalists(problem: &Problem, found: &Solution) -> Vec<Pipeline> {
             }
         }
     }
+    let all = problem.samples.and_then(|samples| together(problem, samples));
+    front.extend(all.filter(|plan| front.iter().all(|other| other.stages != plan.stages)));
     front
 }
 

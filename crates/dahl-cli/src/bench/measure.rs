@@ -60,6 +60,13 @@ impl Timings {
     }
 }
 
+/// The median of some values.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    (values[(n - 1) / 2] + values[n / 2]) / 2.0
+}
+
 /// What the median lies in with 95 %, whatever the distribution is: so many
 /// values from either end that so few on one side of it are that unlikely.
 /// All of them where there are less than six.

@@ -1,6 +1,6 @@
 //! `dahl bench predictions`: steps as they were predicted, beside steps that ran.
 
-use super::measure::{Bench, Timing};
+use super::measure::{Bench, Timing, median};
 use super::workloads::{Workload, WorkloadArgs};
 use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::machine;
@@ -238,12 +238,6 @@ impl Ready {
         self.measured.extend(best.map(|(_, wall)| wall));
         Ok(())
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    (values[(n - 1) / 2] + values[n / 2]) / 2.0
 }
 
 const HEAD: &str = "workload            dtype threads pieces  guessed measured ms  spread predicted ms       interval    error\n";

@@ -1,17 +1,17 @@
 //! `dahl bench unequal`: workers that are not alike, and what the planner makes of them.
 
-use super::measure::{Bench, Timings};
+use super::measure::{Bench, Timings, median};
 use super::workloads::{Workload, WorkloadArgs};
 use crate::grain::{KernelArgs, at_least_one};
 use crate::output::show;
-use crate::units::{Asked, Goal, Unknown, in_words};
+use crate::units::{Asked, Goal, in_words};
 use clap::Args as ClapArgs;
+use dahl::meter::model_of;
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::native::{Native, Throttle};
 use dahl::planner::Deployed;
 use dahl::planner::pipeline::{Objective, Pipeline, Problem, Stage, cost_of};
-use dahl::platform::{Platform, Unit};
-use dahl::trace::Activity;
+use dahl::platform::Platform;
 use dahl::{DType, Result};
 use serde_json::json;
 use std::time::Duration;
@@ -20,7 +20,8 @@ use std::time::Duration;
 ///
 /// The workers are described as two types of units with watts. The best plans for energy and
 /// for time are compared with shares of the batch, a pipeline, and either worker alone, all in
-/// turns on real threads; joules are modelled from these watts and the measured times.
+/// turns on real threads; joules are modelled from these watts and what workers did. Times and
+/// joules are medians of the repetitions.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl bench unequal vgg-small-b32
@@ -51,8 +52,12 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     kernels: KernelArgs,
+    /// Steps of the run that is planned for; trials of plans that are predicted to be about as
+    /// good take a twentieth of it, from 1 to 15 seconds
+    #[arg(long, default_value_t = 1_000_000)]
+    steps: u64,
     /// Repetitions of each, in turns
-    #[arg(long, default_value_t = 9, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 15, value_parser = at_least_one)]
     rounds: usize,
     /// Seconds that a repetition takes about
     #[arg(long, default_value_t = 0.3, value_parser = super::seconds)]
@@ -72,6 +77,8 @@ fn watts(text: &str) -> std::result::Result<f64, String> {
 struct Way {
     what: String,
     predicted: Option<(f64, f64)>,
+    /// Which workers it uses; the others are off.
+    used: Vec<bool>,
     bench: Bench,
     steps: u64,
     timings: Timings,
@@ -116,6 +123,8 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
     let Workload { model, batch, name } = workload;
     let platform = platform(args, speed)?;
     let spec = TrainSpec::new(*batch, args.dtype, Optimizer::sgd(0.01));
+    let throttles = vec![Throttle { worker: 1, speed, from_step: 0 }];
+    let engine = Native { throttles, ..Native::default() };
     let asked = |objective: Goal| Asked {
         model,
         spec: &spec,
@@ -127,7 +136,8 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
         power_cap: None,
         flow: (false, Some(args.micro_batches.min(*batch)).filter(|m| *m > 1)),
         limit: None,
-        unknown: Unknown::Measured,
+        engine: Some(&engine),
+        steps: args.steps,
         time: Duration::from_secs(20),
     };
     let mut runs: Vec<(Deployed, Vec<Objective>)> = Vec::new();
@@ -151,44 +161,28 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
     if let Some(plan) = pipeline(problem) {
         add(of_time.run_of(problem, &plan, &mut known)?, None);
     }
-    let throttles = vec![Throttle { worker: 1, speed, from_step: 0 }];
-    let engine = Native { throttles, ..Native::default() };
     let mut all = Vec::new();
     for (run, chosen) in runs {
         let what = in_words(problem, &run);
         let predicted = run.step.as_ref().map(|s| (s.step.0 as f64 / 1e9, s.joules.0));
+        let used = run.used();
         let mut bench = Bench::of(run.lowered, run.plan, &run.spec, (&engine, *batch))?;
         let steps = bench.steps_of(args.seconds)?;
         let (timings, joules) = (Timings::default(), Vec::new());
-        all.push(Way { what, predicted, bench, steps, timings, joules, chosen });
+        all.push(Way { what, predicted, used, bench, steps, timings, joules, chosen });
     }
-    let units: Vec<&Unit> = platform.nodes[0].units.iter().collect();
     for _ in 0..args.rounds {
         for way in &mut all {
             let gauge = way.bench.trainer().session().gauge();
             let before = gauge.activity();
             let timing = way.bench.run(way.steps)?;
             let did = gauge.activity().since(&before);
-            let seconds = timing.wall * way.steps as f64;
-            way.joules.push(joules(&did, seconds, &units, args.base) / way.steps as f64);
+            let spent = model_of(&platform, &did, &way.used).map_or(0.0, |all| all.joules().0);
+            way.joules.push(spent / way.steps as f64);
             way.timings.0.push(timing);
         }
     }
     tell(args, (name, speed), &all)
-}
-
-/// Joules of what workers did; one that ran nothing was off.
-fn joules(did: &Activity, seconds: f64, units: &[&Unit], base: f64) -> f64 {
-    let of = |(worker, unit): (&dahl::trace::WorkerTime, &&Unit)| {
-        let [busy, spinning] = [worker.busy, worker.spinning].map(|nanos| nanos as f64 / 1e9);
-        if busy == 0.0 {
-            return 0.0;
-        }
-        busy * unit.busy_watts.value
-            + spinning * unit.spinning_watts.value
-            + (seconds - busy - spinning).max(0.0) * unit.idle_watts.value
-    };
-    base * seconds + did.workers.iter().zip(units).map(of).sum::<f64>()
 }
 
 /// The fastest pipeline of two stages, if there are two layers.
@@ -209,8 +203,8 @@ fn pipeline(problem: &Problem) -> Option<Pipeline> {
 }
 
 fn tell(args: &Args, (name, speed): (&str, f64), all: &[Way]) -> Result<()> {
-    let seconds = |way: &Way| way.timings.best().wall;
-    let energy = |way: &Way| way.joules.iter().copied().fold(f64::INFINITY, f64::min);
+    let seconds = |way: &Way| median(way.timings.0.iter().map(|timing| timing.wall).collect());
+    let energy = |way: &Way| median(way.joules.clone());
     let over = |objective: Objective, of: &dyn Fn(&Way) -> f64| {
         let chosen = all.iter().filter(|way| way.chosen.contains(&objective)).map(of);
         let best = all.iter().map(of).fold(f64::INFINITY, f64::min);

@@ -6,7 +6,7 @@ use crate::flow::FlowArgs;
 use crate::output::{Colour, show};
 use crate::place::check_file;
 use crate::stop::duration;
-use crate::units::{Asked, Goal, Planned, Unknown};
+use crate::units::{Asked, Goal, Planned};
 use clap::{ArgGroup, Args, ValueEnum};
 use dahl::model::{Model, TrainSpec};
 use dahl::ops::Target;
@@ -195,7 +195,8 @@ pub(crate) fn of_model(
         power_cap: args.power_cap,
         flow: (flow.allow_stale, flow.micro_batches),
         limit: memory,
-        unknown: Unknown::Told,
+        engine: None,
+        steps: 0,
         time: args.max_time,
     };
     asked.plan()

@@ -93,7 +93,10 @@ pub(super) fn runs(problem: &Problem, deployed: &[Deployed], colour: Colour) -> 
             step.map_or("-".to_owned(), |s| format!("{} to {}", s.interval[0], s.interval[1])),
             step.map_or("-".to_owned(), |s| format!("{:.6}", s.joules.0)),
             run.plan.memory.peak().to_string(),
-            in_words(problem, run),
+            match run.breaks(problem) {
+                Some(bound) => format!("{}; not within --{bound}", in_words(problem, run)),
+                None => in_words(problem, run),
+            },
         ]
     });
     let heads = ["", "step", "with 95 % in", "J, modelled", "memory", "units"];
@@ -112,6 +115,7 @@ pub(super) fn run_json(problem: &Problem, run: &Deployed) -> serde_json::Value {
         "energy_j": step.map(|s| s.joules.0),
         "memory_bytes": run.plan.memory.peak().0,
         "micro_batches": run.spec.parts,
+        "breaks": run.breaks(problem),
     })
 }
 

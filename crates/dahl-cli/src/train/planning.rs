@@ -9,10 +9,10 @@ use crate::limit;
 use crate::planfile::PlanFile;
 use crate::progress::Show;
 use crate::rundir;
-use crate::units::{Asked, Goal, Planned, Unknown};
+use crate::units::{Asked, Goal, Planned};
 use dahl::graph::Programs;
 use dahl::model::{Lowered, Model, TrainSpec};
-use dahl::native::Scheduling as Own;
+use dahl::native::{Native, Scheduling as Own};
 use dahl::ops::Target;
 use dahl::perf::PerfModel;
 use dahl::plan::{Numerics, Plan};
@@ -57,10 +57,11 @@ impl Args {
         }
     }
 
-    /// The best plans over the units of the platform.
+    /// The best plans over the units of the platform, for so many steps.
     pub(super) fn over_units(
         &self,
         (model, spec, target): (&Model, &TrainSpec, Target),
+        steps: u64,
         meters: &Meters,
     ) -> Result<Planned> {
         if self.run.resume.is_some() {
@@ -71,6 +72,9 @@ impl Args {
         let platform = meters.platform.as_ref().ok_or_else(|| Error::Unsupported {
             what: "planning for a machine that says nothing of itself".to_owned(),
         })?;
+        // What is slowed down later is not yet.
+        let throttles = self.throttle.iter().filter(|t| t.from_step == 0).cloned().collect();
+        let engine = Native { throttles, ..Native::default() };
         let asked = Asked {
             model,
             spec,
@@ -82,7 +86,8 @@ impl Args {
             power_cap: None,
             flow: (self.flow.allow_stale, self.flow.micro_batches),
             limit: self.memory_limit,
-            unknown: Unknown::Measured,
+            engine: Some(&engine),
+            steps,
             time: PLANNING,
         };
         asked.deployment(&PerfModel::default()).check()?;

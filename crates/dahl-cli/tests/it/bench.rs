@@ -167,8 +167,8 @@ fn products_are_measured_on_threads() {
 /// turns beside what was predicted. It reports (`--nocapture` shows it), and judges no time.
 #[test]
 fn unequal_workers_are_planned_run_and_reported() {
-    let bench = ["bench", "unequal", "lenet-b64", "--rounds", "3", "--seconds", "0.05", "--json"];
-    let all = objects(&bench);
+    let quick = ["--steps", "0", "--rounds", "3", "--seconds", "0.05", "--json"];
+    let all = objects(&[&["bench", "unequal", "lenet-b64"], &quick[..]].concat());
     assert_eq!(
         all.iter().map(|of| of["speed"].as_f64()).collect::<Vec<_>>(),
         [Some(0.5), Some(0.25)]
@@ -179,7 +179,7 @@ fn unequal_workers_are_planned_run_and_reported() {
             ways.iter().any(|way| way["way"].as_str().is_some_and(|name| name.contains(part)))
         };
         for part in ["machine/fast x1 + machine/slow x1", "stages ", "shares=1:0", "shares=0:1"] {
-            assert!(named(part) || part.contains('+') && of["speed"] == 0.25, "{part}: {of}");
+            assert!(named(part), "{part}: {of}");
         }
         for objective in ["time", "energy"] {
             let chosen = ways.iter().filter(|way| {

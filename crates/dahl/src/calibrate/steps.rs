@@ -169,7 +169,7 @@ fn run(
     let begin = Instant::now();
     let mut steps = |count: u64| -> Result<(Vec<Ran>, Whose)> {
         let (wall, own) = (Instant::now(), thread_time());
-        run_steps(session, program, count)?;
+        run_steps(session, &[program], count)?;
         let (wall, own) = (wall.elapsed(), thread_time() - own);
         let whose =
             if own.as_secs_f64() < OWN * wall.as_secs_f64() { Whose::Shared } else { Whose::Own };
@@ -214,9 +214,13 @@ fn run(
 }
 
 /// Runs some steps to their end.
-pub(super) fn run_steps(session: &mut NativeSession, program: ProgramId, count: u64) -> Result<()> {
+pub(super) fn run_steps(
+    session: &mut NativeSession,
+    programs: &[ProgramId],
+    count: u64,
+) -> Result<()> {
     let mut last = None;
-    for _ in 0..count {
+    for &program in programs.iter().cycle().take(count as usize) {
         let slot = session.slot(program)?;
         // Learning nothing keeps numbers as they are, for any number of steps.
         last = Some(session.step(program, slot, StepScalars::default())?);

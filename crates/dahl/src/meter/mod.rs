@@ -22,7 +22,7 @@ mod sampler;
 
 pub use battery::Battery;
 pub use command::Command;
-pub use model::{Modelled, Part, model, unit};
+pub use model::{Modelled, Part, model, model_of, unit};
 #[cfg(feature = "nvml")]
 pub use nvml::Nvml;
 pub use rapl::Rapl;

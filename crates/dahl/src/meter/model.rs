@@ -104,6 +104,11 @@ pub fn unit(platform: &Platform, worker: usize) -> Option<&Unit> {
 
 /// What a run took on the first node of a platform; `None` where there is no node.
 pub fn model(platform: &Platform, activity: &Activity) -> Option<Modelled> {
+    model_of(platform, activity, &[])
+}
+
+/// The same with units off that are not used; those that nothing is said of are on.
+pub fn model_of(platform: &Platform, activity: &Activity, used: &[bool]) -> Option<Modelled> {
     let node = platform.nodes.first()?;
     let seconds = activity.elapsed as f64 * 1e-9;
     let mut result = Modelled {
@@ -123,8 +128,12 @@ pub fn model(platform: &Platform, activity: &Activity) -> Option<Modelled> {
         }
     };
     result.base.add(span(node.base_watts), seconds);
+    let mut before = 0;
     for unit in &node.units {
-        result.idle.add(span(unit.idle_watts), seconds * unit.count as f64);
+        let units = before..before + unit.count;
+        before += unit.count;
+        let on = units.filter(|i| used.get(*i).copied().unwrap_or(true)).count();
+        result.idle.add(span(unit.idle_watts), seconds * on as f64);
         seen(unit.idle_watts.from);
     }
     for (worker, time) in activity.workers.iter().enumerate() {
@@ -176,7 +185,8 @@ mod tests {
         let time = |busy, spinning| WorkerTime { busy, spinning, parked: 0 };
         let second = 1_000_000_000;
         let workers = vec![time(8 * second, second), time(4 * second, 0)];
-        let found = model(&platform, &Activity { elapsed: 10 * second, workers }).unwrap();
+        let activity = Activity { elapsed: 10 * second, workers };
+        let found = model(&platform, &activity).unwrap();
         // 30 W for 10 s; four units of 2 W; 10 W more for 8 s, 5 W more for 4 s; 3 W more
         // for 1 s.
         assert_eq!(found.base, Part { value: 300.0, low: 290.0, high: 310.0 });
@@ -186,6 +196,9 @@ mod tests {
         assert_eq!(found.spinning.value, 3.0);
         assert_eq!(found.joules(), Joules(483.0));
         assert_eq!(found.watts, "data sheet", "the least sure");
+        let used = [true, true, false, true];
+        let found = model_of(&platform, &activity, &used);
+        assert_eq!(found.unwrap().idle.value, 60.0, "one of four units is off");
         assert!(model(&Platform::default(), &Activity::default()).is_none());
     }
 }

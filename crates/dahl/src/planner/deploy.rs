@@ -54,14 +54,62 @@ pub struct Deployed {
     /// What a step takes, with units that get nothing off; `None` where several steps are
     /// under way at once, or nobody knows what some of its calls take.
     pub step: Option<StepPrediction>,
+    /// What a step took in a trial, if there was one.
+    pub ran: Option<Ran>,
+}
+
+/// A step as it ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ran {
+    /// Its time.
+    pub seconds: f64,
+    /// Its joules, modelled from the watts of the platform and what workers did.
+    pub joules: f64,
 }
 
 impl Deployed {
-    /// What it is worth for an objective, as it was simulated.
-    pub fn value(&self, objective: Objective) -> Option<f64> {
-        let step = self.step.as_ref()?;
-        Some(objective.value(step.step.0 as f64 / 1e9, step.joules.0))
+    /// Seconds and joules of a step: as it ran, or else as it was simulated.
+    pub fn cost(&self) -> Option<[f64; 2]> {
+        let ran = self.ran.map(|ran| [ran.seconds, ran.joules]);
+        let simulated = |step: &StepPrediction| [step.step.0 as f64 / 1e9, step.joules.0];
+        ran.or_else(|| self.step.as_ref().map(simulated))
     }
+
+    /// What it is worth for an objective; what the plan over units says where nothing of the
+    /// run is known.
+    pub fn value(&self, objective: Objective) -> f64 {
+        let [seconds, joules] = self.cost().unwrap_or([self.of.period_s, self.of.energy_j]);
+        objective.value(seconds, joules)
+    }
+
+    /// The first of the bounds of a problem that a step does not keep: it takes longer, or,
+    /// since nothing waits between steps, it draws more.
+    pub fn breaks(&self, problem: &Problem) -> Option<&'static str> {
+        let [seconds, joules] = self.cost()?;
+        let above = |cap: Option<f64>, found: f64| cap.is_some_and(|cap| found > cap);
+        match (above(problem.period_cap, seconds), above(problem.power_cap, joules / seconds)) {
+            (true, _) => Some("period"),
+            (_, true) => Some("power-cap"),
+            _ => None,
+        }
+    }
+
+    /// The programs of steps of the largest batch, one after the other and again.
+    pub fn steps(&self) -> &[ProgramId] {
+        self.lowered.train.last_key_value().map_or(&[], |(_, steps)| steps)
+    }
+
+    /// Whether each worker gets something in a training step; who does not is off.
+    pub fn used(&self) -> Vec<bool> {
+        used(&self.plan)
+    }
+}
+
+fn used(plan: &Plan) -> Vec<bool> {
+    let mut used = vec![false; plan.placement.workers];
+    let groups = plan.placement.programs[0].groups.iter();
+    groups.flat_map(|group| &group.workers).for_each(|w| used[w.index()] = true);
+    used
 }
 
 impl Deployment<'_> {
@@ -80,6 +128,14 @@ impl Deployment<'_> {
             Some(unit) => Err(Error::platform("units", "processors to run on", &unit.kind)),
             None => Ok(()),
         }
+    }
+
+    /// The memory that a plan may need: no more than the machine has.
+    fn most(&self) -> Bytes {
+        let memories = self.platform.nodes.iter().flat_map(|node| &node.memories);
+        let all = memories.map(|memory| memory.bytes).reduce(u64::saturating_add);
+        let limit = self.limit.map(|limit| limit.0);
+        Bytes(all.into_iter().chain(limit).min().unwrap_or(u64::MAX))
     }
 
     /// The plan of a run by a plan over units; of the grains that suit its shares the one
@@ -109,11 +165,19 @@ impl Deployment<'_> {
         let base = Grain { target: self.target, ..Grain::for_workers(on.units.len()) };
         let mut best: Option<Deployed> = None;
         let mut failed = None;
-        for grain in shared(&speeds, samples, &base) {
+        // A plan of several units is not that of the best of them.
+        let mut grains = shared(&speeds, samples, &base);
+        if places.iter().map(Range::len).sum::<usize>() > 1 {
+            let several = |grain: &Grain| {
+                grain.shares.is_empty() || grain.shares.iter().filter(|n| **n > 0).count() > 1
+            };
+            let kept: Vec<Grain> = grains.iter().filter(|g| several(g)).cloned().collect();
+            grains = if kept.is_empty() { grains } else { kept };
+        }
+        for grain in grains {
             let lowered = self.model.lower(self.spec)?;
             let numerics = Numerics::default_for(&lowered.programs, self.target);
-            let limit = self.limit.unwrap_or(Bytes(u64::MAX));
-            let plan = match fit(&grain, &lowered.programs, &numerics, limit) {
+            let plan = match fit(&grain, &lowered.programs, &numerics, self.most()) {
                 Ok(fitted) => fitted.plan,
                 Err(error) => {
                     failed = failed.or(Some(error));
@@ -124,8 +188,8 @@ impl Deployment<'_> {
             let step = self.predicted((&lowered.programs, &plan), on, workers).ok();
             let spec = self.spec.clone();
             let (of, grain) = (of.clone(), Some(grain));
-            let deployed = Deployed { of, spec, lowered, plan, grain, flow: None, step };
-            let value = |d: &Deployed| d.value(problem.objective).unwrap_or(f64::INFINITY);
+            let deployed = Deployed { of, spec, lowered, plan, grain, flow: None, step, ran: None };
+            let value = |d: &Deployed| (d.step.is_none(), d.value(problem.objective));
             if best.as_ref().is_none_or(|best| value(&deployed) < value(best)) {
                 best = Some(deployed);
             }
@@ -167,8 +231,7 @@ impl Deployment<'_> {
         let samples = spec.eval.iter().chain(&spec.train).copied().max().unwrap_or(1);
         let base = Grain { target: self.target, ..Grain::for_workers(on.units.len()) };
         let grain = shared(&speeds, samples, &base).into_iter().next_back().unwrap_or(base);
-        let limit = self.limit.unwrap_or(Bytes(u64::MAX));
-        let plan = fit(&(&flow, &grain), &lowered.programs, &numerics, limit)?.plan;
+        let plan = fit(&(&flow, &grain), &lowered.programs, &numerics, self.most())?.plan;
         let step = match stale {
             true => None,
             false => {
@@ -177,7 +240,7 @@ impl Deployment<'_> {
             }
         };
         let (of, flow) = (of.clone(), Some(flow));
-        Ok(Deployed { of, spec, lowered, plan, grain: None, flow, step })
+        Ok(Deployed { of, spec, lowered, plan, grain: None, flow, step, ran: None })
     }
 
     /// A step, without the idle watts of units that get nothing: they are off.
@@ -190,9 +253,7 @@ impl Deployment<'_> {
         let habits = Habits::measured(self.known);
         let known = &mut Known::new(self.known);
         let step = predict((programs, plan, ProgramId(0)), on, workers, &habits, known)?;
-        let mut used = vec![false; on.units.len()];
-        let groups = plan.placement.programs[0].groups.iter();
-        groups.flat_map(|group| &group.workers).for_each(|w| used[w.index()] = true);
+        let used = used(plan);
         let idle = |(unit, of): (usize, &crate::platform::UnitOf)| match used[unit] {
             true => 0.0,
             false => on.platform.nodes[of.kind].units[of.unit].idle_watts.value,

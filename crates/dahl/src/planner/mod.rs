@@ -4,8 +4,9 @@
 //! one piece become one task (`gather.rs`). [`choose`] finds the grain whose step is
 //! predicted to be the shortest (`choice.rs`); an [`Adapter`] re-chooses in mid-run
 //! (`adapt.rs`); [`fit`] finds what has to run again for a plan to fit into less memory
-//! (`recompute/`); a [`Deployment`] runs plans over the units of a [`pipeline`] (`deploy.rs`). A [`Flow`] takes the parts of a batch through stages of layers (`flow.rs`,
-//! `stages.rs`).
+//! (`recompute/`); a [`Deployment`] makes runs of plans over units
+//! ([`pipeline`], `deploy.rs`); a [`Flow`] takes the parts of a batch through stages of layers
+//! (`flow.rs`, `stages.rs`).
 
 mod adapt;
 mod choice;
@@ -20,7 +21,7 @@ mod stages;
 
 pub use adapt::{Adapter, Circumstances, Patience, Verdict, shared, speeds};
 pub use choice::{Candidate, Choice, Learn, candidates, choose};
-pub use deploy::{Deployed, Deployment};
+pub use deploy::{Deployed, Deployment, Ran};
 pub use flow::{Flow, Order};
 pub use gather::{Why, place, why};
 pub use grain::{Gather, Grain};

@@ -2,6 +2,7 @@
 //! mid-run: none changes a bit.
 
 use crate::support::{Run, Setup, engine, grain, setup};
+use dahl::calibrate::{Racer, race};
 use dahl::exec::{Decision, Session};
 use dahl::graph::Programs;
 use dahl::native::{Native, Scheduling, Throttle};
@@ -528,9 +529,19 @@ fn a_trial_gives_the_time_of_a_step_of_every_plan() {
     let setup = setup("lenet", DType::F32);
     let programs = setup.lower().programs;
     let plans = [1, 2].map(|workers| Grain::for_workers(workers).plan(&programs).unwrap());
+    let (steps, engine) = (&[ProgramId(0)], &Native::default());
+    let racer = |plan| Racer { programs: &programs, plan, steps, engine };
     for budget in [Duration::ZERO, Duration::from_millis(1)] {
-        let plans: Vec<&Plan> = plans.iter().collect();
-        let times = dahl::calibrate::race(&programs, &plans, ProgramId(0), budget).unwrap();
-        assert!(times.len() == 2 && times.iter().all(|time| time.0 > 0), "{times:?}");
+        let turns =
+            race(&plans.each_ref().map(racer), budget, &|_, turn| turn.step().0 as f64).unwrap();
+        assert_eq!(turns.len(), 2);
+        for (workers, turn) in turns.iter().enumerate().flat_map(|(i, all)| {
+            assert!(!all.is_empty());
+            all.iter().map(move |turn| (i + 1, turn))
+        }) {
+            assert!(turn.step().0 > 0 && turn.steps > 0);
+            assert_eq!(turn.did.workers.len(), workers);
+            assert!(turn.did.workers.iter().all(|w| 0 < w.busy && w.busy <= turn.did.elapsed));
+        }
     }
 }

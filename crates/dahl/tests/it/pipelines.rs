@@ -1,6 +1,7 @@
 //! Batches in parts, and pipelines over stages of layers.
 
 use crate::support::{Rng, Run, Setup, engine, feed, setup, state};
+use dahl::calibrate::{Racer, race};
 use dahl::model::{Delays, Model, NormOver, Optimizer, Stages, TrainSpec};
 use dahl::native::Scheduling;
 use dahl::plan::{Numerics, Plan};
@@ -8,6 +9,7 @@ use dahl::planner::{Flow, Grain, Order, even, flops, starting_with};
 use dahl::train::Trainer;
 use dahl::{DType, Error};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const ORDERS: [Order; 2] = [Order::AllForward, Order::OneForwardOneBackward];
 
@@ -385,6 +387,25 @@ fn random_stages_and_parts_give_the_bits_of_one_worker() {
         let run = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
         setup.reference().assert_same(&run, &format!("{delays:?}, {parts} parts"));
     }
+}
+
+/// Steps of a stale pipeline follow each other by turns, each with programs of its own.
+#[test]
+fn a_stale_pipeline_can_be_tried() {
+    let plain = chain(sgd(0.9), 9);
+    let delays = Delays::stashed(stages(&plain, 3));
+    let setup =
+        Setup { spec: TrainSpec { delays: Some(delays.clone()), ..plain.spec.clone() }, ..plain };
+    let (stages, own) = (delays.stages.clone(), Vec::new());
+    let flow = Flow { stages, order: ORDERS[1], delays: Some(delays), own };
+    let (lowered, plan) = (setup.lower(), flow_plan(&setup, &flow, 3));
+    let steps = &lowered.train[&setup.spec.train[0]];
+    assert!(steps.len() > 1);
+    let engine = &engine(Scheduling::Staged);
+    let racer = Racer { programs: &lowered.programs, plan: &plan, steps, engine };
+    let turns = race(&[racer], Duration::from_millis(1), &|_, turn| turn.step().0 as f64).unwrap();
+    assert!(turns[0].iter().all(|turn| turn.steps.is_multiple_of(steps.len() as u64)));
+    assert!(turns[0].iter().all(|turn| turn.did.workers.iter().all(|w| w.busy > 0)));
 }
 
 #[test]

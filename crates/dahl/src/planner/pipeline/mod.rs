@@ -42,7 +42,7 @@ pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
 pub use machines::{Machinery, Watts, machinery};
 pub use maxload::{Device, Load, MaxLoad, max_load};
 pub use measured::layers;
-pub use parted::{parted, wide_bound};
+pub use parted::{parted, together, wide_bound};
 pub use pipedream::{DreamPlan, Machines, pipedream};
 pub use proof::{CellProof, Certificate, LabelProof, LevelProof};
 pub use solve::{Extent, Limits, Solution, infeasible, solve};

@@ -17,25 +17,37 @@ const MOST: usize = 200_000;
 /// How a batch is dealt: the units that are on, of each type as many at one power.
 type On = Vec<(usize, usize, usize)>;
 
-/// Adds all plans of unequal shares that are worth it to a front; those of one type are stages
-/// like others, and already there.
-pub fn parted(problem: &Problem, samples: usize, front: &mut Front) {
-    let all: Vec<usize> = (0..problem.layers.len()).collect();
-    let load = load(&problem.layers, &all);
-    for on in combinations(problem) {
-        if on.len() > 1
-            && let Some(plan) = dealt(problem, &load, samples, &on)
-        {
-            front.add(plan);
+/// All plans of unequal shares that are worth it, or those that there was time for; those of
+/// one type are stages like others, and not among them.
+pub fn parted(problem: &Problem, samples: usize, stop: &dyn Fn() -> bool) -> Front {
+    let mut front = Front::default();
+    together(problem, samples).into_iter().for_each(|plan| front.add(plan));
+    let load = whole(problem);
+    for on in combinations(problem).into_iter().filter(|on| on.len() > 1) {
+        if stop() {
+            break;
         }
+        dealt(problem, &load, samples, &on).into_iter().for_each(|plan| front.add(plan));
     }
+    front
+}
+
+/// The plan in which all units have a share at full power, if there are several types.
+pub fn together(problem: &Problem, samples: usize) -> Option<Pipeline> {
+    let there = problem.units.iter().enumerate().filter(|(_, unit)| unit.count > 0);
+    let on: On = there.map(|(unit, it)| (unit, it.count, 0)).collect();
+    if on.len() > 1 { dealt(problem, &whole(problem), samples, &on) } else { None }
+}
+
+fn whole(problem: &Problem) -> Load {
+    let all: Vec<usize> = (0..problem.layers.len()).collect();
+    load(&problem.layers, &all)
 }
 
 /// What a plan of unequal shares costs; its stages have as many samples a unit as it says.
 pub(super) fn cost(problem: &Problem, plan: &Pipeline) -> Costs {
-    let all: Vec<usize> = (0..problem.layers.len()).collect();
     let on: On = plan.stages.iter().map(|s| (s.unit, s.replicas, s.power)).collect();
-    costs(problem, &load(&problem.layers, &all), &on, &plan.shares)
+    costs(problem, &whole(problem), &on, &plan.shares)
 }
 
 /// What units that share a batch take.

@@ -180,6 +180,7 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     problem.check()?;
     let table = Table::new(problem, limits.ideals);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
+    let shared = problem.samples.map(|samples| parted(problem, samples, limits.stop));
     let mut cover = Cover::new(&table, limits);
     let wanted: &[Wanted] = match limits.extent {
         Extent::Best => &[Wanted::Objective],
@@ -210,8 +211,8 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
         lower_bound = lower_bound.min(wide_bound(problem));
         whole = false;
     }
-    if let Some(samples) = problem.samples {
-        parted(problem, samples, &mut front);
+    if let Some(shared) = shared {
+        shared.plans().iter().for_each(|plan| front.add(plan.clone()));
         best = pick(problem, &front);
         // With one type there are no others to part a stage among.
         if problem.units.iter().filter(|unit| unit.count > 0).count() > 1 {

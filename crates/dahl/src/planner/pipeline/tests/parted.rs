@@ -30,8 +30,7 @@ fn no_other_parting_of_a_batch_ends_sooner() {
     let mut seen = 0;
     for seed in 0..60 {
         let p = Problem { samples: Some(7), power_cap: None, ..problem(seed) };
-        let mut front = Front::default();
-        parted(&p, 7, &mut front);
+        let front = parted(&p, 7, &|| false);
         for plan in front.plans() {
             let counts = plan.shares.concat();
             if counts.len() > 4 {
@@ -53,8 +52,7 @@ fn no_other_parting_of_a_batch_ends_sooner() {
 fn a_plan_of_shares_costs_what_it_says() {
     for seed in 0..60 {
         let p = Problem { samples: Some(9), ..problem(seed) };
-        let mut front = Front::default();
-        parted(&p, 9, &mut front);
+        let front = parted(&p, 9, &|| false);
         for plan in front.plans() {
             let [seconds, joules] = cost_of(&p, plan);
             assert!((seconds / plan.period_s - 1.0).abs() < 1e-12, "{seed}");
