@@ -28,6 +28,8 @@ const FINALISTS: usize = 4;
 const TRIED: usize = 5;
 /// How much worse than the best one may be predicted to be, to be worth a trial.
 const CLOSE: f64 = 1.3;
+/// The same for the best plan of the same units.
+const FIRST: f64 = 2.0;
 /// The part of a run that trials may take, and between how many seconds.
 const TRIAL: (f64, [f64; 2]) = (0.05, [1.0, 15.0]);
 /// How long the calls of a plan are measured.
@@ -225,8 +227,8 @@ impl Asked<'_> {
         Ok(all)
     }
 
-    /// Runs what is predicted to be about as good as the best, in turns: predictions are no
-    /// surer than the calls that they rest on. Powers other than the full one are not set by
+    /// Runs what is predicted to be about as good as the best, in turns, and the best of every
+    /// set of units: predictions are no surer than the calls that they rest on. Powers other than the full one are not set by
     /// anyone here, so that plans with them are not tried.
     fn try_close(&self, problem: &Problem, deployed: &mut [Deployed]) -> Result<()> {
         let (Some(engine), Some(best)) = (self.engine, deployed.first()) else { return Ok(()) };
@@ -234,7 +236,7 @@ impl Asked<'_> {
         if !at_full_power(best) {
             return Ok(());
         }
-        let bar = CLOSE * best.value(problem.objective);
+        let worth = best.value(problem.objective);
         let best_seconds = best.cost().map_or(best.of.period_s, |[seconds, _]| seconds);
         let late = best.breaks(problem).is_some();
         let mut left = self.limit.map_or(u64::MAX, |limit| limit.0);
@@ -244,12 +246,19 @@ impl Asked<'_> {
             left = rest.unwrap_or(left);
             rest.is_some()
         };
-        let close = |d: &Deployed| {
+        let times = |d: &Deployed, most: f64| {
             let as_timely = d.breaks(problem).is_some() == late;
-            as_timely && d.value(problem.objective) <= bar && at_full_power(d)
+            as_timely && d.value(problem.objective) <= most * worth && at_full_power(d)
         };
-        let tried = deployed.iter().enumerate().filter(|(_, d)| close(d) && fits(d));
-        let tried: Vec<usize> = tried.map(|(i, _)| i).take(TRIED).collect();
+        let used: Vec<Vec<bool>> = deployed.iter().map(Deployed::used).collect();
+        let all = 0..deployed.len();
+        let mut tried: Vec<usize> =
+            all.clone().filter(|&i| times(&deployed[i], CLOSE)).take(TRIED).collect();
+        let first = |&i: &usize| used[..i].iter().all(|other| *other != used[i]);
+        tried.extend(all.filter(first).filter(|&i| times(&deployed[i], FIRST)));
+        tried.sort_unstable();
+        tried.dedup();
+        tried.retain(|&i| fits(&deployed[i]));
         if tried.len() < 2 {
             return Ok(());
         }
@@ -260,10 +269,9 @@ impl Asked<'_> {
             Racer { programs: &lowered.programs, plan, steps: deployed[i].steps(), engine }
         };
         let racers: Vec<Racer<'_>> = tried.iter().map(racer).collect();
-        let used: Vec<Vec<bool>> = tried.iter().map(|&i| deployed[i].used()).collect();
         let seconds = |_: usize, turn: &Turn| turn.step().0 as f64 / 1e9;
         let joules = |i: usize, turn: &Turn| {
-            let all = model_of(self.platform, &turn.did, &used[i]);
+            let all = model_of(self.platform, &turn.did, &used[tried[i]]);
             // Platforms without watts have no joules, and logarithms are taken.
             let all = all.map_or(0.0, |all| all.joules().0) / turn.steps as f64;
             all.max(f64::MIN_POSITIVE)
@@ -275,7 +283,7 @@ impl Asked<'_> {
         let budget = Duration::from_secs_f64((part * seconds_of_run).clamp(least, most));
         let turns = race(&racers, budget, &value)?;
         let ran = compared(&turns, &seconds).into_iter().zip(compared(&turns, &joules));
-        for (i, (seconds, joules)) in tried.into_iter().zip(ran) {
+        for (&i, (seconds, joules)) in tried.iter().zip(ran) {
             deployed[i].ran = Some(Ran { seconds, joules });
         }
         rank(problem, deployed);
