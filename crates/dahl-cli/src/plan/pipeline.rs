@@ -33,9 +33,10 @@ pub(crate) struct PipelineArgs {
     /// The units to plan for, a TOML file; graphs of dnn-partitioning bring their own
     #[arg(long, value_name = "FILE")]
     pub(crate) platform: Option<PathBuf>,
-    /// What is to be least: joules, seconds, or their product, a batch
-    #[arg(long, value_enum, default_value_t = Goal::Energy, requires = "over")]
-    objective: Goal,
+    /// What is to be least: joules, seconds, or their product, a batch [default: energy; time
+    /// for the cost models pipedream and max-load]
+    #[arg(long, value_enum, requires = "over")]
+    objective: Option<Goal>,
     /// What stages cost [default: dahl; max-load for graphs of dnn-partitioning]
     #[arg(long, value_enum, requires = "over")]
     cost_model: Option<CostModel>,
@@ -156,7 +157,7 @@ fn problem(
             true => Semantics::Stale,
             false => Semantics::Synchronous { micro_batches: flow.micro_batches.unwrap_or(8) },
         },
-        objective: args.objective.objective(),
+        objective: args.objective.unwrap_or(Goal::Energy).objective(),
         period_cap: args.period,
         power_cap: args.power_cap,
         samples: None,
@@ -190,7 +191,7 @@ pub(crate) fn of_model(
         target,
         platform: &platform,
         calibration: calibration.map(Path::to_owned),
-        objective: args.objective.objective(),
+        objective: args.objective.unwrap_or(Goal::Energy).objective(),
         period: args.period,
         power_cap: args.power_cap,
         flow: (flow.allow_stale, flow.micro_batches),
@@ -220,6 +221,7 @@ impl PipelineArgs {
         let given = [
             ("period", period),
             ("power-cap", self.power_cap.is_some()),
+            ("objective", self.objective.is_some_and(|goal| goal != Goal::Time)),
             ("svg", self.svg.is_some()),
             ("certificate", self.certificate.is_some()),
             ("what-if", !self.what_if.is_empty()),

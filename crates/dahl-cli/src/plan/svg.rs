@@ -1,6 +1,6 @@
 //! Time and energy of the plans of a front, drawn.
 
-use super::compare::in_short;
+use super::compare::{in_short, semantics};
 use dahl::planner::pipeline::{Problem, Solution};
 use std::fmt::Write as _;
 
@@ -47,13 +47,23 @@ pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
     );
     let whole = if found.whole { "" } else { ", as far as found" };
-    let title = format!("Time and energy of a batch ({} weights{whole})", problem.semantics.name());
+    // Some points may have weights of another age than the pipelines.
+    let first = plans.first().map(|plan| semantics(problem, plan));
+    let mixed = plans.iter().any(|plan| Some(semantics(problem, plan)) != first);
+    let of = match (first, mixed) {
+        (Some(one), false) => one.to_owned(),
+        _ => "synchronous and stale".to_owned(),
+    };
+    let title = format!("Time and energy of a batch ({of} weights{whole})");
     let _ = writeln!(
         svg,
         "<text x=\"{LEFT}\" y=\"26\" font-size=\"15\" fill=\"#222222\">{}</text>",
         escape(&title)
     );
-    let count = format!("{} plans: none is both faster and cheaper than another", plans.len());
+    let mut count = format!("{} plans: none is both faster and cheaper than another", plans.len());
+    if mixed {
+        count += "; green: synchronous";
+    }
     let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"44\" fill=\"#666666\">{}</text>", escape(&count));
     for t in ticks(t0, t1) {
         let at = x(t);
@@ -108,9 +118,16 @@ pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
     }
     for plan in plans {
         let best = found.best.as_ref() == Some(plan);
-        let (radius, fill) = if best { (6, "#c8441b") } else { (3, "#2b6cb0") };
-        let told =
-            format!("{:.6} s, {:.4} J: {}", plan.period_s, plan.energy_j, in_short(problem, plan));
+        let other = mixed && semantics(problem, plan) != problem.semantics.name();
+        let fill = if other { "#6b9e3f" } else { "#2b6cb0" };
+        let (radius, fill) = if best { (6, "#c8441b") } else { (3, fill) };
+        let told = format!(
+            "{:.6} s, {:.4} J, {}: {}",
+            plan.period_s,
+            plan.energy_j,
+            semantics(problem, plan),
+            in_short(problem, plan)
+        );
         let _ = writeln!(
             svg,
             "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"{fill}\"><title>{}</title></circle>",

@@ -214,6 +214,7 @@ fn flags_that_a_cost_model_has_no_use_for_are_refused() {
     for (model, flags) in [
         ("pipedream", vec!["--period", "0.1"]),
         ("pipedream", vec!["--svg", &svg]),
+        ("pipedream", vec!["--objective", "energy"]),
         ("max-load", vec!["--advice"]),
         ("max-load", vec!["--power-cap", "100"]),
     ] {

@@ -1,6 +1,6 @@
-//! Checks certificates. This file knows nothing of how plans are found: it takes the data
+//! Checks certificates. This module knows nothing of how plans are found: it takes the data
 //! types and the documented formulas (docs/planner.md), and every rounding goes against
-//! the claim.
+//! the claim. Potentials are checked here, labels in `labels.rs`, the plan in `plan.rs`.
 //!
 //! The claim: no plan whose stages are differences of the listed sets of layers, with
 //! units of one type a stage, has an objective below `value`.
@@ -11,7 +11,10 @@
 //! latter is shown by potentials of intervals of the period (cells), each of them right by
 //! one inequality a column.
 
-use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
+mod labels;
+mod plan;
+
+use super::proof::{CellProof, Certificate};
 use super::types::{Problem, Semantics, UnitType};
 
 /// What is wrong with a certificate.
@@ -257,6 +260,8 @@ impl<'a> Checker<'a> {
                 self.on_units(&layers, [before, end], &mut columns);
             }
         }
+        // What does not fit even as the last stage is in no plan.
+        columns.retain(|column| !self.too_large(column, column.replicas));
         Ok(columns)
     }
 
@@ -352,9 +357,6 @@ impl<'a> Checker<'a> {
                     return wrong(0, 0);
                 }
                 for column in columns.iter().filter(allowed) {
-                    if self.too_large(column, column.replicas) {
-                        continue;
-                    }
                     let each = self.unit_watts[column.unit] * cell.low + cell.prices[column.unit];
                     let through = value(&cell.by_set[column.before])
                         + down(cost(column) + column.replicas as f64 * each);
@@ -388,9 +390,6 @@ impl<'a> Checker<'a> {
                     return wrong(0, 0);
                 }
                 for column in columns {
-                    if self.too_large(column, column.replicas) {
-                        continue;
-                    }
                     let paid = column.replicas as f64 * level.prices[column.unit];
                     let through = value(&level.by_set[column.before]) + down(column.sum + paid);
                     checked += 1;
@@ -423,9 +422,6 @@ impl<'a> Checker<'a> {
         let before = &potential[column.before * size..][..size];
         let step = column.replicas * self.strides[column.unit];
         let most = self.p.units[column.unit].count - column.replicas;
-        if self.too_large(column, column.replicas) {
-            return Ok(0);
-        }
         let mut checked = 0;
         for n in 0..size {
             if self.used(n, column.unit) > most {
@@ -442,266 +438,5 @@ impl<'a> Checker<'a> {
             }
         }
         Ok(checked)
-    }
-
-    /// Whether a whole plan is better than the claim.
-    fn better(&self, label: &LabelProof) -> bool {
-        let p = self.p;
-        let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
-        let watts = down(p.idle_watts(&used));
-        let mut seconds = down(label.sum + self.slowest() * label.most);
-        if let Some(cap) = p.power_cap {
-            if cap <= watts {
-                return false;
-            }
-            seconds = seconds.max(down(down(label.joules) / (cap - watts)));
-        }
-        let joules = down(label.joules + watts * seconds);
-        let within = seconds <= p.period_cap.unwrap_or(f64::INFINITY);
-        within && down(p.objective.value(seconds, joules)) < self.of.value
-    }
-
-    /// Whether a half-made plan may become better than the claim.
-    fn hopeful(&self, label: &LabelProof) -> bool {
-        let p = self.p;
-        if label.set == 0 {
-            return self.better(label);
-        }
-        let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
-        let watts = down(p.idle_watts(&used));
-        let parts = used.iter().zip(&self.unit_watts).map(|(n, watts)| *n as f64 * watts);
-        let parts = down(parts.sum());
-        // Seconds that the rest adds at least, with the slowest stages that this is about.
-        let mut edge = 0.0;
-        let mut levels = Vec::new();
-        for level in &self.of.levels {
-            let high = level.most_high.unwrap_or(f64::INFINITY);
-            levels.push((edge, high, self.left(level, label, &used)));
-            edge = high;
-        }
-        let cap = p.period_cap.unwrap_or(f64::INFINITY);
-        self.of.cells.iter().any(|cell| {
-            let high = cell.high.unwrap_or(f64::INFINITY);
-            let most = label.most.max(cell.most_low);
-            let most_high = cell.most_high.unwrap_or(f64::INFINITY);
-            let here = levels.iter().filter(|(low, high, _)| most < *high && *low < most_high);
-            let seconds = here.map(|(low, _, left)| left + self.slowest() * most.max(*low));
-            let least = match levels.is_empty() {
-                true => self.slowest() * most,
-                false => seconds.fold(f64::INFINITY, f64::min),
-            };
-            let mut at = cell.low.max(down(label.sum + least));
-            if at >= high || label.most >= most_high {
-                return false;
-            }
-            let beyond = match cell.theta > 0.0 {
-                true => cell.theta * (down(label.sum + self.slowest() * most) - high),
-                false => 0.0,
-            };
-            let watts = if cell.joules.is_empty() { parts } else { watts };
-            let rest = match cell.joules.is_empty() {
-                false => cell.joules[label.set * self.size + label.used].unwrap_or(f64::INFINITY),
-                true => {
-                    let done = cell.by_set[label.set].unwrap_or(f64::INFINITY);
-                    down(done + down(watts * cell.low)) - self.paid(&cell.prices, &used)
-                }
-            };
-            // No way to do the rest.
-            if rest == f64::INFINITY || at == f64::INFINITY {
-                return false;
-            }
-            let joules = label.joules + rest + beyond + down(watts * (at - cell.low));
-            let joules = joules - (label.joules.abs() + rest.abs() + beyond.abs()) * ROUNDING;
-            // More than any plan takes that ends in time: there is none.
-            if joules > up(p.most_joules(high)) {
-                return false;
-            }
-            if let Some(power) = p.power_cap {
-                at = at.max(down(joules / power));
-                if at >= high {
-                    return false;
-                }
-            }
-            // Whatever is not known to be no better may be.
-            let no_better = down(p.objective.value(at, joules)) >= self.of.value;
-            at <= cap && !no_better
-        })
-    }
-
-    /// Seconds that the rest of a half-made plan adds at least, by a level.
-    fn left(&self, level: &LevelProof, label: &LabelProof, used: &[usize]) -> f64 {
-        if !level.sums.is_empty() {
-            return level.sums[label.set * self.size + label.used].unwrap_or(f64::INFINITY);
-        }
-        let done = level.by_set[label.set].unwrap_or(f64::INFINITY);
-        (down(done) - self.paid(&level.prices, used)).max(0.0)
-    }
-
-    /// What units cost that are not in use, rounded up.
-    fn paid(&self, prices: &[f64], used: &[usize]) -> f64 {
-        let free = |unit: usize| (self.p.units[unit].count - used[unit]) as f64;
-        up(prices.iter().enumerate().map(|(unit, price)| price * free(unit)).sum())
-    }
-
-    /// Half-made plans lead to listed ones, or nowhere.
-    fn labels(&self, columns: &[Column]) -> Result<u64, Flaw> {
-        let sets = self.of.sets.len();
-        let p_stages = self.p.layers.len();
-        let mut by_state: std::collections::BTreeMap<(usize, usize), Vec<LabelProof>> =
-            Default::default();
-        for label in &self.of.labels {
-            if label.set >= sets || label.used >= self.size {
-                return flaw("labels", "states of the problem", format!("{label:?}"));
-            }
-            let figures = [label.sum, label.most, label.joules];
-            if !figures.iter().all(small) || label.stages > p_stages {
-                return flaw(
-                    "labels",
-                    "seconds and joules from -1e60 to 1e60",
-                    format!("{label:?}"),
-                );
-            }
-            by_state.entry((label.set, label.used)).or_default().push(*label);
-        }
-        let start =
-            LabelProof { set: sets - 1, used: 0, sum: 0.0, most: 0.0, joules: 0.0, stages: 0 };
-        self.covered(&start, &by_state)?;
-        let mut ending: Vec<Vec<&Column>> = vec![Vec::new(); sets];
-        columns.iter().for_each(|column| ending[column.end].push(column));
-        let mut checked = 0;
-        for label in &self.of.labels {
-            let units: usize =
-                (0..self.p.units.len()).map(|unit| self.used(label.used, unit)).sum();
-            for column in &ending[label.set] {
-                let of = &self.p.units[column.unit];
-                let free = of.count - self.used(label.used, column.unit);
-                let stages = label.stages + 1;
-                if column.replicas > free
-                    || self.memory(column, units + column.replicas, stages) > of.memory_bytes
-                {
-                    continue;
-                }
-                checked += 1;
-                let next = LabelProof {
-                    set: column.before,
-                    used: label.used + column.replicas * self.strides[column.unit],
-                    sum: down(label.sum + column.sum),
-                    most: label.most.max(column.most),
-                    joules: down(label.joules + column.joules),
-                    stages,
-                };
-                self.covered(&next, &by_state)?;
-            }
-        }
-        Ok(checked)
-    }
-
-    fn covered(
-        &self,
-        label: &LabelProof,
-        by_state: &std::collections::BTreeMap<(usize, usize), Vec<LabelProof>>,
-    ) -> Result<(), Flaw> {
-        let as_good = |other: &LabelProof| {
-            other.sum <= label.sum
-                && other.most <= label.most
-                && other.joules <= label.joules
-                && other.stages <= label.stages
-        };
-        // What is whole is not covered by a list.
-        let listed = by_state.get(&(label.set, label.used)).filter(|_| label.set > 0);
-        if listed.is_some_and(|list| list.iter().any(as_good)) || !self.hopeful(label) {
-            return Ok(());
-        }
-        flaw("labels", "one that is as good, or too little to become better", format!("{label:?}"))
-    }
-
-    /// The plan is one, and is worth what is claimed, but for roundings.
-    fn plan(&self) -> Result<(), Flaw> {
-        if !self.of.plan.shares.is_empty() {
-            return flaw("plan", "stages one behind the other", "shares of a batch");
-        }
-        let (p, plan) = (self.p, &self.of.plan);
-        let mut left: Vec<usize> = (0..p.layers.len()).collect();
-        let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
-        let mut used = vec![0; p.units.len()];
-        for (s, stage) in plan.stages.iter().enumerate() {
-            let place = format!("stage {s}");
-            let Some(unit) = p.units.get(stage.unit) else {
-                return flaw(place, "a unit type", stage.unit);
-            };
-            if stage.power >= unit.powers.len() {
-                return flaw(place, "a power", stage.power);
-            }
-            if stage.replicas > unit.count {
-                return flaw(place, "no more units than there are", stage.replicas);
-            }
-            if stage.replicas == 0 || stage.layers.is_empty() || !stage.layers.is_sorted() {
-                return flaw(place, "layers in order, and units", format!("{stage:?}"));
-            }
-            let count = left.len();
-            left.retain(|layer| stage.layers.binary_search(layer).is_err());
-            let early =
-                stage.layers.iter().flat_map(|&i| p.layers.get(i).map_or(&[][..], |l| &l.inputs));
-            let early = early.filter(|from| left.contains(from)).count();
-            if count - left.len() != stage.layers.len() || early > 0 {
-                return flaw(
-                    place,
-                    "layers whose inputs are there, each once",
-                    format!("{:?}", stage.layers),
-                );
-            }
-            let mut columns = Vec::new();
-            self.on_units(&stage.layers, [0, 1], &mut columns);
-            let powers: usize =
-                p.units[..stage.unit].iter().map(|u| u.count * u.powers.len()).sum();
-            let at = powers + (stage.replicas - 1) * unit.powers.len() + stage.power;
-            let Some(column) = columns.get(at).filter(|c| c.unit == stage.unit) else {
-                return flaw(place, "no more units than there are", stage.replicas);
-            };
-            sum += column.sum;
-            most = most.max(column.most);
-            joules += column.joules;
-            used[stage.unit] += stage.replicas;
-            let behind: usize = plan.stages[s..].iter().map(|stage| stage.replicas).sum();
-            if self.memory(column, behind, plan.stages.len() - s) > unit.memory_bytes {
-                return flaw(place, "what fits into memory", "more");
-            }
-            let done: Vec<bool> =
-                (0..p.layers.len()).map(|layer| left.binary_search(&layer).is_err()).collect();
-            if !self.inside.contains(&done) {
-                return flaw(
-                    place,
-                    "layers between two of the sets",
-                    format!("{:?}", stage.layers),
-                );
-            }
-        }
-        if !left.is_empty() || used.iter().zip(&p.units).any(|(n, unit)| *n > unit.count) {
-            return flaw("plan", "all layers, and units that there are", format!("{left:?} left"));
-        }
-        let idle = p.idle_watts(&used);
-        let mut seconds = sum + self.slowest() * most;
-        if let Some(cap) = p.power_cap {
-            if cap <= idle {
-                return flaw("plan", format!("less than {cap} W while it waits"), idle);
-            }
-            seconds = seconds.max(joules / (cap - idle));
-        }
-        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
-        let total = joules + idle * seconds;
-        if !close(seconds, plan.period_s) || !close(total, plan.energy_j) {
-            return flaw(
-                "plan",
-                format!("{seconds} s, {total} J"),
-                format!("{} s, {} J", plan.period_s, plan.energy_j),
-            );
-        }
-        let value = p.objective.value(plan.period_s, plan.energy_j);
-        if value < self.of.value
-            || plan.period_s > p.period_cap.unwrap_or(f64::INFINITY) * (1.0 + 1e-9)
-        {
-            return flaw("plan", format!("at least {}, within the period", self.of.value), value);
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,187 @@
+//! Half-made plans: each leads to a listed one, or cannot become better than the claim.
+
+use super::super::proof::{LabelProof, LevelProof};
+use super::{Checker, Column, Flaw, ROUNDING, down, flaw, small, up};
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+impl Checker<'_> {
+    /// Whether a whole plan is better than the claim.
+    fn better(&self, label: &LabelProof) -> bool {
+        let p = self.p;
+        let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
+        let watts = down(p.idle_watts(&used));
+        let mut seconds = down(label.sum + self.slowest() * label.most);
+        if let Some(cap) = p.power_cap {
+            if cap <= watts {
+                return false;
+            }
+            seconds = seconds.max(down(down(label.joules) / (cap - watts)));
+        }
+        let joules = down(label.joules + watts * seconds);
+        let within = seconds <= p.period_cap.unwrap_or(f64::INFINITY);
+        within && down(p.objective.value(seconds, joules)) < self.of.value
+    }
+
+    /// Whether a half-made plan may become better than the claim.
+    fn hopeful(&self, label: &LabelProof) -> bool {
+        let p = self.p;
+        if label.set == 0 {
+            return self.better(label);
+        }
+        let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
+        let watts = down(p.idle_watts(&used));
+        let parts = used.iter().zip(&self.unit_watts).map(|(n, watts)| *n as f64 * watts);
+        let parts = down(parts.sum());
+        let cap = p.period_cap.unwrap_or(f64::INFINITY);
+        // Seconds that the rest adds at least, with the slowest stages that this is about;
+        // few cells come so far.
+        let levels = OnceCell::new();
+        let with_levels = |most: f64, most_high: f64| {
+            let levels = levels.get_or_init(|| self.levels(label, &used));
+            let here = levels.iter().filter(|(low, high, _)| most < *high && *low < most_high);
+            let seconds = here.map(|(low, _, left)| left + self.slowest() * most.max(*low));
+            seconds.fold(f64::INFINITY, f64::min)
+        };
+        self.of.cells.iter().any(|cell| {
+            let high = cell.high.unwrap_or(f64::INFINITY);
+            let most = label.most.max(cell.most_low);
+            let most_high = cell.most_high.unwrap_or(f64::INFINITY);
+            let least = self.slowest() * most;
+            let at = cell.low.max(down(label.sum + least));
+            if at >= high || label.most >= most_high {
+                return false;
+            }
+            let beyond = match cell.theta > 0.0 {
+                true => cell.theta * (down(label.sum + least) - high),
+                false => 0.0,
+            };
+            let watts = if cell.joules.is_empty() { parts } else { watts };
+            let rest = match cell.joules.is_empty() {
+                false => cell.joules[label.set * self.size + label.used].unwrap_or(f64::INFINITY),
+                true => {
+                    let done = cell.by_set[label.set].unwrap_or(f64::INFINITY);
+                    down(done + down(watts * cell.low)) - self.paid(&cell.prices, &used)
+                }
+            };
+            // Whether a plan of this cell that takes so long at least may be better; no if there
+            // is no way to do the rest, or none that ends in time.
+            let may_be = |at: f64| {
+                if at >= high || rest == f64::INFINITY || at == f64::INFINITY {
+                    return false;
+                }
+                let joules = label.joules + rest + beyond + down(watts * (at - cell.low));
+                let joules = joules - (label.joules.abs() + rest.abs() + beyond.abs()) * ROUNDING;
+                let waits = p.power_cap.map_or(0.0, |power| down(joules / power));
+                let at = at.max(waits);
+                if at >= high || at > cap || joules > up(p.most_joules(high)) {
+                    return false;
+                }
+                // Whatever is not known to be no better may be.
+                let no_better = down(p.objective.value(at, joules)) >= self.of.value;
+                !no_better
+            };
+            may_be(at)
+                && (self.of.levels.is_empty()
+                    || may_be(cell.low.max(down(label.sum + with_levels(most, most_high)))))
+        })
+    }
+
+    /// Where levels begin and end, and the seconds that the rest of a half-made plan adds at
+    /// least by each.
+    fn levels(&self, label: &LabelProof, used: &[usize]) -> Vec<(f64, f64, f64)> {
+        let mut edge = 0.0;
+        let of = |level: &LevelProof| {
+            let low = edge;
+            edge = level.most_high.unwrap_or(f64::INFINITY);
+            (low, edge, self.left(level, label, used))
+        };
+        self.of.levels.iter().map(of).collect()
+    }
+
+    /// Seconds that the rest of a half-made plan adds at least, by a level.
+    fn left(&self, level: &LevelProof, label: &LabelProof, used: &[usize]) -> f64 {
+        if !level.sums.is_empty() {
+            return level.sums[label.set * self.size + label.used].unwrap_or(f64::INFINITY);
+        }
+        let done = level.by_set[label.set].unwrap_or(f64::INFINITY);
+        (down(done) - self.paid(&level.prices, used)).max(0.0)
+    }
+
+    /// What units cost that are not in use, rounded up.
+    fn paid(&self, prices: &[f64], used: &[usize]) -> f64 {
+        let free = |unit: usize| (self.p.units[unit].count - used[unit]) as f64;
+        up(prices.iter().enumerate().map(|(unit, price)| price * free(unit)).sum())
+    }
+
+    /// Half-made plans lead to listed ones, or nowhere.
+    pub(super) fn labels(&self, columns: &[Column]) -> Result<u64, Flaw> {
+        let sets = self.of.sets.len();
+        let p_stages = self.p.layers.len();
+        let mut by_state: BTreeMap<(usize, usize), Vec<LabelProof>> = Default::default();
+        for label in &self.of.labels {
+            if label.set >= sets || label.used >= self.size {
+                return flaw("labels", "states of the problem", format!("{label:?}"));
+            }
+            let figures = [label.sum, label.most, label.joules];
+            if !figures.iter().all(small) || label.stages > p_stages {
+                return flaw(
+                    "labels",
+                    "seconds and joules from -1e60 to 1e60",
+                    format!("{label:?}"),
+                );
+            }
+            by_state.entry((label.set, label.used)).or_default().push(*label);
+        }
+        let start =
+            LabelProof { set: sets - 1, used: 0, sum: 0.0, most: 0.0, joules: 0.0, stages: 0 };
+        self.covered(&start, &by_state)?;
+        let mut ending: Vec<Vec<&Column>> = vec![Vec::new(); sets];
+        columns.iter().for_each(|column| ending[column.end].push(column));
+        let mut checked = 0;
+        for label in &self.of.labels {
+            let units: usize =
+                (0..self.p.units.len()).map(|unit| self.used(label.used, unit)).sum();
+            for column in &ending[label.set] {
+                let of = &self.p.units[column.unit];
+                let free = of.count - self.used(label.used, column.unit);
+                let stages = label.stages + 1;
+                if column.replicas > free
+                    || self.memory(column, units + column.replicas, stages) > of.memory_bytes
+                {
+                    continue;
+                }
+                checked += 1;
+                let next = LabelProof {
+                    set: column.before,
+                    used: label.used + column.replicas * self.strides[column.unit],
+                    sum: down(label.sum + column.sum),
+                    most: label.most.max(column.most),
+                    joules: down(label.joules + column.joules),
+                    stages,
+                };
+                self.covered(&next, &by_state)?;
+            }
+        }
+        Ok(checked)
+    }
+
+    fn covered(
+        &self,
+        label: &LabelProof,
+        by_state: &BTreeMap<(usize, usize), Vec<LabelProof>>,
+    ) -> Result<(), Flaw> {
+        let as_good = |other: &LabelProof| {
+            other.sum <= label.sum
+                && other.most <= label.most
+                && other.joules <= label.joules
+                && other.stages <= label.stages
+        };
+        // What is whole is not covered by a list.
+        let listed = by_state.get(&(label.set, label.used)).filter(|_| label.set > 0);
+        if listed.is_some_and(|list| list.iter().any(as_good)) || !self.hopeful(label) {
+            return Ok(());
+        }
+        flaw("labels", "one that is as good, or too little to become better", format!("{label:?}"))
+    }
+}

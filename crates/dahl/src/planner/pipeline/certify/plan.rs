@@ -1,0 +1,95 @@
+//! The plan of a certificate: it is one, and is worth what it says.
+
+use super::{Checker, Flaw, flaw};
+
+impl Checker<'_> {
+    /// The plan is one, and is worth what is claimed, but for roundings.
+    pub(super) fn plan(&self) -> Result<(), Flaw> {
+        if !self.of.plan.shares.is_empty() {
+            return flaw("plan", "stages one behind the other", "shares of a batch");
+        }
+        let (p, plan) = (self.p, &self.of.plan);
+        let mut left: Vec<usize> = (0..p.layers.len()).collect();
+        let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
+        let mut used = vec![0; p.units.len()];
+        for (s, stage) in plan.stages.iter().enumerate() {
+            let place = format!("stage {s}");
+            let Some(unit) = p.units.get(stage.unit) else {
+                return flaw(place, "a unit type", stage.unit);
+            };
+            if stage.power >= unit.powers.len() {
+                return flaw(place, "a power", stage.power);
+            }
+            if stage.replicas > unit.count {
+                return flaw(place, "no more units than there are", stage.replicas);
+            }
+            if stage.replicas == 0 || stage.layers.is_empty() || !stage.layers.is_sorted() {
+                return flaw(place, "layers in order, and units", format!("{stage:?}"));
+            }
+            let count = left.len();
+            left.retain(|layer| stage.layers.binary_search(layer).is_err());
+            let early =
+                stage.layers.iter().flat_map(|&i| p.layers.get(i).map_or(&[][..], |l| &l.inputs));
+            let early = early.filter(|from| left.contains(from)).count();
+            if count - left.len() != stage.layers.len() || early > 0 {
+                return flaw(
+                    place,
+                    "layers whose inputs are there, each once",
+                    format!("{:?}", stage.layers),
+                );
+            }
+            let mut columns = Vec::new();
+            self.on_units(&stage.layers, [0, 1], &mut columns);
+            let powers: usize =
+                p.units[..stage.unit].iter().map(|u| u.count * u.powers.len()).sum();
+            let at = powers + (stage.replicas - 1) * unit.powers.len() + stage.power;
+            let Some(column) = columns.get(at).filter(|c| c.unit == stage.unit) else {
+                return flaw(place, "no more units than there are", stage.replicas);
+            };
+            sum += column.sum;
+            most = most.max(column.most);
+            joules += column.joules;
+            used[stage.unit] += stage.replicas;
+            let behind: usize = plan.stages[s..].iter().map(|stage| stage.replicas).sum();
+            if self.memory(column, behind, plan.stages.len() - s) > unit.memory_bytes {
+                return flaw(place, "what fits into memory", "more");
+            }
+            let done: Vec<bool> =
+                (0..p.layers.len()).map(|layer| left.binary_search(&layer).is_err()).collect();
+            if !self.inside.contains(&done) {
+                return flaw(
+                    place,
+                    "layers between two of the sets",
+                    format!("{:?}", stage.layers),
+                );
+            }
+        }
+        if !left.is_empty() || used.iter().zip(&p.units).any(|(n, unit)| *n > unit.count) {
+            return flaw("plan", "all layers, and units that there are", format!("{left:?} left"));
+        }
+        let idle = p.idle_watts(&used);
+        let mut seconds = sum + self.slowest() * most;
+        if let Some(cap) = p.power_cap {
+            if cap <= idle {
+                return flaw("plan", format!("less than {cap} W while it waits"), idle);
+            }
+            seconds = seconds.max(joules / (cap - idle));
+        }
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
+        let total = joules + idle * seconds;
+        if !close(seconds, plan.period_s) || !close(total, plan.energy_j) {
+            return flaw(
+                "plan",
+                format!("{seconds} s, {total} J"),
+                format!("{} s, {} J", plan.period_s, plan.energy_j),
+            );
+        }
+        let value = p.objective.value(plan.period_s, plan.energy_j);
+        if value < self.of.value
+            || plan.period_s > p.period_cap.unwrap_or(f64::INFINITY) * (1.0 + 1e-9)
+        {
+            return flaw("plan", format!("at least {}, within the period", self.of.value), value);
+        }
+        Ok(())
+    }
+}
