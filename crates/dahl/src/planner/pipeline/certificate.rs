@@ -15,6 +15,11 @@ use super::types::{Pipeline, Problem};
 const LOOKED_FOR: f64 = 4e-9;
 const CLAIMED: f64 = 1e-8;
 
+/// Labels that are always worth a try.
+const FEW: usize = 2_000;
+/// The gap below which more of them are.
+const NEAR: f64 = 0.02;
+
 /// A proof has no more numbers: files get large.
 const MOST_NUMBERS: usize = 8_000_000;
 
@@ -31,19 +36,23 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     let mut value = known * (1.0 - LOOKED_FOR);
     let aim = |value| Aim::Claim { objective: problem.objective, value, period_cap: cap };
     let mut cover = Cover::new(&table, limits);
+    cover.front.add(plan.clone());
     // The fewer potentials the smaller the file; labels fill what they leave open.
     let each = table.lattice.size.saturating_mul(table.sets());
     let most_cells = match cover.full {
         true => (MOST_NUMBERS / each).max(16).min(cover.most_cells()),
         false => cover.most_cells(),
     };
-    let (mut count, mut most) = (cover.cells.len() + 8, 2_000);
+    let (mut count, mut most) = (cover.cells.len() + 8, FEW);
     let (cells, levels, kept) = loop {
         cover.refine(Wanted::Objective, limits, count.min(most_cells));
         let (cells, levels) = lowered(&cover);
         let bounds = Bounds::new(&table, cells.iter().collect(), &levels, &cover.idle);
         let last = count >= most_cells || (limits.stop)();
-        let effort = Effort { labels: most, width: None, stop: limits.stop };
+        let shown = bounds.least_of_all(problem.objective, cap);
+        // Many labels close a small gap; a wide one takes time that cells use better.
+        let labels = if shown >= known * (1.0 - NEAR) { most } else { FEW };
+        let effort = Effort { labels, width: None, stop: limits.stop };
         let mut search = Search::new(&bounds);
         if search.prove(aim(value), &effort) == Some(Ended::All) {
             let kept = std::mem::take(&mut search.kept);
@@ -51,7 +60,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         }
         if last {
             // What the potentials show by themselves.
-            value = bounds.least_of_all(problem.objective, cap).min(known) * (1.0 - LOOKED_FOR);
+            value = shown.min(known) * (1.0 - LOOKED_FOR);
             let mut search = Search::new(&bounds);
             let effort = Effort { stop: &|| false, ..effort };
             if search.prove(aim(value), &effort) != Some(Ended::All) {
