@@ -4,7 +4,7 @@ use crate::output::say;
 use crate::progress::Show;
 use crate::simulate::calibrations;
 use crate::{limit, machine};
-use dahl::calibrate::{Racer, Turn, compared, race};
+use dahl::calibrate::{Racer, Turn, compared, race, to_the_end};
 use dahl::graph::Programs;
 use dahl::native::{Native, available_bytes};
 use dahl::perf::{PerfModel, cpu_kind};
@@ -132,7 +132,8 @@ fn run_finalists(programs: &Programs, choice: &mut Choice, limit: Option<Bytes>)
     let step = |_: usize, turn: &Turn| turn.step().0 as f64;
     let turns = race(&finalists.iter().map(racer).collect::<Vec<_>>(), FINAL, &step)?;
     let ran = compared(&turns, &step).into_iter().map(|nanos| Nanos(nanos as u64));
-    let ran: Vec<_> = finalists.into_iter().zip(ran).collect();
+    let ran = finalists.into_iter().zip(ran).zip(to_the_end(&turns));
+    let ran: Vec<_> = ran.filter(|(_, last)| *last).map(|(ran, _)| ran).collect();
     choice.settle(&ran);
     Ok(())
 }

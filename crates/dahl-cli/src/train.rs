@@ -174,11 +174,12 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     let mut known = args.calibration.as_deref().map(PerfModel::load).transpose()?;
     let (flowing, lowered, plan, adapter) = if auto {
         let steps = args.epochs.saturating_mul(train.len().div_ceil(batch));
+        let steps = args.run.max_steps.map_or(steps, |most| steps.min(most));
         let Planned { problem, deployed, known: learned, .. } =
             args.over_units((&model, &spec, target), steps as u64, &meters)?;
         let tried = deployed.iter().filter(|run| run.ran.is_some()).count();
         let run = deployed.into_iter().next().expect("a plan that runs");
-        let trial = run.ran.map_or(String::new(), |Ran { seconds, joules }| {
+        let trial = run.ran.map_or(String::new(), |Ran { seconds, joules, .. }| {
             format!(
                 "; the best of {tried} that were tried: {:.3} ms, {joules:.5} J modelled a step",
                 1e3 * seconds

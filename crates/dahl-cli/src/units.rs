@@ -3,7 +3,7 @@
 
 use crate::simulate::calibrations;
 use clap::ValueEnum;
-use dahl::calibrate::{Racer, Turn, compared, race};
+use dahl::calibrate::{Racer, Turn, compared, race, to_the_end};
 use dahl::graph::Programs;
 use dahl::meter::model_of;
 use dahl::model::{Model, TrainSpec};
@@ -24,12 +24,12 @@ use std::time::{Duration, Instant};
 
 /// How many plans of the front are made to run, at most.
 const FINALISTS: usize = 4;
-/// How many of them are tried, at most.
+/// How many of those that are close are tried, at most.
 const TRIED: usize = 5;
 /// How much worse than the best one may be predicted to be, to be worth a trial.
 const CLOSE: f64 = 1.3;
-/// The same for the best plan of the same units.
-const FIRST: f64 = 2.0;
+/// The same for the best plan of other units.
+const OTHER_UNITS: f64 = 2.0;
 /// The part of a run that trials may take, and between how many seconds.
 const TRIAL: (f64, [f64; 2]) = (0.05, [1.0, 15.0]);
 /// How long the calls of a plan are measured.
@@ -227,38 +227,14 @@ impl Asked<'_> {
         Ok(all)
     }
 
-    /// Runs what is predicted to be about as good as the best, in turns, and the best of every
-    /// set of units: predictions are no surer than the calls that they rest on. Powers other than the full one are not set by
-    /// anyone here, so that plans with them are not tried.
+    /// Runs what may be the best, in turns: predictions are no surer than the calls that they
+    /// rest on.
     fn try_close(&self, problem: &Problem, deployed: &mut [Deployed]) -> Result<()> {
-        let (Some(engine), Some(best)) = (self.engine, deployed.first()) else { return Ok(()) };
-        let at_full_power = |d: &Deployed| d.of.stages.iter().all(|stage| stage.power == 0);
-        if !at_full_power(best) {
-            return Ok(());
-        }
-        let worth = best.value(problem.objective);
-        let best_seconds = best.cost().map_or(best.of.period_s, |[seconds, _]| seconds);
-        let late = best.breaks(problem).is_some();
-        let mut left = self.limit.map_or(u64::MAX, |limit| limit.0);
-        left = left.min(available_bytes().unwrap_or(u64::MAX));
-        let mut fits = |d: &Deployed| {
-            let rest = left.checked_sub(d.plan.memory.peak().0);
-            left = rest.unwrap_or(left);
-            rest.is_some()
-        };
-        let times = |d: &Deployed, most: f64| {
-            let as_timely = d.breaks(problem).is_some() == late;
-            as_timely && d.value(problem.objective) <= most * worth && at_full_power(d)
-        };
-        let used: Vec<Vec<bool>> = deployed.iter().map(Deployed::used).collect();
-        let all = 0..deployed.len();
-        let mut tried: Vec<usize> =
-            all.clone().filter(|&i| times(&deployed[i], CLOSE)).take(TRIED).collect();
-        let first = |&i: &usize| used[..i].iter().all(|other| *other != used[i]);
-        tried.extend(all.filter(first).filter(|&i| times(&deployed[i], FIRST)));
-        tried.sort_unstable();
-        tried.dedup();
-        tried.retain(|&i| fits(&deployed[i]));
+        let Some(engine) = self.engine else { return Ok(()) };
+        let (part, [least, most]) = TRIAL;
+        let best_seconds = deployed.first().map_or(0.0, |best| best.expected()[0]);
+        let budget = (part * best_seconds * self.steps as f64).clamp(least, most);
+        let tried = self.worth_a_trial(problem, deployed, budget);
         if tried.len() < 2 {
             return Ok(());
         }
@@ -269,32 +245,68 @@ impl Asked<'_> {
             Racer { programs: &lowered.programs, plan, steps: deployed[i].steps(), engine }
         };
         let racers: Vec<Racer<'_>> = tried.iter().map(racer).collect();
+        let used: Vec<Vec<bool>> = tried.iter().map(|&i| deployed[i].used()).collect();
         let seconds = |_: usize, turn: &Turn| turn.step().0 as f64 / 1e9;
         let joules = |i: usize, turn: &Turn| {
-            let all = model_of(self.platform, &turn.did, &used[tried[i]]);
+            let all = model_of(self.platform, &turn.did, &used[i]);
             // Platforms without watts have no joules, and logarithms are taken.
             let all = all.map_or(0.0, |all| all.joules().0) / turn.steps as f64;
             all.max(f64::MIN_POSITIVE)
         };
         let value =
             |i: usize, turn: &Turn| problem.objective.value(seconds(i, turn), joules(i, turn));
-        let (part, [least, most]) = TRIAL;
-        let seconds_of_run = best_seconds * self.steps as f64;
-        let budget = Duration::from_secs_f64((part * seconds_of_run).clamp(least, most));
-        let turns = race(&racers, budget, &value)?;
+        let turns = race(&racers, Duration::from_secs_f64(budget), &value)?;
         let ran = compared(&turns, &seconds).into_iter().zip(compared(&turns, &joules));
-        for (&i, (seconds, joules)) in tried.iter().zip(ran) {
-            deployed[i].ran = Some(Ran { seconds, joules });
+        for ((&i, (seconds, joules)), to_the_end) in tried.iter().zip(ran).zip(to_the_end(&turns)) {
+            deployed[i].ran = Some(Ran { seconds, joules, to_the_end });
         }
         rank(problem, deployed);
         Ok(())
     }
+
+    /// Plans that are predicted to be about as good as the best, and the best of every set of
+    /// units; as many as there is memory for at once, and time for some steps of each. Powers
+    /// other than the full one are not set by anyone here: such plans are not tried, and nothing
+    /// is where the best is one of them.
+    fn worth_a_trial(&self, problem: &Problem, deployed: &[Deployed], budget: f64) -> Vec<usize> {
+        let Some(best) = deployed.first() else { return Vec::new() };
+        let comparable = |d: &Deployed| {
+            let at_full_power = d.of.stages.iter().all(|stage| stage.power == 0);
+            at_full_power && d.breaks(problem).is_some() == best.breaks(problem).is_some()
+        };
+        let within = |d: &Deployed, times: f64| {
+            d.value(problem.objective) <= times * best.value(problem.objective)
+        };
+        let used: Vec<Vec<bool>> = deployed.iter().map(Deployed::used).collect();
+        let first_of_its_units = |i: usize| used[..i].iter().all(|other| *other != used[i]);
+        let all = (0..deployed.len()).filter(|&i| comparable(&deployed[i]));
+        let mut tried: Vec<usize> =
+            all.clone().filter(|&i| within(&deployed[i], CLOSE)).take(TRIED).collect();
+        tried.extend(all.filter(|&i| first_of_its_units(i) && within(&deployed[i], OTHER_UNITS)));
+        tried.sort_unstable();
+        tried.dedup();
+        let limits = self.limit.map(|limit| limit.0).into_iter().chain(available_bytes());
+        let (mut bytes, mut seconds) = (limits.min().unwrap_or(u64::MAX), budget);
+        tried.retain(|&i| {
+            let run = &deployed[i];
+            let rest = bytes.checked_sub(run.plan.memory.peak().0);
+            let takes = run.expected()[0] * run.steps().len() as f64;
+            let fits = rest.is_some() && takes <= seconds;
+            if fits {
+                (bytes, seconds) = (rest.unwrap_or(0), seconds - takes);
+            }
+            fits
+        });
+        // What looks best would be behind all that ran.
+        if tried.first() == Some(&0) { tried } else { Vec::new() }
+    }
 }
 
-/// The best first: what keeps to the bounds, then what was tried.
+/// The best first: what keeps to the bounds, then what was tried to the end, and at all.
 fn rank(problem: &Problem, deployed: &mut [Deployed]) {
     deployed.sort_by(|a, b| {
-        let key = |d: &Deployed| (d.breaks(problem).is_some(), d.ran.is_none());
+        let tried = |d: &Deployed| d.ran.map_or(2, |ran| usize::from(!ran.to_the_end));
+        let key = |d: &Deployed| (d.breaks(problem).is_some(), tried(d));
         let value = |d: &Deployed| d.value(problem.objective);
         key(a).cmp(&key(b)).then(value(a).total_cmp(&value(b)))
     });
@@ -363,7 +375,11 @@ pub(crate) fn in_words(problem: &Problem, run: &Deployed) -> String {
                     format!("{first} to {last} on {}", units(&mut flow.own[s].clone()))
                 })
                 .collect();
-            format!("stages {}; {} micro-batches", stages.join(", "), run.spec.parts)
+            let parts = match run.spec.parts {
+                1 => String::new(),
+                parts => format!("; {parts} micro-batches"),
+            };
+            format!("stages {}{parts}", stages.join(", "))
         }
         (None, Some(grain)) => format!("{}: {grain}", units(&mut used)),
         (None, None) => units(&mut used),

@@ -332,11 +332,11 @@ fn write_proof(
     let limits = Limits { stop: &stop, ..Limits::default() };
     // Proofs are about stages one behind the other.
     let stages = Problem { samples: None, ..problem.clone() };
-    let found = match best.shares.is_empty() {
-        true => None,
+    let plan = match best.shares.is_empty() {
+        true => Some(best.clone()),
         false => solve(&stages, &limits)?.best,
     };
-    let proof = certificate(&stages, found.as_ref().unwrap_or(best), &limits);
+    let proof = plan.and_then(|plan| certificate(&stages, &plan, &limits));
     match &proof {
         Some(proof) => {
             let text = serde_json::to_string(proof)

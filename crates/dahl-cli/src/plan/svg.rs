@@ -51,8 +51,8 @@ pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
     let first = plans.first().map(|plan| semantics(problem, plan));
     let mixed = plans.iter().any(|plan| Some(semantics(problem, plan)) != first);
     let of = match (first, mixed) {
-        (Some(one), false) => one.to_owned(),
-        _ => "synchronous and stale".to_owned(),
+        (_, true) => "synchronous and stale",
+        (one, false) => one.unwrap_or(problem.semantics.name()),
     };
     let title = format!("Time and energy of a batch ({of} weights{whole})");
     let _ = writeln!(

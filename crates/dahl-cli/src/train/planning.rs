@@ -69,6 +69,10 @@ impl Args {
             return Err(Error::config("plan", expected, "auto"));
         }
         self.flow.refuse_stages("plan auto, which chooses stages")?;
+        if self.scheduling.rule().is_some() {
+            let expected = "static with --plan auto, whose plans say who runs what";
+            return Err(Error::config("scheduling", expected, "a policy that does"));
+        }
         let platform = meters.platform.as_ref().ok_or_else(|| Error::Unsupported {
             what: "planning for a machine that says nothing of itself".to_owned(),
         })?;

@@ -16,7 +16,7 @@ mod stream;
 
 pub use engine::overheads;
 pub use kernel::time;
-pub use race::{Racer, Turn, compared, race};
+pub use race::{Racer, Turn, compared, race, to_the_end};
 pub use steps::{Measured, steps};
 pub use stream::bandwidth;
 

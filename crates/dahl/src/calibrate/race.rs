@@ -15,10 +15,13 @@ use crate::trace::Activity;
 use crate::units::{Nanos, ProgramId};
 use std::time::{Duration, Instant};
 
-/// Turns of each plan that are wanted, whatever the budget.
+/// Turns of each plan that are wanted, even if they take [`PATIENCE`] times the budget.
 const TURNS: usize = 5;
-/// How many standard errors of many turns are not chance, with 99 %.
+/// How many standard errors are not chance. Every round asks again: it is less sure than it
+/// would be of one question.
 const CERTAIN: f64 = 2.6;
+/// What disturbs lasts less long, mostly: means over so long are independent of each other.
+const APART: Duration = Duration::from_millis(500);
 /// What is worse by less is as good.
 const AS_GOOD: f64 = 0.02;
 /// Times the budget after which there is no turn more for them.
@@ -80,7 +83,7 @@ pub fn race(
         let least = if steps.len() > 1 { UNDER_WAY * steps.len() as u64 } else { 1 };
         turn(&mut session, steps, least)?;
         let one = turn(&mut session, steps, least)?.did.elapsed / least;
-        let wanted = (TURN.as_nanos() as u64 / one.max(1)).clamp(least, 10_000);
+        let wanted = (TURN.as_nanos() as u64 / one.max(1)).min(10_000).max(least);
         running.push((session, wanted / least * least));
     }
     let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); racers.len()];
@@ -88,14 +91,18 @@ pub fn race(
     let mut left: Vec<usize> = (0..racers.len()).collect();
     let mut rounds = 0;
     while is_due(rounds, begin.elapsed(), budget) {
-        for &i in &left {
+        // Nobody is always behind the same.
+        let middle = rounds % left.len().max(1);
+        for &i in left[middle..].iter().chain(&left[..middle]) {
             let (session, count) = &mut running[i];
             let turn = turn(session, racers[i].steps, *count)?;
             values[i].push(value(i, &turn));
             turns[i].push(turn);
         }
         rounds += 1;
-        if rounds >= TURNS && go_on(&values, &mut left) == Open::No {
+        let block = (APART.as_secs_f64() / begin.elapsed().as_secs_f64() * rounds as f64).ceil();
+        let block = block.max(1.0) as usize;
+        if rounds >= TURNS * block && go_on(&values, block, &mut left) == Open::No {
             break;
         }
     }
@@ -109,17 +116,18 @@ enum Open {
     No,
 }
 
-/// Leaves out who is worse than the best of those that are left by more than chance.
-fn go_on(values: &[Vec<f64>], left: &mut Vec<usize>) -> Open {
-    let mean = |i: usize| values[i].iter().map(|x| x.ln()).sum::<f64>();
-    let Some(&best) = left.iter().min_by(|a, b| mean(**a).total_cmp(&mean(**b))) else {
+/// Leaves out who is worse than the best of those that are left by more than chance; turns
+/// that are a block apart are independent.
+fn go_on(values: &[Vec<f64>], block: usize, left: &mut Vec<usize>) -> Open {
+    let sum = |i: usize| values[i].iter().map(|x| x.ln()).sum::<f64>();
+    let Some(&best) = left.iter().min_by(|a, b| sum(**a).total_cmp(&sum(**b))) else {
         return Open::No;
     };
     let mut open = Open::No;
     left.retain(|&i| {
-        let [mean, error] = ratio(&values[i], &values[best]);
+        let [mean, error] = ratio(&values[i], &values[best], block);
         // About Student's distribution.
-        let others = values[i].len().saturating_sub(1).max(1) as f64;
+        let others = (values[i].len() / block).saturating_sub(1).max(1) as f64;
         let chance = CERTAIN * (1.0 + 3.0 / others) * error;
         if i != best && mean <= chance && mean + chance > AS_GOOD {
             open = Open::Yes;
@@ -129,14 +137,21 @@ fn go_on(values: &[Vec<f64>], left: &mut Vec<usize>) -> Open {
     open
 }
 
-/// The logarithm of what is of `a`'s turns over those of `b` in the same rounds, and its
-/// standard error.
-fn ratio(a: &[f64], b: &[f64]) -> [f64; 2] {
+/// The mean logarithm of the ratios of two plans in the same rounds, and its standard error by
+/// the means of blocks.
+fn ratio(a: &[f64], b: &[f64], block: usize) -> [f64; 2] {
     let logs: Vec<f64> = a.iter().zip(b).map(|(a, b)| (a / b).ln()).collect();
-    let n = logs.len().max(1) as f64;
-    let mean = logs.iter().sum::<f64>() / n;
-    let squares: f64 = logs.iter().map(|x| (x - mean) * (x - mean)).sum();
-    [mean, (squares / (n - 1.0).max(1.0) / n).sqrt()]
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len().max(1) as f64;
+    let whole = mean(&logs);
+    let squares = logs.chunks_exact(block).map(|block| (mean(block) - whole).powi(2));
+    let n = (logs.len() / block).max(1) as f64;
+    [whole, (squares.sum::<f64>() / (n - 1.0).max(1.0) / n).sqrt()]
+}
+
+/// Who had turns to the end: nobody was better by more than chance.
+pub fn to_the_end(turns: &[Vec<Turn>]) -> Vec<bool> {
+    let most = turns.iter().map(Vec::len).max();
+    turns.iter().map(|of| Some(of.len()) == most).collect()
 }
 
 /// What turns are about, for each racer: the mean of those that had most turns, and the others
@@ -147,7 +162,7 @@ pub fn compared(turns: &[Vec<Turn>], value: &dyn Fn(usize, &Turn) -> f64) -> Vec
     let mean = |of: &[f64]| of.iter().map(|x| x.ln()).sum::<f64>() / of.len().max(1) as f64;
     let best = values.iter().min_by(|a, b| b.len().cmp(&a.len()).then(mean(a).total_cmp(&mean(b))));
     let Some(best) = best else { return Vec::new() };
-    values.iter().map(|of| (mean(best) + ratio(of, best)[0]).exp()).collect()
+    values.iter().map(|of| (mean(best) + ratio(of, best, 1)[0]).exp()).collect()
 }
 
 /// Whether there is a turn more after so many that took so long.
@@ -198,14 +213,21 @@ mod tests {
     fn who_is_worse_by_more_than_chance_has_no_more_turns() {
         let all = |count| vec![noisy(1.5, 1, count), noisy(1.0, 2, count), noisy(1.05, 3, count)];
         let mut left = vec![0, 1, 2];
-        assert_eq!(go_on(&all(8), &mut left), Open::Yes);
+        assert_eq!(go_on(&all(8), 1, &mut left), Open::Yes);
         assert_eq!(left, [1, 2], "5 % cannot be told from chance by 8 turns");
-        assert_eq!(go_on(&all(500), &mut left), Open::No);
+        assert_eq!(go_on(&all(500), 1, &mut left), Open::No);
         assert_eq!(left, [1]);
+        // Two halves that differ are two values, not many.
+        let halves = [[noisy(1.0, 1, 10), noisy(1.4, 2, 10)].concat(), noisy(1.0, 3, 20)];
+        for (block, left_over) in [(1, 1), (10, 2)] {
+            let mut left = vec![0, 1];
+            go_on(&halves, block, &mut left);
+            assert_eq!(left.len(), left_over, "blocks of {block}");
+        }
         // What is as good need not be decided.
         let mut left = vec![0, 1];
         let alike = [noisy(1.0, 1, 5000), noisy(1.001, 2, 5000)];
-        assert_eq!((go_on(&alike, &mut left), left.len()), (Open::No, 2));
+        assert_eq!((go_on(&alike, 1, &mut left), left.len()), (Open::No, 2));
     }
 
     /// A plan that had turns only while the machine was slow was said to be slower.

@@ -137,6 +137,10 @@ pub fn model_of(platform: &Platform, activity: &Activity, used: &[bool]) -> Opti
         seen(unit.idle_watts.from);
     }
     for (worker, time) in activity.workers.iter().enumerate() {
+        if used.get(worker) == Some(&false) {
+            result.busy.push(Part::default());
+            continue;
+        }
         let WorkerTime { busy, spinning, .. } = *time;
         let unit = unit(platform, worker)?;
         seen(unit.busy_watts.from);

@@ -65,27 +65,30 @@ pub struct Ran {
     pub seconds: f64,
     /// Its joules, modelled from the watts of the platform and what workers did.
     pub joules: f64,
+    /// Whether it had turns to the end; others were worse than one of these.
+    pub to_the_end: bool,
 }
 
 impl Deployed {
-    /// Seconds and joules of a step: as it ran, or else as it was simulated.
-    pub fn cost(&self) -> Option<[f64; 2]> {
+    /// Seconds and joules of a step: as it ran, or else as it was simulated, or else as the
+    /// plan over units says.
+    pub fn expected(&self) -> [f64; 2] {
         let ran = self.ran.map(|ran| [ran.seconds, ran.joules]);
         let simulated = |step: &StepPrediction| [step.step.0 as f64 / 1e9, step.joules.0];
-        ran.or_else(|| self.step.as_ref().map(simulated))
+        let known = ran.or_else(|| self.step.as_ref().map(simulated));
+        known.unwrap_or([self.of.period_s, self.of.energy_j])
     }
 
-    /// What it is worth for an objective; what the plan over units says where nothing of the
-    /// run is known.
+    /// What it is expected to be worth for an objective.
     pub fn value(&self, objective: Objective) -> f64 {
-        let [seconds, joules] = self.cost().unwrap_or([self.of.period_s, self.of.energy_j]);
+        let [seconds, joules] = self.expected();
         objective.value(seconds, joules)
     }
 
     /// The first of the bounds of a problem that a step does not keep: it takes longer, or,
     /// since nothing waits between steps, it draws more.
     pub fn breaks(&self, problem: &Problem) -> Option<&'static str> {
-        let [seconds, joules] = self.cost()?;
+        let [seconds, joules] = self.expected();
         let above = |cap: Option<f64>, found: f64| cap.is_some_and(|cap| found > cap);
         match (above(problem.period_cap, seconds), above(problem.power_cap, joules / seconds)) {
             (true, _) => Some("period"),
@@ -254,9 +257,9 @@ impl Deployment<'_> {
         let known = &mut Known::new(self.known);
         let step = predict((programs, plan, ProgramId(0)), on, workers, &habits, known)?;
         let used = used(plan);
-        let idle = |(unit, of): (usize, &crate::platform::UnitOf)| match used[unit] {
-            true => 0.0,
-            false => on.platform.nodes[of.kind].units[of.unit].idle_watts.value,
+        let idle = |(unit, of): (usize, &crate::platform::UnitOf)| match used.get(unit) {
+            Some(true) => 0.0,
+            _ => on.platform.nodes[of.kind].units[of.unit].idle_watts.value,
         };
         let off: f64 = on.units.iter().enumerate().map(idle).sum();
         let joules = Joules(step.joules.0 - off * step.step.0 as f64 / 1e9);

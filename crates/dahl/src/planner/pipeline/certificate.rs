@@ -51,7 +51,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         let last = count >= most_cells || (limits.stop)();
         let shown = bounds.least_of_all(problem.objective, cap);
         // Many labels close a small gap; a wide one takes time that cells use better.
-        let labels = if shown >= known * (1.0 - NEAR) { most } else { FEW };
+        let labels = if last || shown >= known * (1.0 - NEAR) { most } else { FEW };
         let effort = Effort { labels, width: None, stop: limits.stop };
         let mut search = Search::new(&bounds);
         if search.prove(aim(value), &effort) == Some(Ended::All) {

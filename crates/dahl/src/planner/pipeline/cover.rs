@@ -81,7 +81,7 @@ impl<'a> Cover<'a> {
 
     /// Intervals of the period from the fastest plan to the cheapest one.
     fn begin(&mut self, limits: &Limits<'_>) {
-        let all = self.known(Range::of(0.0, f64::INFINITY), None);
+        let all = self.known(Range::of(0.0, f64::INFINITY), None, limits);
         // Its potentials hold everywhere.
         let as_part = |range: Range| {
             let cell = Cell { range, potential: all.cell.potential.clone() };
@@ -107,7 +107,7 @@ impl<'a> Cover<'a> {
             let range = Range::of(pair[0], pair[1]);
             let known = match (limits.stop)() {
                 true => as_part(range),
-                false => self.known(range, Some(&all.cell)),
+                false => self.known(range, Some(&all.cell), limits),
             };
             self.cells.push(known);
         }
@@ -120,7 +120,7 @@ impl<'a> Cover<'a> {
         let mut proof = self.table.impossible(Range::of(0.0, missed));
         while reached > missed * 1.01 && !(limits.stop)() {
             let middle = (reached * missed).sqrt();
-            let known = self.known(Range::of(middle, middle * (1.0 + 1e-9)), None);
+            let known = self.known(Range::of(middle, middle * (1.0 + 1e-9)), None, limits);
             let found = match self.full {
                 true => !known.bound.is_finite(),
                 false => match self.table.impossible(Range::of(0.0, middle)) {
@@ -135,13 +135,13 @@ impl<'a> Cover<'a> {
         }
         match proof.filter(|_| !self.full) {
             Some(cell) => self.judge(cell),
-            None => self.known(Range::of(0.0, missed), None),
+            None => self.known(Range::of(0.0, missed), None, limits),
         }
     }
 
     /// The cell of a range, with the price of seconds that shows most; it may be much like
     /// another one.
-    fn known(&mut self, range: Range, like: Option<&Cell>) -> Known {
+    fn known(&mut self, range: Range, like: Option<&Cell>, limits: &Limits<'_>) -> Known {
         if !self.full {
             let aim = self.front.joules_within(range.low.max(1e-300));
             let aim = Some(aim).filter(|aim| aim.is_finite());
@@ -164,6 +164,9 @@ impl<'a> Cover<'a> {
         let (mut rising, mut falling) = (None, None);
         let mut last = line(&best);
         for _ in 0..6 {
+            if (limits.stop)() {
+                break;
+            }
             let Some((theta, bound, slope)) = last else { break };
             if !bound.is_finite() || bound > self.table.problem.most_joules(range.high) {
                 break;
@@ -266,7 +269,7 @@ impl<'a> Cover<'a> {
             };
             let like = self.cells.swap_remove(worst);
             for range in parts {
-                let known = self.known(range, Some(&like.cell));
+                let known = self.known(range, Some(&like.cell), limits);
                 self.cells.push(known);
             }
         }

@@ -264,19 +264,40 @@ struct GraphFile {
 #[serde(rename_all = "camelCase")]
 struct GraphNode {
     id: i64,
-    #[serde(default = "one")]
-    supported_on_fpga: f64,
+    #[serde(default = "yes")]
+    supported_on_fpga: YesNo,
     cpu_latency: f64,
     fpga_latency: f64,
-    #[serde(default)]
-    is_backward_node: f64,
+    #[serde(default = "no")]
+    is_backward_node: YesNo,
     color_class: Option<i64>,
     #[serde(default)]
     size: f64,
 }
 
-fn one() -> f64 {
-    1.0
+/// Files have 0 and 1, some writers the words.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum YesNo {
+    Word(bool),
+    Number(f64),
+}
+
+impl YesNo {
+    fn is_yes(self) -> bool {
+        match self {
+            YesNo::Word(word) => word,
+            YesNo::Number(number) => number != 0.0,
+        }
+    }
+}
+
+fn yes() -> YesNo {
+    YesNo::Word(true)
+}
+
+fn no() -> YesNo {
+    YesNo::Word(false)
 }
 
 #[derive(Deserialize)]
@@ -317,12 +338,12 @@ impl Operators {
             let accelerator = check(place("fpgaLatency"), node.fpga_latency)?;
             nodes.push(Operator {
                 id: node.id,
-                accelerator: (node.supported_on_fpga != 0.0).then_some(accelerator),
+                accelerator: node.supported_on_fpga.is_yes().then_some(accelerator),
                 core: check(place("cpuLatency"), node.cpu_latency)?,
                 bytes: check(place("size"), node.size)?,
                 // Without a class it is alone; classes of the file are not negative.
                 colour: node.color_class.unwrap_or(i64::MIN + i as i64),
-                backward: node.is_backward_node != 0.0,
+                backward: node.is_backward_node.is_yes(),
                 pass: 0.0,
                 output_bytes: 0.0,
                 inputs: Vec::new(),
@@ -410,5 +431,28 @@ impl Operators {
             accelerator_bytes: unit.memory_bytes,
             cores: 0,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Graphs whose writer has booleans for what others write as 0 and 1 were refused.
+    #[test]
+    fn yes_and_no_are_words_or_numbers() {
+        let graph = |no: &str, yes: &str| {
+            format!(
+                r#"{{"maxSizePerFPGA": 9, "maxFPGAs": 2, "maxCPUs": 1, "edges": [], "nodes": [
+                {{"id": 0, "cpuLatency": 1, "fpgaLatency": 1, "supportedOnFpga": {no}}},
+                {{"id": 1, "cpuLatency": 1, "fpgaLatency": 1, "isBackwardNode": {yes}}}]}}"#
+            )
+        };
+        let read = |text: &str| Operators::parse(text, Path::new("graph.json")).unwrap();
+        let [numbers, words] = [graph("0", "1.0"), graph("false", "true")].map(|t| read(&t));
+        assert_eq!(numbers, words);
+        let backward = numbers.nodes.iter().map(|node| (node.accelerator.is_some(), node.backward));
+        assert_eq!(backward.collect::<Vec<_>>(), [(false, false), (true, true)]);
+        assert!(Operators::parse(&graph("\"no\"", "1"), Path::new("graph.json")).is_err());
     }
 }

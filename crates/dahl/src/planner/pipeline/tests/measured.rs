@@ -111,6 +111,11 @@ fn plans_over_units_become_runs() {
     let piped = about.deploy(&p, &stages).unwrap();
     assert_eq!((workers(&piped), piped.spec.parts), (vec![0, 1], 4));
     assert_eq!(piped.flow.unwrap().own, [1..2, 0..1]);
+    // A stale one is not simulated; that it is too slow was not said.
+    let late = Problem { semantics: Semantics::Stale, period_cap: Some(1e-12), ..p.clone() };
+    let stages = Pipeline { period_s: 1.0, ..stages };
+    let stale = about.deploy(&late, &stages).unwrap();
+    assert_eq!((stale.step.is_none(), stale.breaks(&late)), (true, Some("period")));
     // One alone: the other is off, and draws nothing.
     let alone = about.deploy(&p, &plan(vec![stage(0..last, 1)], Vec::new())).unwrap();
     assert_eq!(workers(&alone), [1]);
