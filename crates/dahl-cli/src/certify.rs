@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         .to_string(),
         (Err(flaw), true) => json!({ "holds": false, "flaw": flaw.to_string() }).to_string(),
         (Ok(checked), false) => format!(
-            "holds: no plan has {} below {} ({} weights); the plan has {value}, {:.6} % more; {checked} inequalities\nrefers to {}",
+            "holds: no plan has {} below {} ({} weights); the plan has {value}, a gap of {:.6} % of it; {checked} inequalities\nrefers to {}",
             objective.name(),
             proof.value,
             proof.problem.semantics.name(),

@@ -107,9 +107,7 @@ pub(crate) fn run(
     profile: &Path,
     memory: Option<Bytes>,
 ) -> Result<()> {
-    for path in [&args.svg, &args.certificate].into_iter().flatten() {
-        check_file("output", path)?;
-    }
+    args.check_files()?;
     let network = Imported::read(profile)?;
     let platform = args.platform()?;
     let model = args.cost_model.unwrap_or(match network {
@@ -178,9 +176,7 @@ pub(crate) fn of_model(
     calibration: Option<&Path>,
     memory: Option<Bytes>,
 ) -> Result<Planned> {
-    for path in [&args.svg, &args.certificate].into_iter().flatten() {
-        check_file("output", path)?;
-    }
+    args.check_files()?;
     if args.cost_model.is_some_and(|model| model != CostModel::Dahl) {
         return Err(Error::config("cost-model", "dahl for a model", "another"));
     }
@@ -210,6 +206,13 @@ pub(crate) fn tell_model(args: &PipelineArgs, planned: &Planned) -> Result<()> {
 }
 
 impl PipelineArgs {
+    /// Refuses files that cannot be written, before anything is planned.
+    fn check_files(&self) -> Result<()> {
+        let given = [("svg", &self.svg), ("certificate", &self.certificate)];
+        let mut given = given.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+        given.try_for_each(|(flag, path)| check_file(flag, path))
+    }
+
     /// Refuses flags that a cost model has no use for.
     fn only_for(&self, model: CostModel) -> Result<()> {
         let name = match model {

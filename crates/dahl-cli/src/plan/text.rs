@@ -39,7 +39,12 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
     let gap = plan.gap.map_or("unknown".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
     line("lower bound", format!("{:.6} ({}), gap {gap}", plan.lower_bound, plan.objective));
     if let Some(certified) = plan.certified {
-        line("certified", format!("no plan below {certified:.6}"));
+        // Shares of a batch are another space.
+        let of = match found.best.as_ref().is_some_and(|best| !best.shares.is_empty()) {
+            true => "no plan of stages one behind the other",
+            false => "no plan",
+        };
+        line("certified", format!("{of} below {certified:.6}"));
     }
     text += "\n";
     let rows = plan.stages.iter().enumerate().map(|(i, stage)| {
@@ -101,7 +106,8 @@ pub(super) fn runs(problem: &Problem, deployed: &[Deployed], colour: Colour) -> 
     });
     let heads = ["", "step", "with 95 % in", "J, modelled", "memory", "units"];
     format!(
-        "\nas runs with a worker a unit, simulated, the best first:\n{}",
+        "\nas runs with a worker a unit, the best first by simulation (stale pipelines by the \
+         formulas);\n`dahl train --plan auto` tries those that are close:\n{}",
         table(&heads, &rows.collect::<Vec<_>>(), colour)
     )
 }

@@ -100,7 +100,17 @@ impl Args {
             let expected = format!("{units} with --plan auto, the units of the platform");
             return Err(Error::config("workers", expected, workers));
         }
+        self.check_throttles(units)?;
         asked.plan()
+    }
+
+    /// Refuses to slow down workers that there are not.
+    fn check_throttles(&self, workers: usize) -> Result<()> {
+        let Some(throttle) = self.throttle.iter().find(|t| t.worker >= workers) else {
+            return Ok(());
+        };
+        let expected = format!("a worker below {workers}");
+        Err(Error::config("throttle", expected, throttle.worker))
     }
 
     /// The plan of a file.
@@ -161,10 +171,6 @@ impl Args {
             let expected = "static, where --grain adaptive says who runs what";
             return Err(Error::config("scheduling", expected, "a policy that does"));
         }
-        if let Some(throttle) = self.throttle.iter().find(|t| t.worker >= workers) {
-            let expected = format!("a worker below {workers}");
-            return Err(Error::config("throttle", expected, throttle.worker));
-        }
-        Ok(())
+        self.check_throttles(workers)
     }
 }

@@ -105,6 +105,10 @@ fn figure(path: &Path, place: &str, key: &str, text: &str) -> Result<f64> {
     }
 }
 
+/// What is said of every node.
+const FIGURES: [&str; 4] =
+    ["forward_compute_time", "backward_compute_time", "activation_size", "parameter_size"];
+
 impl Profile {
     /// Reads PipeDream's text: a node a line, then an edge a line.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
@@ -139,8 +143,10 @@ impl Profile {
                 parameter_bytes: 0.0,
                 inputs: Vec::new(),
             };
+            let mut seen = Vec::new();
             for pair in figures.split(", ") {
                 let Some((key, value)) = pair.split_once('=') else { continue };
+                seen.push(key.trim());
                 match key.trim() {
                     "forward_compute_time" | "backward_compute_time" => {
                         node.seconds += figure(path, &place, key, value)? / 1000.0;
@@ -149,6 +155,9 @@ impl Profile {
                     "parameter_size" => node.parameter_bytes = figure(path, &place, key, value)?,
                     _ => {}
                 }
+            }
+            if let Some(missing) = FIGURES.iter().find(|figure| !seen.contains(figure)) {
+                return Err(wrong(&format!("{missing}=, as every node has")));
             }
             if places.insert(node.id.clone(), nodes.len()).is_some() {
                 return Err(Error::data(path, place, "another id", format!("{:?} again", node.id)));
@@ -437,6 +446,20 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A figure that was not there, or misspelt, was 0.
+    #[test]
+    fn every_node_has_all_figures() {
+        let node = |figures: &str| format!("node1 -- Linear -- {figures}\n");
+        let whole = "forward_compute_time=1.0, backward_compute_time=2.0, \
+                     activation_size=4.0, parameter_size=8.0";
+        let read = |figures: &str| Profile::parse(&node(figures), Path::new("graph.txt"));
+        assert!(read(whole).is_ok());
+        for figure in FIGURES {
+            let error = read(&whole.replace(figure, "other")).unwrap_err().to_string();
+            assert!(error.contains(&format!("expected {figure}=")), "{error}");
+        }
+    }
 
     /// Graphs whose writer has booleans for what others write as 0 and 1 were refused.
     #[test]

@@ -41,8 +41,9 @@ pub struct Machinery {
     pub slowdowns: Vec<f64>,
 }
 
-/// Reads units, machines and ways off a platform. A profile is of units of speed 1; where
-/// no unit says another speed and all say their operations a second, it is of the fastest.
+/// Reads units, machines and ways off a platform. A profile is of the fastest unit where all
+/// say their operations a second and speeds do not compare them, since there are several kinds
+/// or all are 1; else of units of speed 1.
 pub fn machinery(platform: &Platform, watts: Watts) -> Result<Machinery> {
     let all = platform.expand();
     let mut types = Vec::new();
@@ -54,8 +55,10 @@ pub fn machinery(platform: &Platform, watts: Watts) -> Result<Machinery> {
     let of = |(kind, unit): (usize, usize)| &platform.nodes[kind].units[unit];
     let flops: Option<Vec<f64>> =
         types.iter().map(|&place| of(place).flops.map(|flops| flops.value)).collect();
+    // Speeds are those among units of one kind.
+    let kinds = types.iter().any(|&place| of(place).kind != of(types[0]).kind);
     let plain = types.iter().all(|&place| of(place).speed.value == 1.0);
-    let slowdowns: Vec<f64> = match flops.filter(|_| plain && types.len() > 1) {
+    let slowdowns: Vec<f64> = match flops.filter(|_| (plain || kinds) && types.len() > 1) {
         Some(flops) => {
             let most = flops.iter().copied().fold(0.0, f64::max);
             flops.iter().map(|own| most / own).collect()

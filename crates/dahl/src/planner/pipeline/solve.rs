@@ -130,13 +130,7 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
         return Error::plan("period", expected, format!("{is} {} s", fastest.period_s));
     }
     if let (true, Some(cap)) = (found.proved, problem.power_cap) {
-        let least =
-            problem.units.iter().enumerate().filter(|(_, unit)| unit.count > 0).map(|(k, _)| {
-                let mut used = vec![0; problem.units.len()];
-                used[k] = 1;
-                problem.idle_watts(&used)
-            });
-        let least = least.fold(f64::INFINITY, f64::min);
+        let least = least_watts(problem);
         if least >= cap {
             let found = format!("{least} W of one unit that only waits, with its machine");
             return Error::plan("power-cap", format!("units that draw less than {cap} W"), found);
@@ -175,9 +169,34 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
     )
 }
 
+/// What one unit that only waits draws at least, with its machine.
+fn least_watts(problem: &Problem) -> f64 {
+    let there = problem.units.iter().enumerate().filter(|(_, unit)| unit.count > 0);
+    let alone = there.map(|(k, _)| {
+        let mut used = vec![0; problem.units.len()];
+        used[k] = 1;
+        problem.idle_watts(&used)
+    });
+    alone.fold(f64::INFINITY, f64::min)
+}
+
 /// Finds the front and the best plan.
 pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     problem.check()?;
+    if problem.power_cap.is_some_and(|cap| least_watts(problem) >= cap) {
+        // Nothing can even wait.
+        return Ok(Solution {
+            best: None,
+            front: Front::default(),
+            lower_bound: f64::INFINITY,
+            whole: true,
+            proved: true,
+            cuts: Cuts::All,
+            replicas: Replicas::All,
+            shares: problem.samples.is_some(),
+            labels: 0,
+        });
+    }
     let table = Table::new(problem, limits.ideals);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
     let shared = problem.samples.map(|samples| parted(problem, samples, limits.stop));
