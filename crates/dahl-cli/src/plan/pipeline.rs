@@ -64,7 +64,8 @@ pub(crate) struct PipelineArgs {
     /// Stop looking after this time, with the best so far: 90s, 10m
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "over")]
     max_time: Duration,
-    /// Say what other units would change: add=1xA40, remove=2xP100
+    /// Say what other units would change: add=1xA40, remove=2xP100; they are in machines like
+    /// those that there are, and with their base watts
     #[arg(long, value_name = "CHANGE", requires = "over")]
     what_if: Vec<Change>,
     /// Say which units are not worth switching on, and what unknown watts can change

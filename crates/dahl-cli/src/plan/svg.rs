@@ -105,6 +105,18 @@ pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
         svg,
         "<text transform=\"translate(20 {half}) rotate(-90)\" text-anchor=\"middle\" fill=\"#222222\">joules a batch</text>"
     );
+    if let Some(cap) = problem.period_cap.filter(|cap| (t0..=t1).contains(cap)) {
+        let at = x(cap);
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{at:.1}\" y1=\"{TOP}\" x2=\"{at:.1}\" y2=\"{}\" stroke=\"#888888\" stroke-dasharray=\"4 3\"/>\n\
+             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#666666\">at most {} s</text>",
+            HEIGHT - BOTTOM,
+            at + 6.0,
+            TOP + 12.0,
+            label(cap)
+        );
+    }
     if let Some(first) = plans.first() {
         let mut path = format!("M{:.1} {TOP} V{:.1}", x(first.period_s), y(first.energy_j));
         plans[1..].iter().for_each(|plan| {

@@ -209,7 +209,8 @@ impl<'a> Checker<'a> {
                 }
             }
             if reached != Some(f64::INFINITY) {
-                let found = format!("up to {reached:?} s at a period of {at} s");
+                let reached = reached.unwrap_or(0.0);
+                let found = format!("up to {reached} s at a period of {at} s");
                 return flaw("cells", "all periods and slowest stages", found);
             }
         }
