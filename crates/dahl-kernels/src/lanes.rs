@@ -20,31 +20,43 @@ pub(crate) fn sums<S: Simd, T: Lane, const N: usize, const M: usize>(
     inputs: [&[T]; N],
     f: impl Fn([T::Vector<S>; N]) -> [T::Vector<S>; M],
 ) -> [T; M] {
+    let lanes = folded::<S, T, N, M>(inputs, |mut sums, operands| {
+        for (sum, term) in sums.iter_mut().zip(f(operands)) {
+            *sum = sum.add(term);
+        }
+        sums
+    });
+    lanes.map(total)
+}
+
+/// The `M` numbers of each lane, from zeros, after `step` has met every element of its lane.
+#[inline(always)]
+pub(crate) fn folded<S: Simd, T: Lane, const N: usize, const M: usize>(
+    inputs: [&[T]; N],
+    step: impl Fn([T::Vector<S>; M], [T::Vector<S>; N]) -> [T::Vector<S>; M],
+) -> [[T; WIDE]; M] {
     let width = <T::Vector<S>>::LANES;
     let length = inputs.iter().map(|x| x.len()).min().unwrap_or(0);
-    let mut lanes = [[<T::Vector<S>>::zero(); VECTORS]; M];
+    let mut lanes = [[<T::Vector<S>>::zero(); M]; VECTORS];
     let whole = length - length % WIDE;
     for from in (0..whole).step_by(WIDE) {
-        for v in 0..WIDE / width {
+        for (v, lanes) in lanes.iter_mut().enumerate().take(WIDE / width) {
             let mut operands = [<T::Vector<S>>::zero(); N];
             for (operand, x) in operands.iter_mut().zip(inputs) {
                 // SAFETY: `whole` is a multiple of the lanes and not above any length.
                 *operand = unsafe { <T::Vector<S>>::load(x.as_ptr().add(from + v * width)) };
             }
-            let terms = f(operands);
-            for (lanes, term) in lanes.iter_mut().zip(terms) {
-                lanes[v] = lanes[v].add(term);
-            }
+            *lanes = step(*lanes, operands);
         }
     }
-    let mut sums = [[T::ZERO; WIDE]; M];
-    for (sums, lanes) in sums.iter_mut().zip(&lanes) {
-        *sums = stored::<S, T>(lanes);
+    let mut all = [[T::ZERO; WIDE]; M];
+    for (m, all) in all.iter_mut().enumerate() {
+        *all = stored::<S, T>(&lanes.map(|lanes| lanes[m]));
     }
     let rest = length - whole;
     if rest > 0 {
-        // The last lanes' worth of terms, most of which are in the sum already;
-        // where there are fewer, what they are padded with is not added.
+        // The last lanes' worth of elements, most of which have been met already: only the last
+        // lanes count, and go to the first ones.
         let mut padded = [[T::ZERO; WIDE]; N];
         let last = if length >= WIDE {
             inputs.map(|x| x[length - WIDE..length].as_ptr())
@@ -56,26 +68,29 @@ pub(crate) fn sums<S: Simd, T: Lane, const N: usize, const M: usize>(
             }
             padded.each_ref().map(|x| x.as_ptr())
         };
-        let mut terms = [[<T::Vector<S>>::zero(); VECTORS]; M];
-        for v in 0..WIDE / width {
+        let mut ends = [[T::ZERO; WIDE]; M];
+        for (end, all) in ends.iter_mut().zip(&all) {
+            end[WIDE - rest..].copy_from_slice(&all[..rest]);
+        }
+        let mut lanes = [[<T::Vector<S>>::zero(); M]; VECTORS];
+        for (v, lanes) in lanes.iter_mut().enumerate().take(WIDE / width) {
             let mut operands = [<T::Vector<S>>::zero(); N];
             for (operand, x) in operands.iter_mut().zip(last) {
                 // SAFETY: there are as many elements as lanes behind each pointer.
                 *operand = unsafe { <T::Vector<S>>::load(x.add(v * width)) };
             }
-            let of = f(operands);
-            for (terms, of) in terms.iter_mut().zip(of) {
-                terms[v] = of;
-            }
+            // SAFETY: vectors inside of the lanes.
+            let ends = ends
+                .each_ref()
+                .map(|end| unsafe { <T::Vector<S>>::load(end.as_ptr().add(v * width)) });
+            *lanes = step(ends, operands);
         }
-        for (sums, terms) in sums.iter_mut().zip(&terms) {
-            let terms = stored::<S, T>(terms);
-            for (sum, term) in sums.iter_mut().zip(&terms[WIDE - rest..]) {
-                *sum += *term;
-            }
+        for (m, all) in all.iter_mut().enumerate() {
+            let ends = stored::<S, T>(&lanes.map(|lanes| lanes[m]));
+            all[..rest].copy_from_slice(&ends[WIDE - rest..]);
         }
     }
-    sums.map(total)
+    all
 }
 
 #[inline(always)]

@@ -106,20 +106,20 @@ fn merged<T: Float>(
     (n, mean_a + delta * nb / n, moment_a + moment_b + delta * delta * na * nb / n)
 }
 
-/// \[mean, 1/√(variance + eps)\] from \[mean, Σ (x − mean)²\]. Input and output
-/// \[2, C\].
+/// \[mean, 1/√(variance + eps)\] from \[mean, Σ (x − mean)²\]. Input \[2, C\] in `f64`,
+/// output \[2, C\].
 pub fn batch_norm2d_finish(count: usize, eps: f64, call: &mut Call<'_>) {
-    float_dispatch!(call.dtype(0), batch_norm2d_finish_typed(count, eps, call));
+    float_dispatch!(call.dtype(1), batch_norm2d_finish_typed(count, eps, call));
 }
 
 fn batch_norm2d_finish_typed<T: Float>(count: usize, eps: f64, call: &mut Call<'_>) {
     let region = call.piece.out;
     let (ins, mut outs, _) = call.split();
-    let (stats, mut norm) = (ins.get::<T>(0), outs.take::<T>());
+    let (stats, mut norm) = (ins.get::<f64>(0), outs.take::<T>());
     for c in region.range(1) {
-        let variance = stats.at([1, c]) / T::from_f64(count as f64);
-        norm.set([0, c], stats.at([0, c]));
-        norm.set([1, c], T::ONE / (variance + T::from_f64(eps)).sqrt());
+        let variance = stats.at([1, c]) / count as f64;
+        norm.set([0, c], T::from_f64(stats.at([0, c])));
+        norm.set([1, c], T::from_f64(1.0 / (variance + eps).sqrt()));
     }
 }
 
@@ -141,28 +141,28 @@ fn batch_norm2d_tracked_typed<T: Float>(eps: f64, call: &mut Call<'_>) {
 }
 
 /// Moves the tracked statistics towards the batch's; nothing where `ok` is 0.
-/// Inputs \[mean, Σ (x − mean)²\] and ok; outputs mean, variance, number of
+/// Inputs \[mean, Σ (x − mean)²\] in `f64` and ok; outputs mean, variance, number of
 /// batches.
 pub fn batch_norm2d_track(count: usize, momentum: f64, call: &mut Call<'_>) {
-    float_dispatch!(call.dtype(0), batch_norm2d_track_typed(count, momentum, call));
+    float_dispatch!(call.dtype(2), batch_norm2d_track_typed(count, momentum, call));
 }
 
 fn batch_norm2d_track_typed<T: Float>(count: usize, momentum: f64, call: &mut Call<'_>) {
     let region = call.piece.out;
     let (ins, mut outs, _) = call.split();
-    let (stats, ok) = (ins.get::<T>(0), ins.get::<u8>(1));
+    let (stats, ok) = (ins.get::<f64>(0), ins.get::<u8>(1));
     if ok.at([]) == 0 {
         return;
     }
     let (mut mean, mut variance) = (outs.take::<T>(), outs.take::<T>());
     let mut batches = outs.take::<i64>();
     batches.set([], batches.at([]) + 1);
-    let (keep, take) = (T::from_f64(1.0 - momentum), T::from_f64(momentum));
+    let moved = |from: T, to: f64| T::from_f64((1.0 - momentum) * from.to_f64() + momentum * to);
     // The tracked variance is the unbiased one.
-    let degrees = T::from_f64((count - 1) as f64);
+    let degrees = (count - 1) as f64;
     for c in region.range(0) {
-        mean.set([c], keep * mean.at([c]) + take * stats.at([0, c]));
-        variance.set([c], keep * variance.at([c]) + take * (stats.at([1, c]) / degrees));
+        mean.set([c], moved(mean.at([c]), stats.at([0, c])));
+        variance.set([c], moved(variance.at([c]), stats.at([1, c]) / degrees));
     }
 }
 
