@@ -62,10 +62,10 @@ def make_samples(directory, shape, samples):
 
 
 def logits(network, x, mean, std, shape, dtype):
-    # As dahl: normalised in f32, by channel where there are channels.
+    # As dahl: in the network's precision, by channel or, without channels, by feature.
     axes = (-1, 1, 1) if x.ndim == 4 else (-1,)
-    mean, std = (np.asarray(v, np.float32).reshape(axes) for v in (mean, std))
-    x = torch.from_numpy((x - mean) / std).reshape(-1, *shape).to(dtype)
+    mean, std = (torch.tensor(v, dtype=dtype).reshape(axes) for v in (mean, std))
+    x = ((torch.from_numpy(x).to(dtype) - mean) / std).reshape(-1, *shape)
     with torch.no_grad():
         return network.eval()(x).double().numpy()
 
@@ -109,8 +109,8 @@ def exchange(dahl, model, dtype, samples, directory):
     theirs = directory / "theirs.safetensors"
     save_file(network.state_dict(), str(theirs))
     train = np.load(directory / "train-images.npy").astype(np.float64)
-    axes = (0, 2, 3) if train.ndim == 4 else None
-    mean, std = np.atleast_1d(train.mean(axes)), np.atleast_1d(train.std(axes))
+    axes = (0, 2, 3) if train.ndim == 4 else 0
+    mean, std = train.mean(axes), train.std(axes)
     expected = logits(network, x, mean, std, module.INPUT, DTYPES[dtype])
     known = [*common, "--model", model, "--weights", theirs]
     back = distance(predicted(dahl, *known), expected)

@@ -8,6 +8,7 @@ use crate::grain::{KernelArgs, at_least_one};
 use crate::output::{code, fail, say, show as print};
 use crate::place::check_file;
 use crate::progress::Show;
+use crate::samples::BATCH;
 use crate::{machine, models};
 use cells::{Extent, Wanted};
 use clap::Args as ClapArgs;
@@ -37,7 +38,7 @@ docs/calibration.md says what is measured and how well it predicts.")]
 pub(crate) struct Args {
     /// A model's name or TOML file [default: those that come with dahl]
     model: Option<String>,
-    /// Samples a step of the model [default: 64]
+    /// Samples per step of the model [default: 32]
     #[arg(long, value_parser = at_least_one, requires = "model")]
     batch: Option<usize>,
     /// Element types
@@ -103,7 +104,7 @@ fn calibrate(args: &Args) -> Result<()> {
         Some(name) => vec![models::find(name)?],
         None => NAMES.iter().filter(quick).map(|name| Model::named(name)).collect::<Result<_>>()?,
     };
-    let batch = args.model.as_ref().map(|_| args.batch.unwrap_or(64));
+    let batch = args.model.as_ref().map(|_| args.batch.unwrap_or(BATCH));
     let (dtypes, kernels) = (&args.dtypes[..], &args.kernels);
     let cells = Wanted { models: named, batch, dtypes, kernels, extent }.cells()?;
 

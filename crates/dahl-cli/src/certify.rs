@@ -1,6 +1,7 @@
 //! `dahl certify`: checks the proof of a plan.
 
 use crate::output::{DIFFERENT, code, fail, print};
+use crate::plan::in_short;
 use dahl::Error;
 use dahl::planner::pipeline::{Certificate, certify};
 use serde_json::json;
@@ -9,9 +10,10 @@ use std::process::ExitCode;
 
 /// Check the proof that no plan is better than one
 ///
-/// The checker shares no code with the planner: it takes the problem, the plan and the
-/// potentials of the file, and checks one inequality a stage column, with every rounding
-/// against the claim (docs/planner.md).
+/// The checker shares no code with the planner: it takes the problem, the plan, the intervals
+/// and multipliers of the file, and computes what plans take at least itself, with every
+/// rounding against the claim (docs/planner.md). It prints the plan and the space of plans that
+/// the claim is about first.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   dahl plan --profile vgg16.graph.txt --platform lab.toml --certificate proof.json
@@ -29,13 +31,14 @@ pub(crate) struct Args {
 /// The plans that a claim is about.
 fn space(proof: &Certificate) -> String {
     let (sets, layers) = (proof.sets.len(), proof.problem.layers.len());
+    let semantics = proof.problem.semantics.name();
     format!(
-        "cost model dahl; stages of one unit type each, between any two of the {sets} listed sets of {layers} layers"
+        "cost model dahl, {semantics} weights; stages of one unit type each, between any two of the {sets} listed sets of {layers} layers; no uneven shares"
     )
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let read = std::fs::read_to_string(&args.file)
+    let read = dahl::os::disk::read_to_string(&args.file)
         .map_err(|source| Error::Io { path: args.file.clone(), source })
         .and_then(|text| {
             serde_json::from_str::<Certificate>(&text).map_err(|error| {
@@ -51,21 +54,39 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let gap = (value - proof.value) / value.max(f64::MIN_POSITIVE);
     let result = certify(&proof);
     let text = match (&result, args.json) {
-        (Ok(checked), true) => json!({
-            "holds": true, "objective": objective.name(), "value": value,
-            "no_plan_below": proof.value, "gap": gap, "inequalities": checked,
-            "refers_to": space(&proof),
-        })
-        .to_string(),
+        (Ok(checked), true) => {
+            let mut object = json!({
+                "holds": true, "plan": in_short(&proof.problem, &proof.plan),
+                "period_s": proof.plan.period_s, "energy_j": proof.plan.energy_j,
+                "refers_to": space(&proof),
+                "objective": objective.name(), "value": value,
+                "no_plan_below": proof.value, "gap": gap, "inequalities": checked,
+            });
+            if let Some(plan) = &proof.not_about {
+                object["not_about"] = plan.as_str().into();
+            }
+            object.to_string()
+        }
         (Err(flaw), true) => json!({ "holds": false, "flaw": flaw.to_string() }).to_string(),
-        (Ok(checked), false) => format!(
-            "holds: no plan has {} below {} ({} weights); the plan has {value}, a gap of {:.6} % of it; {checked} inequalities\nrefers to {}",
-            objective.name(),
-            proof.value,
-            proof.problem.semantics.name(),
-            100.0 * gap,
-            space(&proof),
-        ),
+        (Ok(checked), false) => {
+            let other = match &proof.not_about {
+                Some(plan) => format!(
+                    "not about      the plan with uneven shares that `dahl plan` printed: {plan}\n"
+                ),
+                None => String::new(),
+            };
+            format!(
+                "plan           {}: {} s and {} J per batch\n{other}space          {}\n\
+                 holds: no plan of this space has {} below {}; the plan has {value}, a gap of {:.6} % of it; {checked} inequalities",
+                in_short(&proof.problem, &proof.plan),
+                proof.plan.period_s,
+                proof.plan.energy_j,
+                space(&proof),
+                objective.name(),
+                proof.value,
+                100.0 * gap,
+            )
+        }
         (Err(_), false) => String::new(),
     };
     if !text.is_empty()

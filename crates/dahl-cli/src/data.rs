@@ -1,7 +1,9 @@
 //! `dahl data`: what datasets there are, and what is in one.
 
 use crate::grain::at_least_one;
-use crate::output::{BAD_FILE, Colour, FAILED, code, fail, print};
+use crate::normalize::meter;
+use crate::output::{BAD_FILE, Colour, FAILED, code, fail, one_line, print};
+use crate::part::is_split;
 use crate::progress::{Progress, Show};
 use crate::samples::not_there;
 use crate::table::{TableArgs, explained};
@@ -75,41 +77,58 @@ fn list(args: &Args) -> String {
 /// The text, and whether every sample that was looked at is fine.
 fn show(source: &str, args: &Args) -> dahl::Result<(String, bool)> {
     let table = args.table.options(None);
-    let options = data::Options { limit: args.limit, table, ..data::Options::default() };
+    let options = data::Options { table, ..data::Options::default() };
     let parts = data::open_parts(source, &[Part::Train, Part::Test], &options)
         .map_err(|error| not_there(explained(error), source))?;
+    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
     let (mut text, mut fine) = (String::new(), true);
-    for set in &parts {
+    for (i, part) in parts.iter().enumerate() {
+        let set = match args.limit {
+            Some(samples) => data::limit(part.clone(), samples),
+            None => part.clone(),
+        };
         if args.check {
-            let found = walk(&**set, args);
+            // A rare class of a set without a test of its own may be in one part alone.
+            let train = (i > 0 && !is_split(&**part)).then_some(&*parts[0]);
+            let found = walk(&*set, train, args, show);
             fine &= found.wrong == 0;
-            text += &checked(&set.name(), &found, args);
+            text += &checked(&*set, &found, args);
         } else {
-            text += &described(&data::describe(&**set, data::measured(&**set))?, args);
+            let samples = data::measured(&*set);
+            let mut meter = meter(&*set, samples, show);
+            let about = data::describe(&*set, samples, &mut |read| meter.count(read))?;
+            drop(meter);
+            text += &described(&about, args);
         }
     }
     Ok((text, fine))
 }
 
-fn walk(set: &dyn Dataset, args: &Args) -> Check {
-    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
-    let progress = Progress::of_looking(show);
-    let mut meter = progress.look("check", set.len());
+/// Reads all samples of a part; those of a test set beside the training set.
+fn walk(set: &dyn Dataset, train: Option<&dyn Dataset>, args: &Args, show: Show) -> Check {
+    let mut meter = Progress::of_looking(show).look("check", set.len());
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let threads = args.workers.and_then(NonZeroUsize::new).unwrap_or(processors);
-    data::check_on(set, threads, &mut |samples| meter.count(samples))
+    let progress = &mut |samples| meter.count(samples);
+    match train {
+        Some(train) => data::check_against(train, set, threads, progress),
+        None => data::check_on(set, threads, progress),
+    }
 }
 
-fn checked(name: &str, found: &Check, args: &Args) -> String {
+fn checked(set: &dyn Dataset, found: &Check, args: &Args) -> String {
+    let name = set.name();
     if !args.json {
-        return format!("{}: {found}\n", Colour::of_stdout().paint("1", name));
+        let notes = set.notes().iter().map(|note| format!("  note: {}\n", one_line(note)));
+        let name = Colour::of_stdout().paint("1", &one_line(&name));
+        return format!("{name}: {found}\n{}", notes.collect::<String>());
     }
     let problems = found.problems.iter().map(
         |problem| json!({ "sample": problem.index, "place": problem.place, "what": problem.what }),
     );
     let value = json!({
         "name": name, "samples": found.samples, "wrong": found.wrong,
-        "problems": problems.collect::<Vec<_>>(),
+        "problems": problems.collect::<Vec<_>>(), "notes": set.notes(),
     });
     format!("{value}\n")
 }

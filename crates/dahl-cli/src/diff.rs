@@ -360,5 +360,5 @@ fn as_json(rows: &[Row], args: &Args) -> String {
         "tolerance": args.tolerance.to_string(),
         "tensors": tensors,
     });
-    format!("{object:#}\n")
+    format!("{object}\n")
 }

@@ -114,7 +114,7 @@ impl EnergyArgs {
             meters.push(Box::new(meter.map_err(failed)?));
         }
         let sampler = Sampler::start(meters, self.meter_interval)
-            .map_err(|e| Error::config("meter-interval", "a thread to read meters", e))?;
+            .map_err(|source| Error::thread("dahl-meter", source))?;
         let platform = match &self.platform {
             Some(path) => Some(Platform::read(path)?),
             None => detect(Path::new("/")).ok().map(|found| found.platform),

@@ -1,6 +1,6 @@
 //! `dahl eval`: how well weights do on a dataset.
 
-use crate::output::{code, fail, show};
+use crate::output::{code, fail, one_line, show};
 use crate::part::PartName;
 use crate::progress::{Progress, Show};
 use crate::weights::{PassArgs, WeightArgs};
@@ -55,7 +55,8 @@ fn eval(args: &Args) -> Result<()> {
     let weights = args.weights.open()?;
     let usual = if weights.is_other_set() { PartName::All } else { PartName::Test };
     let chosen = args.part.unwrap_or(usual).open(&weights)?;
-    let card = weights.card()?;
+    let progress = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let card = weights.card(progress)?;
     check_classes(&card, &*chosen.set)?;
     let all = chosen.of.unwrap_or(chosen.set.len());
     let test = match args.pass.limit {
@@ -66,7 +67,6 @@ fn eval(args: &Args) -> Result<()> {
         let expected = format!("at least 1 sample in {}", chosen.part.words());
         return Err(Error::data(test.name(), "samples", expected, format!("none of {all}")));
     }
-    let progress = if args.quiet { Show::Nothing } else { Show::on_stderr() };
     let mut trainer = weights.trainer(&args.pass, test.len(), progress)?;
     let transform = Transform { normalise: card.normalise.clone(), augment: None };
     let order = Order::sequential(test.len());
@@ -88,7 +88,7 @@ fn eval(args: &Args) -> Result<()> {
     } else {
         let some = if all == pass.samples { String::new() } else { format!(" of {all}") };
         let judged = format!("judged by {}{some} samples, {}", pass.samples, chosen.part.words());
-        format!("{}{judged} of {}\n", table(&pass, confusion), chosen.name())
+        format!("{}{judged} of {}\n", table(&pass, confusion), one_line(&chosen.name()))
     };
     show(&text)
 }

@@ -1,8 +1,10 @@
 //! `dahl export`: weights and model for PyTorch.
 
 use crate::output::{code, fail, show};
+use crate::progress::Show;
 use crate::weights::WeightArgs;
 use clap::Args as ClapArgs;
+use dahl::data::Fit;
 use dahl::file::replace;
 use dahl::train::Card;
 use dahl::{Error, Result};
@@ -13,7 +15,8 @@ use std::process::ExitCode;
 ///
 /// The weights become a safetensors file under their names in PyTorch's state
 /// dict. `--module` writes a Python file whose `load(path)` gives the same network
-/// as a `torch.nn.Module` with these weights.
+/// as a `torch.nn.Module` with these weights, and whose `load_image(path)` prepares an
+/// image for it as in training.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl export --weights weights.safetensors --to lenet.safetensors --module lenet.py
@@ -45,6 +48,54 @@ def load(path):
     return network.eval()
 "#;
 
+/// Reads an image as dahl does, so that the network gets the same numbers.
+const LOAD_IMAGE: &str = r#"
+
+def load_image(path, dtype=None):
+    """A batch of one image, prepared as in training: upright, resized by a triangle
+    filter (antialiased bilinear), in grey or colour, in 0..1, normalised."""
+    import numpy as np
+    import torch
+    from PIL import Image, ImageOps
+
+    def resized(pixels, length, axis):
+        pixels = np.moveaxis(pixels, axis, 0)
+        ratio = np.float32(len(pixels) / length)
+        centre = (np.arange(length, dtype=np.float32) + np.float32(0.5)) * ratio - np.float32(0.5)
+        distance = np.abs(np.arange(len(pixels), dtype=np.float32) - centre[:, None])
+        weights = np.maximum(0, 1 - distance / max(ratio, np.float32(1)))
+        weights /= weights.sum(1, keepdims=True)
+        return np.moveaxis(np.tensordot(weights, pixels, 1), 0, axis)
+
+    image = ImageOps.exif_transpose(Image.open(path))
+    # Grey of 16 bits stays as it is until it has its size.
+    largest = 65535 if image.mode.startswith("I") else 255
+    if largest == 255:
+        image = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+    channels, height, width = SHAPE
+    wide, high = width, height
+    if FIT == "crop":
+        ratio = max(width / image.width, height / image.height)
+        wide, high = (max(int(n * ratio + 0.5), 1) for n in image.size)
+    pixels = np.asarray(image, np.float32).reshape(image.height, image.width, -1)
+    pixels = resized(resized(pixels, high, 0), wide, 1)
+    pixels = np.floor(np.clip(pixels, 0, largest) + np.float32(0.5))
+    if largest > 255:
+        pixels = (pixels + 128) // 257
+    top, left = (high - height) // 2, (wide - width) // 2
+    pixels = pixels[top : top + height, left : left + width]
+    if channels == 1 and pixels.shape[2] == 3:
+        grey = pixels.astype(np.int64) @ np.array([[2126], [7152], [722]])
+        pixels = (grey + 5000) // 10000
+    pixels = np.repeat(pixels.astype(np.float32), channels // pixels.shape[2], 2) / np.float32(255)
+    x = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+    x = x.to(dtype or torch.float32)
+    if MEAN is not None:
+        mean, std = (torch.tensor(v, dtype=x.dtype).view(-1, 1, 1) for v in (MEAN, STD))
+        x = (x - mean) / std
+    return x.reshape(1, *INPUT)
+"#;
+
 pub(crate) fn run(args: &Args) -> ExitCode {
     match export(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,7 +120,7 @@ fn export(args: &Args) -> Result<()> {
         return Err(Error::config("module", expected, module.display()));
     }
     let weights = args.weights.open()?;
-    let card = weights.card_if_known()?;
+    let card = weights.card_if_known(Show::on_stderr())?;
     // The text first: where the model has none, nothing is written.
     let source = match &args.module {
         Some(_) => Some(source(&weights.model.to_torch()?, &weights.model.name, card.as_ref())),
@@ -112,12 +163,25 @@ fn source(model: &str, name: &str, card: Option<&Card>) -> String {
         let quoted = |name: &String| serde_json::Value::from(name.as_str()).to_string();
         let classes: Vec<String> = card.classes.iter().map(quoted).collect();
         text += &format!("\n\nCLASSES = [{}]\n", classes.join(", "));
-        if let Some(normalise) = &card.normalise {
-            text += &format!(
-                "# Images in 0..1 with the shape {} become (x - MEAN) / STD, by channel.\n\
-                 MEAN = {:?}\nSTD = {:?}\n",
-                card.shape, normalise.mean, normalise.std
-            );
+        let shape = card.shape;
+        text += &match &card.normalise {
+            Some(normalise) => {
+                let each = if shape.rank() == 1 { "feature" } else { "channel" };
+                format!(
+                    "# Samples of the shape {shape} become (x - MEAN) / STD: a number per {each}, \
+                     or one for all.\nMEAN = {:?}\nSTD = {:?}\n",
+                    normalise.mean, normalise.std
+                )
+            }
+            None => "# Samples are not normalised.\nMEAN = STD = None\n".to_owned(),
+        };
+        if let Ok(images) = card.images() {
+            let fit = match images.fit {
+                Fit::Stretch => "\"stretch\"  # whatever the proportions of an image are",
+                Fit::Crop => "\"crop\"  # the middle of an image that has other proportions",
+            };
+            text += &format!("# What load_image brings images to.\nSHAPE = {shape}\nFIT = {fit}\n");
+            text += LOAD_IMAGE;
         }
     }
     text + LOAD

@@ -9,9 +9,6 @@ use dahl::planner::Grain;
 /// How ops are cut and gathered
 #[derive(Args)]
 pub(crate) struct GrainArgs {
-    /// Worker threads
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
-    workers: usize,
     /// How ops are cut: auto, or pieces such as sample=4,channel=2,gather=off
     /// (docs/grain.md) [default: one piece of the batch a worker]
     #[arg(long, value_parser = cuts)]
@@ -108,9 +105,9 @@ pub(crate) fn available(isa: Isa) -> Result<(), String> {
 }
 
 impl GrainArgs {
-    /// The grain, before a choice.
-    pub(crate) fn base(&self) -> Grain {
-        Grain { target: self.kernels.target(), ..Grain::for_workers(self.workers) }
+    /// The grain of some workers, before a choice.
+    pub(crate) fn base(&self, workers: usize) -> Grain {
+        Grain { target: self.kernels.target(), ..Grain::for_workers(workers) }
     }
 
     pub(crate) fn cuts(&self) -> Option<&Cuts> {
@@ -118,10 +115,10 @@ impl GrainArgs {
     }
 
     /// The grain that is given; a choice is made where there is a plan.
-    pub(crate) fn grain(&self) -> dahl::Result<Grain> {
+    pub(crate) fn grain(&self, workers: usize) -> dahl::Result<Grain> {
         match &self.grain {
-            None => Ok(self.base()),
-            Some(Cuts::Given(text)) => self.base().with(text),
+            None => Ok(self.base(workers)),
+            Some(Cuts::Given(text)) => self.base(workers).with(text),
             Some(Cuts::Auto) => {
                 Err(dahl::Error::config("grain", "pieces, such as sample=4", "auto"))
             }
@@ -140,14 +137,18 @@ pub(crate) fn only_trained() -> dahl::Error {
     dahl::Error::config("grain", expected, "adaptive")
 }
 
+/// Workers of a run that was not told how many: one per processor.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Threads of a processor beyond which a run does not get on.
 const THREADS_A_PROCESSOR: usize = 16;
 
 /// A number of threads that this machine can run.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     let threads = at_least_one(text)?;
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let most = THREADS_A_PROCESSOR * processors;
+    let most = THREADS_A_PROCESSOR * processors();
     if threads <= most {
         return Ok(threads);
     }

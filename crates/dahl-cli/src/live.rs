@@ -26,7 +26,7 @@ pub(crate) struct LiveArgs {
     /// port: a free one]
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     dashboard: Option<u16>,
-    /// The address that it is served on; others than this machine's need a token too
+    /// The address that it is served on, without encryption
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "dashboard")]
     dashboard_address: IpAddr,
     /// Show the running job on the whole terminal; q leaves it, the run goes on
@@ -86,6 +86,9 @@ impl Live {
             (_, Some(screen)) => report.hold(screen.clone()),
             (Some(server), None) => report.warn(format_args!("dashboard: {}", server.url())),
             (None, None) => {}
+        }
+        if let Some(text) = self.server.as_ref().and_then(Server::warning) {
+            report.warn(format_args!("warning: {text}"));
         }
         screen
     }

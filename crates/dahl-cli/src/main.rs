@@ -3,6 +3,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use dahl::os::threads::spawn_with_stack;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ mod live;
 mod machine;
 mod metered;
 mod models;
+mod normalize;
 mod outcome;
 mod output;
 mod part;
@@ -53,6 +55,11 @@ mod units;
 mod verify;
 mod watch;
 mod weights;
+
+/// Fuzz targets say how much memory a file takes.
+#[cfg(test)]
+#[global_allocator]
+static COUNTING: dahl_fuzz::Counting = dahl_fuzz::Counting;
 
 /// Trains neural networks on unequal machines, for the least energy.
 #[derive(Parser)]
@@ -108,10 +115,36 @@ fn parse() -> Result<(Cli, ArgMatches), config::Failure> {
         .map_err(config::Failure::CommandLine)
 }
 
+/// The stack of the thread that runs the command, in bytes. That of the process' first thread
+/// is as large as the shell says (`ulimit -s`).
+const STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
+    if let Some(variable) = dahl::os::FAULTS
+        && let Ok(text) = std::env::var(variable)
+        && let Err(error) = dahl::os::inject(&text)
+    {
+        return output::fail(error, output::USAGE);
+    }
+    if let Err(error) = stop::outgrow_files() {
+        let what = "the handler of SIGXFSZ cannot be installed";
+        return output::fail(format_args!("{what}: {error}"), output::FAILED);
+    }
+    match spawn_with_stack("dahl", STACK, run).map(std::thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        // The thread has told of its panic.
+        Ok(Err(_)) => ExitCode::from(PANICKED),
+        Err(error) => output::fail(dahl::Error::thread("dahl", error), output::FAILED),
+    }
+}
+
+/// The exit code of a panic, as the standard library has it.
+const PANICKED: u8 = 101;
+
+fn run() -> ExitCode {
     let (cli, matches) = match parse() {
         Ok(parsed) => parsed,
-        Err(config::Failure::CommandLine(error)) => error.exit(),
+        Err(config::Failure::CommandLine(error)) => return output::answer(&error),
         Err(config::Failure::Setting(error)) => return output::fail(error, output::USAGE),
     };
     match cli.command {

@@ -41,7 +41,7 @@ pub(crate) fn is_file(name: &str) -> bool {
 pub(crate) fn find(name: &str) -> dahl::Result<Model> {
     let path = Path::new(name);
     if is_file(name) {
-        let text = std::fs::read_to_string(path)
+        let text = dahl::os::disk::read_to_string(path)
             .map_err(|source| dahl::Error::Io { path: path.to_owned(), source })?;
         // The model is lowered here so that whatever is wrong names the file.
         let checked = Model::parse(&text).and_then(|model| lower(&model).map(|_| model));

@@ -1,6 +1,7 @@
 //! How a run ended: what is written and said, and the exit code.
 
-use crate::output::{FAILED, code, counted, quoted};
+use crate::limit;
+use crate::output::{code, counted, quoted};
 use crate::place::RunArgs;
 use crate::report::{Conclusion, Report};
 use crate::rundir::RunDir;
@@ -9,7 +10,7 @@ use crate::train::Args;
 use dahl::file::TensorFile;
 use dahl::report::Predicted;
 use dahl::train::{Confusion, EpochRecord};
-use dahl::units::{Bytes, Nanos};
+use dahl::units::{Bytes, Joules, Nanos};
 use dahl::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ pub(crate) struct Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { message: error.to_string(), code: code(&error) }
+        Self { message: limit::advised(&error), code: code(&error) }
     }
 }
 
@@ -39,6 +40,10 @@ pub(crate) struct Gave {
     pub(crate) stopped: Option<Reason>,
     /// Nothing was to be trained.
     pub(crate) idle: bool,
+    /// The state that the run ended with could not be saved, and why.
+    pub(crate) unsaved: Option<Failure>,
+    /// What else went wrong.
+    pub(crate) errors: Vec<Error>,
 }
 
 /// What is left when training has ended.
@@ -55,10 +60,11 @@ pub(crate) struct Ended {
     pub(crate) predicted: Option<(Predicted, usize)>,
 }
 
-/// Writes what the run gave, and says so. Returns the exit code.
+/// Writes what the run gave to every place that it is to be in, and says so. Returns the exit
+/// code, or what could not be written.
 pub(crate) fn conclude(
     args: &Args,
-    gave: Gave,
+    mut gave: Gave,
     report: &mut Report,
     end: Ended,
 ) -> Result<u8, Failure> {
@@ -73,15 +79,17 @@ pub(crate) fn conclude(
         let epochs = counted(epochs, "epoch");
         report.log(format_args!("{path} has finished its {epochs}{more}"));
     }
-    let unsaved = |error: Error| {
-        let cure = if error.lacks_room() { "make room" } else { "put that right" };
-        let next = run.map(|run| format!("; all else is saved: {cure}, then {}", on(run)));
-        Failure { message: format!("{error}{}", next.unwrap_or_default()), code: FAILED }
-    };
-    // A signal is no end that was asked for: the file stays as it is.
-    let save = args.save.as_ref().filter(|_| gave.stopped.is_none_or(|why| why.code() == 0));
-    if let Some(path) = save {
-        weights.write(path).map_err(unsaved)?;
+    let next = run.map(|run| format!("then {}", on(run)));
+    let mut errors = std::mem::take(&mut gave.errors);
+    // A signal is no end that was asked for: the file stays as it is, unless the state of the
+    // run is nowhere else.
+    let wanted = gave.unsaved.is_some() || gave.stopped.is_none_or(|why| why.code() == 0);
+    let mut save = args.save.clone().filter(|_| wanted);
+    if let Some(path) = &save
+        && let Err(error) = weights.write(path)
+    {
+        errors.push(error.while_writing());
+        save = None;
     }
     if let Some(why) = gave.stopped {
         match (why, overspent) {
@@ -89,20 +97,32 @@ pub(crate) fn conclude(
             (Reason::EnergyBudget, Some(spent)) => report.warn(format_args!("energy: {spent}")),
             _ => energy.iter().for_each(|text| report.log(format_args!("energy: {text}"))),
         }
-        report.stopped(why, gave.steps, run.map(RunDir::path));
+        let saved = run.filter(|_| gave.unsaved.is_none());
+        report.stopped(why, gave.steps, saved.map(RunDir::path));
+        all_of(errors, gave.unsaved, (save.as_deref(), next))?;
         return Ok(why.code().max(report.code()));
     }
-    let Some(last) = gave.history.last() else { return Ok(report.code()) };
+    let Some(last) = gave.history.last() else {
+        all_of(errors, gave.unsaved, (save.as_deref(), next))?;
+        return Ok(report.code());
+    };
     if let (Some((step, batch)), false) = (&predicted, gave.idle) {
         let took = *batch as f64 / speed_of(&gave.history);
         report.log(format_args!("{}", beside(step, took)));
+    }
+    let mut kept = run.filter(|_| gave.idle).map(RunDir::weights);
+    if let (Some(run), false) = (run, gave.idle) {
+        match weights.write(run.weights()) {
+            Ok(()) => kept = Some(run.weights()),
+            Err(error) => errors.push(error.while_writing()),
+        }
     }
     let conclusion = Conclusion {
         last,
         planned,
         sha256: weights.sha256(),
         run: run.map(RunDir::path),
-        file: save.cloned().or(run.map(RunDir::weights)),
+        file: save.clone().or(kept.clone()),
         seconds: begin.elapsed().as_secs_f64(),
         speed: speed_of(&gave.history),
         from_step: gave.from,
@@ -110,22 +130,49 @@ pub(crate) fn conclude(
         confusion,
         energy: energy.filter(|_| !gave.idle),
     };
-    if let (Some(run), false) = (run, gave.idle) {
-        run.conclude(&weights, &conclusion.to_json()).map_err(unsaved)?;
+    // A run whose last state is not saved has not ended: it goes on from the one before.
+    if let (Some(run), false, true, None) = (run, gave.idle, kept.is_some(), &gave.unsaved)
+        && let Err(error) = run.conclude(&conclusion.to_json())
+    {
+        errors.push(error);
     }
     report.conclude(&conclusion);
+    all_of(errors, gave.unsaved, (save.or(kept).as_deref(), next))?;
     // Whoever sent it wants nothing to follow, though all epochs are done.
     Ok(gave.stop.signal().map_or(report.code(), Reason::code))
+}
+
+/// Everything that went wrong as one failure, with where the weights are and how to go on.
+fn all_of(
+    errors: Vec<Error>,
+    unsaved: Option<Failure>,
+    (weights, next): (Option<&Path>, Option<String>),
+) -> Result<(), Failure> {
+    let hint = match (&unsaved, weights, next) {
+        (Some(_), Some(path), _) => format!("; the weights are in {}", path.display()),
+        (None, _, Some(next)) => {
+            let room = errors.iter().any(Error::lacks_room);
+            let cure = if room { "make room" } else { "put that right" };
+            format!("; all else is saved: {cure}, {next}")
+        }
+        _ => String::new(),
+    };
+    let all: Vec<Failure> =
+        unsaved.into_iter().chain(errors.into_iter().map(Failure::from)).collect();
+    let Some(Failure { code, .. }) = all.first() else { return Ok(()) };
+    let code = *code;
+    let messages: Vec<String> = all.into_iter().map(|failure| failure.message).collect();
+    Err(Failure { message: messages.join("\n") + &hint, code })
 }
 
 /// What a step was expected to take, beside what it took with reading its samples.
 fn beside(step: &Predicted, took: f64) -> String {
     let [low, high] = step.interval.map(Nanos);
     format!(
-        "a step: {} predicted ({low} to {high}), {} taken with reading samples; {:.6} J predicted",
+        "a step: {} predicted ({low} to {high}), {} taken with reading samples; about {} predicted",
         Nanos(step.step),
         Nanos((took * 1e9) as u64),
-        step.joules
+        Joules(step.joules).rounded(2)
     )
 }
 
@@ -186,7 +233,10 @@ pub(crate) fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
 
 /// An error of a run, with what is left of it.
 pub(crate) fn explained(error: Error, run: Option<&RunDir>, last: Option<&Path>) -> Failure {
-    let wild = matches!(error, Error::NotFinite { .. } | Error::Overflow { .. });
+    let wild = matches!(
+        error,
+        Error::NotFinite { .. } | Error::EvalNotFinite { .. } | Error::Overflow { .. }
+    );
     let hint = match (&error, run, last) {
         (_, Some(_), Some(last)) if wild => {
             format!("; the last good checkpoint is {}", last.display())

@@ -70,11 +70,16 @@ impl PartName {
             PartName::Train => Part::Test,
             _ => Part::Train,
         };
-        let split = self != PartName::All && set.name().contains(", split ");
+        let split = self != PartName::All && is_split(&*set);
         let other = split.then(|| weights.part(other)).transpose()?;
         let of = other.map(|other| set.len() + other.len());
         Ok(Chosen { set, part: self, of })
     }
+}
+
+/// Whether a part was split off at random, so that the dataset has no test of its own.
+pub(crate) fn is_split(part: &dyn Dataset) -> bool {
+    part.name().contains(", split ")
 }
 
 /// Both parts of a dataset, the training samples first.
@@ -111,6 +116,11 @@ impl Dataset for Joined {
     fn read(&self, index: usize, out: &mut [f32]) -> Result<usize> {
         let (set, index) = self.find(index);
         set.read(index, out)
+    }
+
+    fn read_f64(&self, index: usize, out: &mut [f64]) -> Result<usize> {
+        let (set, index) = self.find(index);
+        set.read_f64(index, out)
     }
 
     fn label(&self, index: usize) -> Result<usize> {

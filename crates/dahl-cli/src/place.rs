@@ -5,7 +5,9 @@ use crate::rundir::{RunDir, find, refuse_old, resolve};
 use crate::samples::SampleArgs;
 use crate::stop::duration;
 use clap::Args;
-use dahl::train::{Checkpoints, Every};
+use dahl::file::TensorFile;
+use dahl::os::disk;
+use dahl::train::{Card, Checkpoints, Every};
 use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -67,8 +69,23 @@ pub(crate) fn check_file(flag: &str, path: &Path) -> Result<()> {
     // Permissions do not tell all, such as a file system that is only read.
     let trial = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
     let trial = directory.join(trial);
-    let made = std::fs::File::create(&trial).and_then(|_| std::fs::remove_file(&trial));
+    let made = disk::File::create(&trial).and_then(|_| disk::remove_file(&trial));
     made.map_err(|error| wrong(format!("where nothing can be written ({error})")))
+}
+
+/// Whether weights may be written to a path: nothing is there, or something empty, or other weights.
+pub(crate) fn takes_weights(path: &Path) -> bool {
+    let holds = std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
+    !holds || TensorFile::read(path).is_ok()
+}
+
+/// Refuses to replace a file that is no weights.
+pub(crate) fn check_weights(flag: &str, path: &Path) -> Result<()> {
+    if takes_weights(path) {
+        return Ok(());
+    }
+    let found = format!("{}, which is something else; give another --{flag}", path.display());
+    Err(Error::config(flag, "a new file, or weights to replace", found))
 }
 
 /// Where a run is to be kept.
@@ -134,5 +151,13 @@ impl Place {
             Place::Old(_, checkpoints) => Ok(!checkpoints.list()?.is_empty()),
             _ => Ok(false),
         }
+    }
+
+    /// The card of the checkpoint to go on from, which says how samples were normalised.
+    /// One that is damaged is told of when the run goes on from it.
+    pub(crate) fn card(&self) -> Option<Card> {
+        let Place::Old(_, checkpoints) = self else { return None };
+        let checkpoint = checkpoints.latest().ok()??;
+        Card::of(&checkpoint.weights, checkpoint.path()).ok()?
     }
 }

@@ -6,13 +6,17 @@ mod explain;
 mod pipeline;
 mod svg;
 mod text;
+mod time;
+
+pub(crate) use compare::in_short;
 
 use crate::flow::FlowArgs;
-use crate::grain::{Cuts, GrainArgs, at_least_one};
+use crate::grain::{Cuts, GrainArgs, at_least_one, processors};
 use crate::output::{Colour, code, counted, fail, print};
 use crate::planfile::in_file;
 use crate::progress;
 use crate::recipe::{OptimizerName, UpdateArgs};
+use crate::samples::BATCH;
 use crate::tuning::TuneArgs;
 use crate::{auto, limit, machine, models};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
@@ -20,6 +24,7 @@ use dahl::DType;
 use dahl::graph::Programs;
 use dahl::model::{Model, TrainSpec};
 use dahl::plan::Plan;
+use dahl::planner::Grain;
 use dahl::platform::UnitId;
 use dahl::sim::{Habits, Known, Worker, predict};
 use dahl::units::{Bytes, Flops, ProgramId};
@@ -34,7 +39,7 @@ use std::process::ExitCode;
 /// least energy, time or their product, with what no plan can be better than.
 ///
 /// Lowers the model to programs, plans them and checks the plan; nothing is
-/// run. The summary says how many tasks a step has and what memory it needs;
+/// run. Without flags it is the plan that `dahl train` makes. The summary says how many tasks a step has and what memory it needs;
 /// `--show` prints the whole plan, the graph, the task graph or the memory.
 #[derive(ClapArgs)]
 #[command(
@@ -46,9 +51,9 @@ use std::process::ExitCode;
   dahl plan resnet18 --batch 128 --memory-limit 2GiB
   dahl plan lenet --workers 2 --grain sample=4,channel=2
   dahl plan lenet --workers 2 --grain auto --explain
-  dahl plan lenet --workers 2 --show plan > my.plan
+  dahl plan lenet --show plan > my.plan
   dahl plan lenet --check my.plan
-  dahl train --model lenet --data mnist --batch 64 --optimizer sgd --plan my.plan
+  dahl train --model lenet --data mnist --plan my.plan
   dahl plan --profile vgg16.graph.txt --platform platforms/lab.toml --objective energy
   dahl plan --profile resnet50.graph.txt --platform platforms/zeus.toml --allow-stale
     --period 0.3 --svg front.svg --certificate proof.json
@@ -69,17 +74,20 @@ pub(crate) struct Args {
     pipeline: pipeline::PipelineArgs,
     #[command(flatten)]
     flow: FlowArgs,
-    /// Samples a step
-    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
+    /// Samples per step
+    #[arg(long, default_value_t = BATCH, value_parser = at_least_one)]
     batch: usize,
     /// Element type of parameters and activations: f32 or f64
     #[arg(long, default_value = "f32")]
     dtype: DType,
-    /// How parameters follow their gradients
-    #[arg(long, value_enum, default_value_t = OptimizerName::Sgd)]
+    /// Optimizer
+    #[arg(long, value_enum, default_value_t)]
     optimizer: OptimizerName,
     #[command(flatten)]
     update: UpdateArgs,
+    /// Worker threads [default: one per processor]
+    #[arg(long, value_parser = at_least_one)]
+    workers: Option<usize>,
     #[command(flatten)]
     grain: GrainArgs,
     #[command(flatten)]
@@ -161,10 +169,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// The training of a model over the units of a platform.
 fn over_units(args: &Args) -> dahl::Result<()> {
     let (model, spec) = args.trained()?;
-    let what = (&model, &spec, args.grain.base().target);
+    let what = (&model, &spec, args.base().target);
     let flow = (&args.pipeline, &args.flow);
     let planned = pipeline::of_model(flow, what, args.calibration.as_deref(), args.memory_limit)?;
-    match (args.show, planned.deployed.first()) {
+    match (args.show, planned.planned.deployed.first()) {
         (Show::Summary, _) => pipeline::tell_model(&args.pipeline, &planned),
         (Show::Plan, Some(run)) => crate::output::show(&run.plan.to_text(&run.lowered.programs)?),
         (Show::Plan, None) => {
@@ -176,6 +184,15 @@ fn over_units(args: &Args) -> dahl::Result<()> {
 }
 
 impl Args {
+    fn workers(&self) -> usize {
+        self.workers.unwrap_or_else(processors)
+    }
+
+    /// The grain, before a choice.
+    fn base(&self) -> Grain {
+        self.grain.base(self.workers())
+    }
+
     /// What is trained.
     fn trained(&self) -> dahl::Result<(Model, TrainSpec)> {
         let model =
@@ -192,17 +209,17 @@ fn text(args: &Args) -> dahl::Result<String> {
         return Err(dahl::Error::config("explain", expected, "another grain"));
     }
     let calibration = args.calibration.as_deref();
-    let flowing = args.flow.flowing(&model, spec, &args.grain.base(), calibration)?;
+    let flowing = args.flow.flowing(&model, spec, &args.base(), calibration)?;
     let lowered = model.lower(&flowing.spec)?;
     let plan = match &args.check {
         Some(path) => {
-            let text = std::fs::read_to_string(path)
+            let text = dahl::os::disk::read_to_string(path)
                 .map_err(|source| dahl::Error::Io { path: path.clone(), source })?;
             Plan::parse(&text, &lowered.programs).map_err(|error| in_file(path, error))?
         }
         None => {
             let said = progress::Show::on_stderr();
-            let base = args.grain.base();
+            let base = args.base();
             let numerics = args.tune.numerics(&base, &lowered.programs, said)?;
             let flowed = flowing.plan(&base, &lowered, &numerics, args.memory_limit);
             match (flowed, args.grain.cuts()) {
@@ -231,7 +248,7 @@ fn text(args: &Args) -> dahl::Result<String> {
                 }
                 _ => {
                     let what = (&lowered.programs, numerics);
-                    limit::plan(&args.grain.grain()?, what, args.memory_limit, said)?
+                    limit::plan(&args.grain.grain(args.workers())?, what, args.memory_limit, said)?
                 }
             }
         }
@@ -321,8 +338,9 @@ fn predicted(args: &Args, programs: &Programs, plan: &Plan) -> dahl::Result<Stri
         Ok(step) => {
             let [low, high] = step.interval;
             format!(
-                "{} a step, with 95 % in {low} to {high}; {} modelled, from guessed watts",
-                step.step, step.joules
+                "{} per step, with 95 % in {low} to {high}; about {} modelled, from guessed watts",
+                step.step,
+                step.joules.rounded(2)
             )
         }
         // What the calibration does not know is no fault of the plan.

@@ -30,7 +30,7 @@ pub(crate) struct PlanFile {
 
 impl PlanFile {
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = dahl::os::disk::read_to_string(path)
             .map_err(|source| Error::Io { path: path.to_owned(), source })?;
         let outline = Plan::outline(&text).map_err(|error| {
             Error::data(path, "plan", "what dahl plan --show plan prints", error)

@@ -86,7 +86,7 @@ fn find(output: Option<&Path>, root: Option<&Path>) -> Result<()> {
     output.map_or(Ok(()), |path| check_file("output", path))?;
     let mut found = detect(root.unwrap_or(Path::new("/")))?;
     if root.is_none() {
-        measure::refine(&mut found);
+        measure::refine(&mut found)?;
     }
     let mut text =
         "# Found by dahl platform detect. Figures from \"guess\" are no more than that: \

@@ -1,12 +1,12 @@
 //! `dahl predict`: what is on images.
 
 use crate::grain::at_least_one;
-use crate::output::{BAD_FILE, code, fail, show};
+use crate::output::{BAD_FILE, code, fail, one_line, show};
 use crate::part::PartName;
 use crate::progress::Show;
 use crate::weights::{PassArgs, WeightArgs};
 use clap::Args as ClapArgs;
-use dahl::data::{self, Access, Dataset, Images, Order, Transform};
+use dahl::data::{self, Access, Dataset, Images, Number, Order, Transform};
 use dahl::train::{Card, Samples};
 use dahl::{Error, Result, Shape};
 use serde_json::json;
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// are.
 fn predict(args: &Args) -> Result<(usize, usize)> {
     let weights = args.weights.open()?;
-    let card = weights.card()?;
+    let card = weights.card(Show::on_stderr())?;
     let mut set: Arc<dyn Dataset> = if args.images.is_empty() {
         args.part.open(&weights)?.set
     } else {
@@ -121,13 +121,15 @@ impl Prediction<'_> {
     }
 
     fn line(&self, card: &Card, top: usize, width: usize) -> String {
-        let longest = card.classes.iter().map(|c| c.chars().count()).max().unwrap_or(0);
+        let longest = card.classes.iter().map(|c| one_line(c).chars().count()).max().unwrap_or(0);
         let best = self.best(top).into_iter().map(|(class, probability)| {
-            format!("  {:longest$} {:>6.2} %", name(card, class), 100.0 * probability)
+            let name = name(card, class);
+            format!("  {:longest$} {:>6.2} %", one_line(&name), 100.0 * probability)
         });
         let best: String = best.collect();
-        let label = self.label.as_ref().map_or(String::new(), |label| format!("  is {label}"));
-        format!("{:width$}{best}{label}", self.place)
+        let label = self.label.as_ref();
+        let label = label.map_or(String::new(), |label| format!("  is {}", one_line(label)));
+        format!("{:width$}{best}{label}", one_line(&self.place))
     }
 
     fn json(&self, card: &Card, top: usize) -> String {
@@ -174,6 +176,15 @@ impl Lenient {
     fn error(&self, index: usize) -> Option<Error> {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(&index)
     }
+
+    fn read_as<T: Number>(&self, index: usize, out: &mut [T]) -> Result<usize> {
+        if let Err(error) = T::read(&*self.set, index, out) {
+            out.fill(T::default());
+            let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+            errors.insert(index, error);
+        }
+        Ok(0)
+    }
 }
 
 impl Dataset for Lenient {
@@ -190,12 +201,11 @@ impl Dataset for Lenient {
     }
 
     fn read(&self, index: usize, out: &mut [f32]) -> Result<usize> {
-        if let Err(error) = self.set.read(index, out) {
-            out.fill(0.0);
-            let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-            errors.insert(index, error);
-        }
-        Ok(0)
+        self.read_as(index, out)
+    }
+
+    fn read_f64(&self, index: usize, out: &mut [f64]) -> Result<usize> {
+        self.read_as(index, out)
     }
 
     fn label(&self, index: usize) -> Result<usize> {

@@ -1,10 +1,10 @@
 //! How far a pass over samples is: a bar on a terminal, a line now and then
 //! elsewhere. It goes to standard error and never into results.
 
-use crate::output::Colour;
+use crate::output::{Colour, escaped, say};
 use dahl::train::Pass;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// How often a bar is drawn; a shorter pass shows none.
@@ -78,6 +78,7 @@ impl Progress {
     }
 
     fn meter(&self, title: String, samples: usize, done: Option<usize>) -> Meter {
+        let title = escaped(&title).into_owned();
         Meter { run: *self, title, samples, done, from: None, shown: Instant::now(), bar: None }
     }
 }
@@ -154,9 +155,7 @@ impl Meter {
                     bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(20));
                 }
             }
-            _ => {
-                let _ = writeln!(std::io::stderr(), "{}", state.line(&self.title));
-            }
+            _ => say(state.line(&self.title)),
         }
     }
 }

@@ -13,15 +13,15 @@ use std::sync::Arc;
 #[derive(Args)]
 pub(crate) struct RecipeArgs {
     /// How parameters follow their gradients
-    #[arg(long, value_enum, default_value_t = OptimizerName::Adam)]
+    #[arg(long, value_enum, default_value_t)]
     optimizer: OptimizerName,
     /// Learning rate
     #[arg(long, default_value_t = 0.003, value_parser = not_negative, allow_negative_numbers = true)]
     lr: f64,
     #[command(flatten)]
     update: UpdateArgs,
-    /// How the learning rate changes: constant, step:EPOCHS:FACTOR, cosine,
-    /// cosine:LEAST; each after warmup:EPOCHS+
+    /// Schedule of the learning rate: constant, step:EPOCHS:FACTOR, cosine,
+    /// cosine:LEAST (from 0 to 1); each after warmup:EPOCHS+
     #[arg(long, default_value = "constant", value_parser = ScheduleText::parse)]
     schedule: ScheduleText,
     /// Move training images by up to this many pixels at random
@@ -63,10 +63,11 @@ pub(crate) struct UpdateArgs {
     clip: Option<f64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OptimizerName {
     /// Stochastic gradient descent
     Sgd,
+    #[default]
     Adam,
     Adamw,
 }
@@ -164,6 +165,11 @@ impl RecipeArgs {
         self.schedule.over(run)
     }
 
+    /// Whether all steps have one learning rate.
+    pub(crate) fn is_constant(&self) -> bool {
+        self.schedule.is_constant()
+    }
+
     /// In which order training samples are visited.
     pub(crate) fn visits(&self) -> Visits {
         if self.no_shuffle { Visits::InOrder } else { Visits::Shuffled }
@@ -172,7 +178,7 @@ impl RecipeArgs {
     /// The random changes of training images.
     ///
     /// # Errors
-    /// Where the samples are no images.
+    /// Where the samples are no images, or nothing would be left of them.
     pub(crate) fn augment(&self, data: &dyn Dataset, seed: u64) -> dahl::Result<Option<Augment>> {
         let key = match (self.crop, self.flip) {
             (None, false) => return Ok(None),
@@ -182,6 +188,11 @@ impl RecipeArgs {
         if data.shape().rank() < 2 {
             let found = format!("samples of {} in {}", data.shape(), data.name());
             return Err(Error::config(key, "images", found));
+        }
+        let side = data.shape().axes().iter().rev().take(2).copied().max().unwrap_or(0);
+        if let Some(crop) = self.crop.filter(|&crop| crop >= side) {
+            let expected = format!("fewer than the {side} pixels of an image of {}", data.name());
+            return Err(Error::config("crop", expected, crop));
         }
         Ok(Some(Augment { seed, padding: self.crop.unwrap_or(0), flip: self.flip }))
     }
@@ -332,6 +343,12 @@ mod tests {
         assert_eq!(augment("x"), None);
         assert_eq!(augment("x --crop 2"), Some(Augment { seed: 3, padding: 2, flip: false }));
         assert_eq!(augment("x --flip"), Some(Augment { seed: 3, padding: 0, flip: true }));
+        augment("x --crop 7");
+        for crop in ["8", "1000000000"] {
+            let error = recipe(&format!("x --crop {crop}")).augment(&set, 3).unwrap_err();
+            let expected = "crop: expected fewer than the 8 pixels of an image of digits, train";
+            assert_eq!(error.to_string(), format!("{expected}, found {crop}"));
+        }
         let rows = data::Synthetic::new(dahl::Shape::new(&[5]), 2, 10, 0).unwrap();
         let error = recipe("x --flip").augment(&rows, 0).unwrap_err().to_string();
         assert!(error.starts_with("flip: expected images, found samples of [5]"), "{error}");

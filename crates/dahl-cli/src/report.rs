@@ -1,7 +1,7 @@
 //! What a person sees of a run.
 
 use crate::live::Screen;
-use crate::output::{FAILED, quoted, say, show};
+use crate::output::{FAILED, quoted, say, show_part};
 use crate::progress::{Meter, Progress, Show};
 use crate::rundir::{metrics, speed};
 use crate::stop::Reason;
@@ -30,6 +30,8 @@ pub(crate) struct Length {
     pub(crate) epochs: usize,
     /// Training samples an epoch.
     pub(crate) samples: usize,
+    /// Whether the learning rate changes meanwhile.
+    pub(crate) has_schedule: bool,
 }
 
 /// Tells a person how a run goes.
@@ -91,7 +93,7 @@ impl Report {
         self.held.drain(..).for_each(say);
         let epochs = std::mem::take(&mut self.epochs);
         if !epochs.is_empty() {
-            self.show(show(&epochs));
+            self.show(show_part(&epochs));
         }
     }
 
@@ -106,7 +108,7 @@ impl Report {
 
     /// Training begins, or goes on from here.
     pub(crate) fn begin(&mut self, state: &State) {
-        let Length { epochs, samples } = self.length;
+        let Length { epochs, samples, .. } = self.length;
         let before = state.epoch as usize * samples + state.pass.samples;
         self.progress = Progress::new(self.shown(), epochs * samples, before);
     }
@@ -160,7 +162,7 @@ impl Report {
         if self.is_held() {
             return;
         }
-        let Length { epochs, samples } = self.length;
+        let Length { epochs, samples, .. } = self.length;
         let (progress, done) = (self.progress, (epoch as usize - 1) * samples);
         self.meter(&format!("epoch {epoch}/{epochs}"), |title| {
             progress.learn(title, samples, done)
@@ -216,14 +218,14 @@ impl Report {
             Voice::LastJson if !last => return,
             Voice::Json | Voice::LastJson => format!("{}\n", metrics(record)),
             Voice::Text => {
-                let (head, row) = table(record);
+                let (head, row) = table(record, self.length);
                 format!("{}{row}", if self.headed { "" } else { &head })
             }
         };
         self.headed = true;
         match self.is_held() {
             true => self.epochs += &text,
-            false => self.show(show(&text)),
+            false => self.show(show_part(&text)),
         }
     }
 
@@ -290,7 +292,7 @@ impl Report {
                 },
             };
         }
-        self.show(show(&text));
+        self.show(show_part(&text));
     }
 }
 
@@ -313,8 +315,9 @@ impl Conclusion<'_> {
     }
 }
 
-/// The head of the table of epochs, and the row of one.
-fn table(record: &EpochRecord) -> (String, String) {
+/// The head of the table of epochs, and the row of one. The learning rate is in it where it
+/// changes and there is room.
+fn table(record: &EpochRecord, length: Length) -> (String, String) {
     let cells = |pass: &Pass, loss: usize, accuracy: usize| {
         // A large one would move the columns.
         let mean = match pass.loss() {
@@ -332,6 +335,10 @@ fn table(record: &EpochRecord) -> (String, String) {
         head += &format!("  {name} loss  {name} {accuracy}");
         row += &cells(pass, name.len() + 5, name.len() + accuracy.len());
     }
+    if let (Some(lr), true) = (record.lr, length.has_schedule && record.judged.len() < 2) {
+        head += "        lr";
+        row += &format!("  {:>8}", format!("{lr:.2e}"));
+    }
     (format!("{head}  samples/s\n"), format!("{row}  {:>9.0}\n", speed(record)))
 }
 
@@ -339,13 +346,36 @@ fn table(record: &EpochRecord) -> (String, String) {
 mod tests {
     use super::*;
 
+    const LENGTH: Length = Length { epochs: 1, samples: 2, has_schedule: false };
+
+    fn record(train: Pass, judges: &[&str]) -> EpochRecord {
+        let judged = |name: &&str| ((*name).to_owned(), Pass { total_loss: 1.0, ..train });
+        let judged = judges.iter().map(judged).collect();
+        let (seconds, time, lr) = (1.0, 0.0, Some(0.0015));
+        EpochRecord { epoch: 1, steps: 1, train, judged, seconds, time, lr }
+    }
+
     #[test]
     fn a_large_loss_does_not_move_the_columns() {
         let train = Pass { samples: 2, correct: 1, total_loss: 3e12 };
-        let judged = vec![("test".to_owned(), Pass { total_loss: 1.0, ..train })];
-        let record = EpochRecord { epoch: 1, steps: 1, train, judged, seconds: 1.0, time: 0.0 };
-        let (head, row) = table(&record);
+        let (head, row) = table(&record(train, &["test"]), LENGTH);
         assert!(row.starts_with("    1   1.5e12    50.00%     0.5000         50.00%"), "{row}");
         assert_eq!(head.len(), row.len());
+    }
+
+    #[test]
+    fn a_learning_rate_that_changes_is_in_the_table() {
+        let train = Pass { samples: 2, correct: 1, total_loss: 3.0 };
+        let scheduled = Length { has_schedule: true, ..LENGTH };
+        let (head, row) = table(&record(train, &["test"]), scheduled);
+        assert!(head.ends_with("test accuracy        lr  samples/s\n"), "{head}");
+        assert!(row.ends_with("50.00%   1.50e-3          2\n"), "{row}");
+        assert_eq!(head.len(), row.len());
+        // Neither a constant one nor one without room is.
+        let two = record(train, &["validation", "test"]);
+        for (record, length) in [(two, scheduled), (record(train, &["test"]), LENGTH)] {
+            let (head, row) = table(&record, length);
+            assert!(!head.contains("lr") && head.len() <= 81 && head.len() == row.len(), "{head}");
+        }
     }
 }

@@ -2,14 +2,19 @@
 
 use crate::grain::at_least_one;
 use crate::models;
+use crate::normalize::Normalization;
+use crate::progress::Show;
 use crate::table::{TableArgs, explained};
 use clap::Args;
-use dahl::data::{self, Dataset, ImageOptions, Normalise, Part, Transform};
+use dahl::data::{self, Dataset, ImageOptions, Part, Transform};
 use dahl::model::Model;
 use dahl::train::{Card, Origin};
 use dahl::{DType, Error};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Samples per step of a run that was not told how many.
+pub(crate) const BATCH: usize = 32;
 
 /// The model and its samples
 #[derive(Args)]
@@ -25,12 +30,22 @@ pub(crate) struct SampleArgs {
     /// Use at most this many training and test samples
     #[arg(long, value_parser = at_least_one)]
     limit: Option<usize>,
-    /// Samples a step
-    #[arg(long, default_value_t = 32, value_parser = at_least_one)]
+    /// Samples per step
+    #[arg(long, default_value_t = BATCH, value_parser = at_least_one)]
     pub(crate) batch: usize,
     /// Element type of parameters and activations: f32 or f64
     #[arg(long, default_value = "f32")]
     pub(crate) dtype: DType,
+    /// Mean and standard deviation that samples are normalised by: none, dataset (those of
+    /// the training part, per channel, or per feature where samples have one axis) or
+    /// MEAN,STD [default: those of --init FILE where it has any, else dataset]
+    #[arg(
+        long,
+        value_name = "none|dataset|MEAN,STD",
+        value_parser = Normalization::parse,
+        allow_hyphen_values = true
+    )]
+    pub(crate) normalize: Option<Normalization>,
     /// Seed of everything random
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
@@ -47,9 +62,9 @@ pub(crate) struct Opened {
 impl SampleArgs {
     /// Opens the dataset and finds the model.
     ///
-    /// Samples are normalised by the whole training part, limited or not, so
-    /// that weights see the same numbers whenever they are judged.
-    pub(crate) fn open(&self) -> dahl::Result<Opened> {
+    /// Where samples are normalised by the training part it is the whole one, limited or
+    /// not, so that weights see the same numbers whenever they are evaluated.
+    pub(crate) fn open(&self, normalize: Normalization, show: Show) -> dahl::Result<Opened> {
         let model = models::find(&self.model)?;
         let table = self.table.options(None);
         let options = data::Options { seed: self.seed, table, ..options(&model) };
@@ -64,8 +79,8 @@ impl SampleArgs {
             }
         }
         check_fit(&model, &*parts[0])?;
-        check_outputs(&model, &*parts[0])?;
-        let normalise = Some(Normalise::measure(&*parts[0], data::measured(&*parts[0]))?);
+        check_outputs(&model, &*parts[0], &*parts[1])?;
+        let normalise = normalize.of(&*parts[0], self.dtype, show)?;
         let limited = |set: &Arc<dyn Dataset>| match self.limit {
             Some(samples) => data::limit(set.clone(), samples),
             None => set.clone(),
@@ -152,13 +167,27 @@ pub(crate) fn check_fit(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
     })
 }
 
-/// Refuses more classes than the model has outputs.
-fn check_outputs(model: &Model, data: &dyn Dataset) -> dahl::Result<()> {
+/// Refuses more classes than the model has outputs. A test sample of a class that no
+/// training sample has is more likely a wrong label than a reason for another model.
+fn check_outputs(model: &Model, train: &dyn Dataset, test: &dyn Dataset) -> dahl::Result<()> {
     let outputs = models::outputs(&models::lower(model)?);
-    let classes = data.classes().len();
+    let classes = train.classes().len().max(test.classes().len());
     if classes <= outputs {
         return Ok(());
     }
-    let expected = format!("at least {classes} outputs, one a class of {}", data.name());
+    let beyond = |set: &dyn Dataset| -> dahl::Result<Option<(usize, usize)>> {
+        for index in 0..set.len() {
+            match set.label(index)? {
+                label if label >= outputs => return Ok(Some((index, label))),
+                _ => {}
+            }
+        }
+        Ok(None)
+    };
+    if let (None, Some((index, label))) = (beyond(train)?, beyond(test)?) {
+        let expected = format!("a class below {outputs}, the number of outputs of {}", model.name);
+        return Err(Error::data(test.place(index), "label", expected, label));
+    }
+    let expected = format!("at least {classes} outputs, one a class of {}", train.name());
     Err(Error::config("model", expected, format_args!("{outputs} in {}", model.name)))
 }

@@ -43,6 +43,13 @@ impl ScheduleText {
         let number = |text: &str| {
             text.parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0).ok_or_else(wrong)
         };
+        let least = |text: &str| match number(text)? {
+            least if least <= 1.0 => Ok(least),
+            least => Err(format!(
+                "expected a LEAST of cosine from 0 to 1, found {least}; it is the last learning \
+                 rate over the first, and cosine runs over all epochs"
+            )),
+        };
         let epochs = |text| number(text).and_then(|x| if x > 0.0 { Ok(x) } else { Err(wrong()) });
         let (warmup, then) = match text.strip_prefix("warmup:").map(|rest| rest.split_once('+')) {
             Some(Some((ramp, then))) => (epochs(ramp)?, then),
@@ -55,10 +62,15 @@ impl ScheduleText {
                 Then::Step { epochs: epochs(every)?, factor: number(factor)? }
             }
             ["cosine"] => Then::Cosine { least: 0.0 },
-            ["cosine", least] => Then::Cosine { least: number(least)? },
+            ["cosine", end] => Then::Cosine { least: least(end)? },
             _ => return Err(wrong()),
         };
         Ok(Self { warmup, then })
+    }
+
+    /// Whether the learning rate is the same in every step.
+    pub(crate) fn is_constant(&self) -> bool {
+        *self == Self { warmup: 0.0, then: Then::Constant }
     }
 
     /// The schedule of a run. Parts of epochs are rounded to steps, at least one.
@@ -99,6 +111,16 @@ mod tests {
         check("warmup:5+cosine:0.01", Schedule::Warmup { steps: 50, then });
         let then = Box::new(Schedule::Cosine { steps: 1, least: 0.0 });
         check("warmup:30+cosine", Schedule::Warmup { steps: 300, then });
+    }
+
+    /// `cosine:30`, meant as 30 epochs, raised the learning rate 30 times.
+    #[test]
+    fn a_cosine_raises_no_learning_rate() {
+        for text in ["cosine:30", "warmup:5+cosine:1.01"] {
+            let error = ScheduleText::parse(text).unwrap_err();
+            assert!(error.contains("from 0 to 1") && error.contains("all epochs"), "{error}");
+        }
+        check("cosine:1", Schedule::Cosine { steps: 200, least: 1.0 });
     }
 
     #[test]

@@ -125,8 +125,8 @@ impl Scheduled {
 
 /// Reads the speed of a worker that is slowed down.
 pub(crate) fn speed(text: &str) -> std::result::Result<f64, String> {
-    let speed = text.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1.0);
-    speed.ok_or_else(|| "expected a number above 0 up to 1, such as 0.5".to_owned())
+    let speed = text.parse().ok().filter(|speed| (Throttle::SLOWEST..=1.0).contains(speed));
+    speed.ok_or_else(|| format!("expected a number from {} to 1, such as 0.5", Throttle::SLOWEST))
 }
 
 /// Reads a worker that is slowed down.
@@ -138,7 +138,10 @@ pub(crate) fn throttle(text: &str) -> std::result::Result<Throttle, String> {
     let (worker, text) = of.split_once('=').unwrap_or((of, ""));
     match (worker.parse().ok(), speed(text).ok(), from_step) {
         (Some(worker), Some(speed), Some(from_step)) => Ok(Throttle { worker, speed, from_step }),
-        _ => Err("expected a worker and its speed, such as 1=0.5 or 1=0.5@100".to_owned()),
+        _ => Err(format!(
+            "expected a worker and its speed from {} to 1, such as 1=0.5 or 1=0.5@100",
+            Throttle::SLOWEST
+        )),
     }
 }
 
@@ -151,7 +154,9 @@ mod tests {
         let found = throttle("1=0.5@100").unwrap();
         assert_eq!((found.worker, found.speed, found.from_step), (1, 0.5, 100));
         assert_eq!(throttle("0=0.25").unwrap().from_step, 0);
-        for wrong in ["", "1", "1=", "1=0", "1=2", "x=0.5", "1=0.5@", "1=0.5@x", "1=nan"] {
+        for wrong in
+            ["", "1", "1=", "1=0", "1=2", "x=0.5", "1=0.5@", "1=0.5@x", "1=nan", "0=1e-300"]
+        {
             assert!(throttle(wrong).is_err(), "{wrong}");
         }
     }

@@ -19,7 +19,7 @@ use std::path::Path;
 /// are left out, but of the one that whoever asks cannot do without: that is an error.
 fn read(name: &Path, needed: Option<&str>) -> Result<RunRecord> {
     if name.is_file() {
-        let text = std::fs::read_to_string(name)
+        let text = dahl::os::disk::read_to_string(name)
             .map_err(|source| Error::Io { path: name.to_owned(), source })?;
         let trace = Some(Trace::parse(&text, name)?);
         let name = name.display().to_string();
@@ -41,7 +41,7 @@ fn traced<'a>(run: &'a RunRecord, name: &Path) -> Result<&'a Trace> {
     if run.problem(files::TRACE).is_some() {
         // What is wrong with it is the answer.
         let path = rundir::find(name).join(files::TRACE);
-        let text = std::fs::read_to_string(&path);
+        let text = dahl::os::disk::read_to_string(&path);
         let text = text.map_err(|source| Error::Io { path: path.clone(), source })?;
         Trace::parse(&text, &path)?;
     }

@@ -140,12 +140,13 @@ impl Settings {
         let table = table(path)?;
         let mut settings = BTreeMap::new();
         for (key, value) in table {
-            if !flags(command).any(|(name, _)| name == key) {
+            let Some((_, arg)) = flags(command).find(|(name, _)| *name == key) else {
                 return Err(Error::data(path, "key", "a flag of dahl train", key));
-            }
+            };
+            let several = matches!(arg.get_action(), ArgAction::Append);
             let wrong = || Error::data(path, &key, "a text, a number or true", &value);
             let values = match &value {
-                toml::Value::Array(list) => list.iter().map(plain).collect(),
+                toml::Value::Array(list) if several => list.iter().map(plain).collect(),
                 toml::Value::Boolean(false) => continue,
                 value => plain(value).map(|text| vec![text]),
             };
@@ -237,7 +238,7 @@ fn is_switch(arg: &Arg) -> bool {
 /// # Errors
 /// [`Error::Data`] with line and column where it is no TOML, or cut off.
 pub(crate) fn table(path: &Path) -> Result<toml::Table> {
-    let text = std::fs::read_to_string(path)
+    let text = dahl::os::disk::read_to_string(path)
         .map_err(|source| Error::Io { path: path.to_owned(), source })?;
     let table = text.parse().map_err(|e: toml::de::Error| {
         let file = File { path: &path.display().to_string(), text: &text };
@@ -358,6 +359,23 @@ mod tests {
         assert!(unknown.ends_with("key: expected a flag of dahl train, found lrr"), "{unknown}");
         assert!(cut.contains("last line: expected \"# end\": it is cut off, found data"), "{cut}");
         assert!(no_toml.contains(":2:11: configuration: expected a TOML file"), "{no_toml}");
+    }
+
+    #[test]
+    fn a_list_is_refused_where_a_flag_takes_one_value() {
+        let path = std::env::temp_dir().join(format!("dahl-list-{}", std::process::id()));
+        let read = |text: &str| {
+            std::fs::write(&path, format!("{text}\n# end\n")).unwrap();
+            Settings::read(&path, &command()).map_err(|error| error.to_string())
+        };
+        for list in ["[]", "[1]", "[1, 2]"] {
+            let error = read(&format!("epochs = {list}")).unwrap_err();
+            assert!(error.contains(": epochs: expected a text, a number or true"), "{error}");
+        }
+        let several = read("tag = [\"a\", 1]").unwrap();
+        assert_eq!(several.0["tag"], ["a", "1"]);
+        assert_eq!(read("tag = []").unwrap().to_toml(&command()), "tag = []\n# end\n");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::output::{Colour, code, fail, say, show as print};
 use crate::place::check_file;
 use crate::planfile::in_file;
 use crate::recipe::{OptimizerName, UpdateArgs};
+use crate::samples::BATCH;
 use crate::scheduling::SchedulingArgs;
 use crate::{calibrate, machine, models};
 use clap::{Args as ClapArgs, ValueEnum};
@@ -15,7 +16,7 @@ use dahl::model::TrainSpec;
 use dahl::native::Scheduling;
 use dahl::perf::PerfModel;
 use dahl::plan::{Numerics, Plan};
-use dahl::platform::{Expanded, Platform, UnitId};
+use dahl::platform::{Expanded, Platform, UnitId, UnitOf};
 use dahl::sim::{
     Habits, Known, Noise, Order, Outcome, SCRIPT, Scenario, Start, StepPrediction, Steps, Tasks,
     Worker, run as simulated, to_simgrid,
@@ -51,17 +52,21 @@ pub(crate) struct Args {
     /// Tasks of a file instead (docs/simulation.md)
     #[arg(long, value_name = "FILE", requires = "platform")]
     tasks: Option<PathBuf>,
-    /// Samples a step
-    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
+    /// Samples per step
+    #[arg(long, default_value_t = BATCH, value_parser = at_least_one)]
     batch: usize,
     /// Element type of parameters and activations: f32 or f64
     #[arg(long, default_value = "f32")]
     dtype: DType,
-    /// How parameters follow their gradients
-    #[arg(long, value_enum, default_value_t = OptimizerName::Sgd)]
+    /// Optimizer
+    #[arg(long, value_enum, default_value_t)]
     optimizer: OptimizerName,
     #[command(flatten)]
     update: UpdateArgs,
+    /// Workers [default: one per unit of --on, else one per unit of the first type of the
+    /// platform's first node]
+    #[arg(long, value_parser = at_least_one)]
+    workers: Option<usize>,
     #[command(flatten)]
     grain: GrainArgs,
     #[command(flatten)]
@@ -76,7 +81,8 @@ pub(crate) struct Args {
     /// knows a kind of unit counts [default: calibration.json, where it is]
     #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
     calibration: Vec<PathBuf>,
-    /// The unit of each worker, such as desktop[2]/core[5] [default: the platform's first]
+    /// The unit of each worker, such as desktop[2]/core[5] [default: the platform's first ones,
+    /// which a note names]
     #[arg(long, value_name = "UNIT", value_delimiter = ',', conflicts_with = "tasks")]
     on: Vec<String>,
     /// The power state that the workers' units run in, by its name [default: full speed]
@@ -168,7 +174,16 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
         fusion: args.grain.fusion(),
         ..args.update.spec((args.batch, args.dtype), (args.optimizer, 0.1))?
     };
-    let base = args.grain.base();
+    let known = calibrations(&args.calibration)?;
+    let platform = match &args.platform {
+        Some(path) => Platform::read(path)?,
+        None => {
+            say("note: no --platform: this machine, with watts that are guesses");
+            machine::platform(&known)?
+        }
+    };
+    let on = platform.expand();
+    let base = args.grain.base(args.default_workers(&on));
     let flowing =
         args.flow.flowing(&model, spec, &base, args.calibration.first().map(PathBuf::as_path))?;
     if flowing.scheduling() == Scheduling::Staged {
@@ -182,18 +197,9 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
             Plan::parse(&read(path)?, &lowered.programs).map_err(|error| in_file(path, error))?
         }
         (None, Some(fitted)) => fitted?.plan,
-        (None, None) => args.grain.grain()?.plan(&lowered.programs)?,
+        (None, None) => args.grain.grain(base.workers)?.plan(&lowered.programs)?,
     };
-    let known = calibrations(&args.calibration)?;
-    let platform = match &args.platform {
-        Some(path) => Platform::read(path)?,
-        None => {
-            say("note: no --platform: this machine, with watts that are guesses");
-            machine::platform(&known)?
-        }
-    };
-    let on = platform.expand();
-    let workers = args.workers(&on, plan.placement.workers)?;
+    let workers = args.units_of_workers(&on, plan.placement.workers)?;
     let habits = args.habits(Habits::measured(&known));
     let what = (&lowered.programs, &plan, ProgramId(0));
     let steps = Steps::new(what, (&on, workers), args.steps.into(), &mut Known::new(&known))?;
@@ -208,7 +214,8 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_owned(), source })
+    dahl::os::disk::read_to_string(path)
+        .map_err(|source| Error::Io { path: path.to_owned(), source })
 }
 
 /// What is known of calls, by the first of some files that knows a kind of unit.
@@ -238,6 +245,23 @@ pub(crate) fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
     Ok(known)
 }
 
+/// Which units the workers are on, in words.
+fn placed(on: &Expanded<'_>, units: &[UnitId]) -> String {
+    let name = |unit: &UnitId| on.name_of(*unit);
+    match units {
+        [one] => format!("the worker is on {}", name(one)),
+        [first, .., last] => {
+            let workers = units.len();
+            format!(
+                "the {workers} workers are on the first units, {} to {}",
+                name(first),
+                name(last)
+            )
+        }
+        [] => "there is no worker".to_owned(),
+    }
+}
+
 impl Args {
     fn habits(&self, of_engine: Habits) -> Habits {
         let start = if self.asleep { Start::Asleep } else { Start::Awake };
@@ -264,14 +288,26 @@ impl Args {
         })
     }
 
-    fn workers(&self, on: &Expanded<'_>, count: usize) -> Result<Vec<Worker>> {
+    /// How many workers there are where no plan says it.
+    fn default_workers(&self, on: &Expanded<'_>) -> usize {
+        let like_first = |unit: &&UnitOf| {
+            on.units.first().is_some_and(|first| (first.node, first.unit) == (unit.node, unit.unit))
+        };
+        let of_platform = || on.units.iter().take_while(like_first).count();
+        let of_units = Some(self.on.len()).filter(|&units| units > 0);
+        self.workers.or(of_units).unwrap_or_else(of_platform)
+    }
+
+    fn units_of_workers(&self, on: &Expanded<'_>, count: usize) -> Result<Vec<Worker>> {
         let units: Vec<UnitId> = if self.on.is_empty() {
             let all = on.units.len();
             if count > all {
                 let expected = format!("at most {all}, the units of the platform");
                 return Err(Error::config("workers", expected, count));
             }
-            (0..count as u32).map(UnitId).collect()
+            let units: Vec<UnitId> = (0..count as u32).map(UnitId).collect();
+            say(format_args!("note: no --on: {}", placed(on, &units)));
+            units
         } else {
             let find = |text: &String| {
                 on.find(text).map_err(|expected| Error::config("on", expected, format!("{text:?}")))
@@ -311,8 +347,7 @@ impl Args {
             return Ok(());
         };
         let (text, left_out) = to_simgrid(scenario, on, habits)?;
-        let failed = |source| Error::Write { path: directory.clone(), source };
-        std::fs::create_dir_all(directory).map_err(failed)?;
+        dahl::file::create_directories(directory).map_err(Error::while_writing)?;
         for (name, text) in [("scenario.json", text.as_str()), ("replay.py", SCRIPT)] {
             dahl::file::replace(directory.join(name), |out| out.write_all(text.as_bytes()))
                 .map_err(Error::while_writing)?;

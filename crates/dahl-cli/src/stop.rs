@@ -1,8 +1,9 @@
 //! What ends a run early: signals and limits.
 
 use crate::live::Screen;
+use dahl::os::threads::spawn;
 use dahl::{Error, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,6 +31,7 @@ impl Reason {
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Reason::Signal(1) => f.write_str("by SIGHUP"),
             Reason::Signal(2) => f.write_str("by SIGINT"),
             Reason::Signal(_) => f.write_str("by SIGTERM"),
             Reason::MaxTime => f.write_str("by --max-time"),
@@ -39,6 +41,9 @@ impl std::fmt::Display for Reason {
     }
 }
 
+/// The name of the thread that waits for signals.
+const THREAD: &str = "dahl-signals";
+
 /// Knows whether to stop.
 pub(crate) struct Stop {
     signal: Arc<AtomicUsize>,
@@ -47,16 +52,14 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// From now on the first SIGINT or SIGTERM asks to stop, and the second ends
+    /// From now on the first SIGINT, SIGTERM or SIGHUP asks to stop, and the second ends
     /// the process at once, with the terminal as it was.
-    pub(crate) fn new(
-        deadline: Option<Instant>,
-        steps: Option<usize>,
-        screen: Option<Screen>,
-    ) -> Result<Self> {
+    pub(crate) fn new(deadline: Option<Instant>, screen: Option<Screen>) -> Result<Self> {
         let signal = Arc::new(AtomicUsize::new(0));
         let failed = |source| Error::Write { path: "signal handler".into(), source };
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let hangup = hangs_up().then_some(SIGHUP);
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup)).map_err(failed)?;
         let seen = signal.clone();
         let body = move || {
             for number in &mut signals {
@@ -66,9 +69,13 @@ impl Stop {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("dahl-signals".to_owned());
-        thread.spawn(body).map_err(failed)?;
-        Ok(Self { signal, deadline, steps })
+        spawn(THREAD, body).map_err(|source| Error::thread(THREAD, source))?;
+        Ok(Self { signal, deadline, steps: None })
+    }
+
+    /// Stops after so many steps.
+    pub(crate) fn limit_steps(&mut self, steps: Option<usize>) {
+        self.steps = steps;
     }
 
     /// Counts a training step.
@@ -92,6 +99,21 @@ impl Stop {
             number => Some(Reason::Signal(number as u8)),
         }
     }
+}
+
+/// Whether SIGHUP ends the process: under `nohup` it is ignored, and stays so. Where the
+/// system does not tell, it keeps its effect.
+fn hangs_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & (1 << (SIGHUP - 1)) == 0)
+}
+
+/// From now on a file that grows beyond the limit of `ulimit -f` is a write that fails, as
+/// on a full disk, instead of a signal that ends the process.
+pub(crate) fn outgrow_files() -> std::io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
 /// A time: `90s`, `10m`, `2h`, `1d`, `500ms`; a number alone is seconds.

@@ -39,7 +39,9 @@ impl TableArgs {
 pub(crate) fn explained(error: Error) -> Error {
     let Error::Data { path, what, expected, found } = error else { return error };
     let flags = match what.as_str() {
-        "header" => "; --image-column and --class-column name others",
+        "header" if path.extension() == Some("csv".as_ref()) => {
+            "; --image-column and --class-column name others"
+        }
         "images" if expected.starts_with("the files that ") => {
             "; --image-dir and --image-extension say where they are"
         }

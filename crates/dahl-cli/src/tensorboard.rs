@@ -18,14 +18,17 @@ pub(crate) fn head() -> Vec<u8> {
 pub(crate) fn epoch(epoch: &EpochRecord) -> Vec<u8> {
     let mut summary = Message::default();
     let passes = epoch.judged.iter().map(|(name, pass)| (name.as_str(), pass));
+    let mut scalar = |name: &str, number: f64| {
+        let mut value = Message::default();
+        value.bytes(1, name.as_bytes());
+        value.float(2, number as f32);
+        summary.bytes(1, &value.0);
+    };
     for (name, pass) in [("train", &epoch.train)].into_iter().chain(passes) {
-        for (what, number) in [("loss", pass.loss()), ("accuracy", pass.accuracy())] {
-            let mut value = Message::default();
-            value.bytes(1, format!("{what}/{name}").as_bytes());
-            value.float(2, number as f32);
-            summary.bytes(1, &value.0);
-        }
+        scalar(&format!("loss/{name}"), pass.loss());
+        scalar(&format!("accuracy/{name}"), pass.accuracy());
     }
+    epoch.lr.into_iter().for_each(|lr| scalar("learning_rate", lr));
     let mut event = Message::default();
     event.double(1, epoch.time);
     event.varint(2, epoch.steps);
@@ -151,8 +154,8 @@ mod tests {
     fn a_file_is_read_back() {
         let pass = Pass { samples: 4, correct: 3, total_loss: 2.0 };
         let judged = vec![("test".to_owned(), Pass { correct: 1, ..pass })];
-        let end =
-            EpochRecord { epoch: 1, steps: 300, train: pass, judged, seconds: 1.0, time: 7.5 };
+        let (seconds, time, lr) = (1.0, 7.5, Some(0.125));
+        let end = EpochRecord { epoch: 1, steps: 300, train: pass, judged, seconds, time, lr };
         let bytes = [head(), epoch(&end)].concat();
         let found = records(&bytes);
         assert_eq!(fields(found[0])[1], (3, &b"brain.Event:2"[..]));
@@ -172,6 +175,7 @@ mod tests {
             ("accuracy/train", 0.75),
             ("loss/test", 0.5),
             ("accuracy/test", 0.25),
+            ("learning_rate", 0.125),
         ];
         assert_eq!(values, expected.map(|(name, number)| (name.to_owned(), number)));
     }

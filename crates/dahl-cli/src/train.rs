@@ -4,12 +4,14 @@ mod planning;
 
 use crate::energy::EnergyArgs;
 use crate::flow::{FlowArgs, Flowing};
-use crate::grain::{Cuts, KernelArgs, at_least_one, cuts, threads};
+use crate::grain::{Cuts, KernelArgs, at_least_one, cuts, processors, threads};
 use crate::live::Screen;
+use crate::normalize::Normalization;
 use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
-use crate::output::{counted, fail, quoted};
-use crate::place::{Place, RunArgs, check_file};
+use crate::output::{counted, fail, one_line, quoted};
+use crate::place::{Place, RunArgs, check_file, check_weights};
 use crate::planfile::PlanFile;
+use crate::progress::Show;
 use crate::recipe::{Learning, RecipeArgs};
 use crate::report::{Length, Report, Voice};
 use crate::rundir::{self, Log, RunDir};
@@ -31,8 +33,8 @@ use dahl::native::{Native, Scheduling as Own, Throttle};
 use dahl::ops::Target;
 use dahl::perf::PerfModel;
 use dahl::planner::{Grain, Ran};
-use dahl::train::{Course, End, Event, Judge, Run, Samples, Trainer};
-use dahl::units::Bytes;
+use dahl::train::{Card, Course, End, Event, Judge, Run, Samples, Trainer};
+use dahl::units::{Bytes, Joules};
 use dahl::{Error, Result};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -66,7 +68,7 @@ pub(crate) struct Args {
     epochs: usize,
     #[command(flatten)]
     recipe: RecipeArgs,
-    /// Worker threads [default: one a processor]
+    /// Worker threads [default: one per processor]
     #[arg(long, value_parser = threads)]
     workers: Option<usize>,
     /// How ops are cut: auto, adaptive, or pieces such as sample=4,channel=2
@@ -138,9 +140,21 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         Some(name) => resumed(&rundir::find(name), &flags, given)?,
         None => (args, Settings::of(&flags, given)?),
     };
-    args.save.as_deref().map_or(Ok(()), |path| check_file("save", path))?;
+    if let Some(save) = args.save.as_deref() {
+        check_file("save", save)?;
+        check_weights("save", save)?;
+    }
     let place = args.run.place()?;
-    let Opened { model, train, test, transform } = args.open(given)?;
+    let init = match (&args.init, place.has_checkpoint()?) {
+        (Some(path), false) => Some((path, TensorFile::read(path)?)),
+        _ => None,
+    };
+    let init_card = match &init {
+        Some((path, file)) => Card::of(file, path)?,
+        None => None,
+    };
+    let normalize = args.normalization(&place, init_card.as_ref());
+    let Opened { model, train, test, transform } = args.open(given, normalize)?;
     let seed = args.samples.seed;
     let Learning { train, validation: held } = args.recipe.hold_out(train, seed)?;
     let held_out = held.as_ref().map_or(0, |held| held.len());
@@ -157,7 +171,6 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         seed,
         ..args.recipe.spec(batch, args.samples.dtype)?
     };
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let auto = args.plan.as_deref() == Some(Path::new("auto"));
     let file = args.plan.as_deref().filter(|_| !auto).map(PlanFile::read).transpose()?;
     let (workers, target) = match &file {
@@ -165,10 +178,11 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
             let isa = file.outline.isa;
             (file.workers(args.workers)?, Target { isa, ..args.kernels.target() })
         }
-        None => (args.workers.unwrap_or(processors), args.kernels.target()),
+        None => (args.workers.unwrap_or_else(processors), args.kernels.target()),
     };
     let base = Grain { target, ..Grain::for_workers(workers) };
-    let length = Length { epochs: args.epochs, samples: train.len() };
+    let has_schedule = !args.recipe.is_constant();
+    let length = Length { epochs: args.epochs, samples: train.len(), has_schedule };
     let mut report = Report::new(args.voice(), length);
     let meters = args.energy.open()?;
     let mut known = args.calibration.as_deref().map(PerfModel::load).transpose()?;
@@ -181,8 +195,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         let run = deployed.into_iter().next().expect("a plan that runs");
         let trial = run.ran.map_or(String::new(), |Ran { seconds, joules, .. }| {
             format!(
-                "; the best of {tried} that were tried: {:.3} ms, {joules:.5} J modelled a step",
-                1e3 * seconds
+                "; the best of {tried} that were tried: {:.3} ms, about {} modelled per step",
+                1e3 * seconds,
+                Joules(joules).rounded(2)
             )
         });
         report.log(format_args!("plan: {}{trial}", in_words(&problem, &run)));
@@ -226,8 +241,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
     let steps_an_epoch = train.len().div_ceil(batch);
     trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
-    if let (Some(path), false) = (&args.init, place.has_checkpoint()?) {
-        trainer.load_weights(path)?;
+    if let Some((path, file)) = &init {
+        trainer.set_weights(file, path)?;
     }
     let held_out = match held_out {
         0 => String::new(),
@@ -235,8 +250,8 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     };
     report.log(format_args!(
         "{} on {}: {} to learn from{held_out}, {} to judge by; batch {}, {}, {}",
-        model.name,
-        train.name(),
+        one_line(&model.name),
+        one_line(&train.name()),
         train.len(),
         test.len(),
         // A step cannot have more.
@@ -246,6 +261,16 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     ));
     if let Some(text) = flowing.text() {
         report.log(format_args!("pipeline: {text}"));
+    }
+    if let (Some((path, _)), Some(_), None) = (
+        &init,
+        init_card.as_ref().and_then(|card| card.normalise.as_ref()),
+        &args.samples.normalize,
+    ) {
+        let path = path.display();
+        report.log(format_args!(
+            "note: samples are normalised as {path} says; --normalize dataset measures this dataset"
+        ));
     }
     for note in train.notes().iter().chain(test.notes()) {
         report.warn(format_args!("note: {note}"));
@@ -289,15 +314,16 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     if let Some(error) = trainer.stopped_adapting() {
         report.warn(format_args!("warning: --grain adaptive ended early: {error}"));
     }
-    if let Err(error) = watched.end(trace) {
-        report.warn(format_args!("warning: {error}; all else is kept"));
-    }
+    let unkept = watched.end(trace);
     watched.unread().iter().for_each(|text| report.warn(format_args!("warning: {text}")));
-    let gave = gave?;
+    let mut gave = gave.inspect_err(|_| {
+        unkept.iter().for_each(|error| report.warn(format_args!("warning: {error}")));
+    })?;
+    gave.errors.extend(unkept);
     if let (Some(directory), true) = (&gave.directory, trainer.changes() > 0) {
         // The one that the run ended with.
-        let text = trainer.plan().to_text(&trainer.lowered().programs)?;
-        directory.write(rundir::PLAN, &text)?;
+        let text = trainer.plan().to_text(&trainer.lowered().programs);
+        gave.errors.extend(text.and_then(|text| directory.write(rundir::PLAN, &text)).err());
     }
     if let Some(recorded) = bound.filter(|recorded| recorded.bound.is_some()) {
         report.log(format_args!("note: the trace has {recorded} --trace-events raises it"));
@@ -308,16 +334,27 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         let transform = &transform;
         let samples = Samples { data: test, transform, order: &order, epoch: 0, batch };
         let signal = || gave.stop.signal();
-        let (pass, confusion) = trainer.confusion_pass_while(&samples, &mut || match signal() {
+        let seen = trainer.confusion_pass_while(&samples, &mut || match signal() {
             None => ControlFlow::Continue(()),
             Some(_) => ControlFlow::Break(()),
-        })?;
-        let whole = pass.samples == test.len();
-        if let (Some(why), false) = (signal(), whole) {
-            report.warn(format_args!("stopped {why}: not all samples of the table were seen"));
+        });
+        match seen {
+            Ok((pass, confusion)) => {
+                let whole = pass.samples == test.len();
+                if let (Some(why), false) = (signal(), whole) {
+                    report.warn(format_args!(
+                        "stopped {why}: not all samples of the table were seen"
+                    ));
+                }
+                // A table of some of them would be taken for one of all.
+                Some(confusion).filter(|_| whole)
+            }
+            // The weights are still to be written.
+            Err(error) => {
+                gave.errors.push(error);
+                None
+            }
         }
-        // A table of some of them would be taken for one of all.
-        Some(confusion).filter(|_| whole)
     } else {
         None
     };
@@ -337,6 +374,9 @@ fn resumed(run: &Path, flags: &Command, given: &ArgMatches) -> Result<(Args, Set
     let stored = Settings::read(&path, flags)?;
     let before = stored.get("epochs").and_then(|epochs| epochs.parse().ok());
     let settings = stored.resumed(flags, given)?;
+    if let (Some(save), false) = (settings.get("save"), is_given(given, "save")) {
+        rundir::refuse_outside(run, Path::new(save))?;
+    }
     let line = settings.to_line(flags, given);
     let args = flags.clone().try_get_matches_from(line);
     let args = args.and_then(|matches| Args::from_arg_matches(&matches)).map_err(|error| {
@@ -380,7 +420,7 @@ fn go(
     let mut directory: Option<RunDir> = None;
     let mut session = 0;
     let mut logs: Vec<Log> = Vec::new();
-    let mut stop = Stop::new(deadline, args.run.max_steps, screen)?;
+    let mut stop = Stop::new(deadline, screen)?;
     let taken = args.run.take(place, &args.samples).map_err(|error| unplaced(error, &args.run))?;
     if let Some((taken, checkpoints)) = taken {
         let all = checkpoints.list()?;
@@ -413,8 +453,19 @@ fn go(
             taken.configure(&texts[0].1)?;
             state.history.last().into_iter().for_each(|last| report.epoch(last));
             let (steps, history) = (state.steps, state.history.clone());
-            let (directory, stopped) = (Some(taken), None);
-            return Ok(Gave { directory, history, from: steps, steps, stop, stopped, idle });
+            let (directory, from, stopped, unsaved) = (Some(taken), steps, None, None);
+            let errors = Vec::new();
+            return Ok(Gave {
+                directory,
+                history,
+                from,
+                steps,
+                stop,
+                stopped,
+                idle,
+                unsaved,
+                errors,
+            });
         }
         if let Some(predicted) = &predicted {
             keep_prediction(&taken, predicted)?;
@@ -424,6 +475,11 @@ fn go(
     }
     report.begin(run.state());
     let (mut history, from) = (run.state().history.clone(), run.state().steps);
+    // Where no step is left to be made after the last that is allowed, the run ends as all do.
+    let all = args.epochs.saturating_mul(of.div_ceil(args.samples.batch.max(1)));
+    stop.limit_steps(
+        args.run.max_steps.filter(|most| from.saturating_add(*most as u64) < all as u64),
+    );
     watched.go_on(run.state(), directory.as_ref().map(|directory| (directory, session)))?;
     let mut why = None;
     let end = run.go(&mut |event| {
@@ -440,7 +496,7 @@ fn go(
             }
             Event::Epoch(record) => {
                 history.push(record.clone());
-                for error in logs.iter_mut().filter_map(|log| log.add(&history).err()) {
+                for error in logs.iter_mut().filter_map(|log| log.add(record).err()) {
                     report.warn(format_args!("warning: {error}; the run goes on"));
                 }
                 report.epoch(record);
@@ -463,10 +519,23 @@ fn go(
         if why.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     report.clear();
-    let end = end.map_err(|error| explained(error, directory.as_ref(), run.last_checkpoint()))?;
+    let errors: Vec<Error> = logs.iter_mut().filter_map(|log| log.finish().err()).collect();
+    let finished = run.is_finished();
+    let explain = |error| explained(error, directory.as_ref(), run.last_checkpoint());
+    let (end, unsaved) = match end {
+        Ok(end) => (end, None),
+        // What it has learned may still be written elsewhere.
+        Err(error @ Error::NotSaved { .. }) => {
+            (if finished { End::Finished } else { End::Stopped }, Some(explain(error)))
+        }
+        Err(error) => {
+            errors.iter().for_each(|error| report.warn(format_args!("warning: {error}")));
+            return Err(explain(error));
+        }
+    };
     let stopped = why.filter(|_| end == End::Stopped);
-    let steps = run.state().steps;
-    Ok(Gave { directory, history, from, steps, stop, stopped, idle: false })
+    let (steps, idle) = (run.state().steps, false);
+    Ok(Gave { directory, history, from, steps, stop, stopped, idle, unsaved, errors })
 }
 
 impl Args {
@@ -477,9 +546,21 @@ impl Args {
         schedule(epochs) == schedule(self.epochs)
     }
 
+    /// How samples are normalised: as the checkpoint says that a run goes on from, as the
+    /// arguments say, as the weights say that it starts from, else by the dataset.
+    fn normalization(&self, place: &Place, init: Option<&Card>) -> Normalization {
+        match (place.card(), &self.samples.normalize, init) {
+            (Some(card), _, _) => card.normalise.into(),
+            (None, Some(given), _) => given.clone(),
+            (None, None, Some(card)) => card.normalise.clone().into(),
+            (None, None, None) => Normalization::Dataset,
+        }
+    }
+
     /// Opens the samples. Those of a run that goes on may have been moved.
-    fn open(&self, given: &ArgMatches) -> Result<Opened> {
-        self.samples.open().map_err(|error| match &self.run.resume {
+    fn open(&self, given: &ArgMatches, normalize: Normalization) -> Result<Opened> {
+        let show = if self.quiet { Show::Nothing } else { Show::on_stderr() };
+        self.samples.open(normalize, show).map_err(|error| match &self.run.resume {
             Some(run) if !is_given(given, "data") => {
                 let whose = format!("the dataset of the run {}", run.display());
                 gone(error, self.samples.names().1, &whose)

@@ -5,10 +5,9 @@ use crate::progress::Show;
 use clap::Args;
 use dahl::calibrate;
 use dahl::graph::Programs;
-use dahl::native::available_bytes;
+use dahl::native::headroom;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::Grain;
-use dahl::units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
 
@@ -45,8 +44,8 @@ impl TuneArgs {
         }
         // Measuring takes about the memory of the largest ops.
         let shipped = grain.plan(programs)?;
-        if let Some(limit) = available_bytes() {
-            shipped.check_memory(programs, Bytes(limit))?;
+        if let Some(room) = headroom() {
+            shipped.check_memory(programs, room)?;
         }
         let (begin, mut said) = (Instant::now(), Said::new(show));
         let numerics = calibrate::tuned(programs, &grain.target, |op| said.measures(op));

@@ -6,14 +6,14 @@ use clap::ValueEnum;
 use dahl::calibrate::{Racer, Turn, compared, race, to_the_end};
 use dahl::graph::Programs;
 use dahl::meter::model_of;
-use dahl::model::{Model, TrainSpec};
+use dahl::model::{Lowered, Model, TrainSpec};
 use dahl::native::{Native, Scheduling, available_bytes};
 use dahl::ops::Target;
 use dahl::perf::{PerfModel, Source, cpu_kind};
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::pipeline::{
-    Limits, Machinery, Objective, Pipeline, Problem, Semantics, Solution, Stage, Watts, cost_of,
-    infeasible, layers, machinery, solve, together,
+    Limits, Objective, Pipeline, Problem, Semantics, Solution, Stage, Watts, cost_of, infeasible,
+    layers, machinery, solve, together,
 };
 use dahl::planner::{Deployed, Deployment, Flow, Grain, Ran};
 use dahl::platform::Platform;
@@ -61,6 +61,7 @@ impl Goal {
 }
 
 /// What is planned.
+#[derive(Clone)]
 pub(crate) struct Asked<'a> {
     pub(crate) model: &'a Model,
     /// What training is made of, the batch in one part.
@@ -99,28 +100,41 @@ impl Asked<'_> {
     /// # Errors
     /// Where no plan fits or is fast enough, or nobody knows what calls take.
     pub(crate) fn plan(&self) -> Result<Planned> {
+        self.plan_with(self.known()?)
+    }
+
+    /// What is known of calls before anything is measured.
+    pub(crate) fn known(&self) -> Result<PerfModel> {
         let paths: Vec<PathBuf> = self.calibration.iter().cloned().collect();
-        self.plan_with(calibrations(&paths)?)
+        calibrations(&paths)
+    }
+
+    /// The model as a problem over the units, by what is known of calls.
+    pub(crate) fn problem_of_calls(&self, known: &PerfModel) -> Result<Problem> {
+        let (lowered, one) = self.on_one_worker()?;
+        self.problem((&lowered.programs, &one), known)
+    }
+
+    /// The programs, and their plan on one worker.
+    fn on_one_worker(&self) -> Result<(Lowered, Plan)> {
+        let lowered = self.model.lower(self.spec)?;
+        let numerics = Numerics::default_for(&lowered.programs, self.target);
+        let one = Grain { target: self.target, ..Grain::for_workers(1) };
+        let one = one.plan_with(&lowered.programs, numerics)?;
+        Ok((lowered, one))
     }
 
     /// The same with what is known of calls already.
     pub(crate) fn plan_with(&self, known: PerfModel) -> Result<Planned> {
         let mut known = known;
-        let lowered = self.model.lower(self.spec)?;
-        let numerics = Numerics::default_for(&lowered.programs, self.target);
-        let one = Grain { target: self.target, ..Grain::for_workers(1) };
-        let one = one.plan_with(&lowered.programs, numerics)?;
+        let (lowered, one) = self.on_one_worker()?;
         let runs_here = self.deployment(&known).check().is_ok();
         let kind = cpu_kind(self.target.isa);
         let measures = runs_here && self.engine.is_some();
         if measures && (!known.kinds().contains(&kind) || known.bandwidth.is_none()) {
             learn(&lowered.programs, &one, &kind, &mut known)?;
         }
-        let mut machines = machinery(self.platform, Watts::Likely)?;
-        if let Some(limit) = self.limit {
-            machines.limit_memory(limit.0 as f64);
-        }
-        let problem = self.problem((&lowered.programs, &one), &machines, &known)?;
+        let problem = self.problem((&lowered.programs, &one), &known)?;
         let from = Instant::now();
         let stop = || from.elapsed() > self.time;
         let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
@@ -155,12 +169,11 @@ impl Asked<'_> {
     }
 
     /// The model as a problem over the units.
-    fn problem(
-        &self,
-        what: (&Programs, &Plan),
-        machines: &Machinery,
-        known: &PerfModel,
-    ) -> Result<Problem> {
+    fn problem(&self, what: (&Programs, &Plan), known: &PerfModel) -> Result<Problem> {
+        let mut machines = machinery(self.platform, Watts::Likely)?;
+        if let Some(limit) = self.limit {
+            machines.limit_memory(limit.0 as f64);
+        }
         let samples = self.spec.train.iter().copied().max().unwrap_or(1);
         let (stale, asked) = self.flow;
         let parts = asked.unwrap_or(PARTS.min(samples));
@@ -172,9 +185,9 @@ impl Asked<'_> {
             (Err(error), Some(_)) => return Err(error),
         };
         Ok(Problem {
-            layers: layers(what, (self.platform, machines), known)?,
-            units: machines.units.clone(),
-            nodes: machines.nodes.clone(),
+            layers: layers(what, (self.platform, &machines), known)?,
+            units: machines.units,
+            nodes: machines.nodes,
             semantics: match stale {
                 true => Semantics::Stale,
                 false => Semantics::Synchronous { micro_batches },

@@ -1,7 +1,7 @@
 //! `dahl verify`: golden cases against PyTorch's results.
 
-use crate::grain::GrainArgs;
-use crate::output::{BAD_FILE, Colour, DIFFERENT, code, fail, print};
+use crate::grain::{GrainArgs, at_least_one};
+use crate::output::{BAD_FILE, Colour, DIFFERENT, code, fail, show};
 use crate::scheduling::SchedulingArgs;
 use clap::Args as ClapArgs;
 use dahl::native::{Checks, Native};
@@ -28,6 +28,9 @@ Exit codes: 0 all pass, 1 one fails, 2 usage, 4 nothing to run.")]
 pub(crate) struct Args {
     /// A directory of cases, or one case
     path: PathBuf,
+    /// Worker threads
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    workers: usize,
     #[command(flatten)]
     grain: GrainArgs,
     #[command(flatten)]
@@ -50,7 +53,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(engine) => engine,
         Err(error) => return fail(&error, code(&error)),
     };
-    let grain = match args.grain.grain() {
+    let grain = match args.grain.grain(args.workers) {
         Ok(grain) => grain,
         Err(error) => return fail(&error, code(&error)),
     };
@@ -63,8 +66,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
             "{:width$} {:>6} {:>7} {:>5}      {:8} {}\n",
             "case", "ULP", "error", "limit", "bits", "worst"
         );
-        if print(&colour.paint("1", &head)).is_err() {
-            return ExitCode::from(DIFFERENT);
+        if let Err(error) = show(&colour.paint("1", &head)) {
+            return fail(&error, code(&error));
         }
     }
     let (mut passed, mut failed) = (0, 0);
@@ -81,12 +84,14 @@ pub(crate) fn run(args: Args) -> ExitCode {
         } else {
             text_line(name, width, &result, colour)
         };
-        if print(&line).is_err() {
-            return ExitCode::from(DIFFERENT);
+        if let Err(error) = show(&line) {
+            return fail(&error, code(&error));
         }
     }
-    if !args.json {
-        let _ = print(&format!("{passed} passed, {failed} failed\n"));
+    if !args.json
+        && let Err(error) = show(&format!("{passed} passed, {failed} failed\n"))
+    {
+        return fail(&error, code(&error));
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
 }

@@ -4,7 +4,7 @@ use crate::energy::Meters;
 use crate::grain::at_least_one;
 use crate::live::{LiveArgs, Shared, Story};
 use crate::metered::{Metered, Spent};
-use crate::rundir::RunDir;
+use crate::rundir::{Growing, RunDir};
 use clap::Args;
 use dahl::exec::Gauge;
 use dahl::meter::Total;
@@ -69,6 +69,8 @@ pub(crate) struct Watched {
     /// What was spent when the budget was.
     stopped_at: Option<Spent>,
     lines: Vec<EnergyLine>,
+    /// The file that they go to.
+    energy: Option<Growing>,
     pub(crate) shared: Option<Arc<Shared>>,
 }
 
@@ -94,6 +96,7 @@ impl Watched {
             written: now,
             stopped_at: None,
             lines: Vec::new(),
+            energy: None,
             shared: None,
         }
     }
@@ -137,12 +140,12 @@ impl Watched {
         self.lined = self.samples;
         let mut story = Story::default();
         if let Some((run, session)) = run {
-            self.run = Some(run.clone());
+            (self.run, self.energy) = (Some(run.clone()), Some(run.growing(files::ENERGY)));
             self.counted.session = session;
             let name = |p: &dahl::platform::Platform| p.to_toml();
             match self.metered.platform().map(name) {
                 Some(text) => run.write(files::PLATFORM, &text)?,
-                None => run.remove(files::PLATFORM),
+                None => run.remove(files::PLATFORM)?,
             }
             if self.shared.is_some() {
                 // What is wrong with it is told by those who read the run.
@@ -263,37 +266,50 @@ impl Watched {
     }
 
     fn write(&mut self, line: EnergyLine) -> Result<()> {
+        let added = self.add(line);
+        self.write_counters().and(added)
+    }
+
+    fn add(&mut self, line: EnergyLine) -> Result<()> {
         self.lines.push(line.clone());
         if let Some(shared) = &self.shared {
             shared.line(&line);
         }
+        self.energy.as_mut().map_or(Ok(()), |file| file.add(json(&line).as_bytes()))
+    }
+
+    fn write_counters(&self) -> Result<()> {
         let Some(run) = &self.run else { return Ok(()) };
-        run.append(files::ENERGY, &json(&line))?;
         run.write(files::COUNTERS, &json(&self.counted()))
     }
 
-    /// The session has ended, well or not: keeps what is known of it.
-    pub(crate) fn end(&mut self, trace: Option<Trace>) -> Result<()> {
+    /// The session has ended, well or not: keeps what is known of it. Gives what could not be
+    /// written.
+    pub(crate) fn end(&mut self, trace: Option<Trace>) -> Vec<Error> {
         if self.begun.is_none() {
-            return Ok(());
+            return Vec::new();
         }
         self.pause();
         self.remember();
         let epoch = Some(self.epoch).filter(|_| self.samples > 0);
         let unfinished = epoch.is_some();
         let line = EnergyLine { epoch, unfinished, last: true, ..self.line() };
-        self.write(line)?;
-        let (Some(run), session) = (&self.run, self.counted.session) else { return Ok(()) };
+        // One that cannot be added is tried once more.
+        let _ = self.add(line);
+        let lines = self.energy.as_mut().map_or(Ok(()), Growing::finish);
+        let mut written = vec![lines, self.write_counters()];
+        let (Some(run), session) = (&self.run, self.counted.session) else { return Vec::new() };
         let power = self.metered.power();
         if !power.power.samples.is_empty() {
-            run.write(files::POWER, &json(&TimedPower { session, ..power }))?;
+            written.push(run.write(files::POWER, &json(&TimedPower { session, ..power })));
         }
         if let Some(mut trace) = trace {
             trace.header.session = Some(session);
-            dahl::file::replace(run.path().join(files::TRACE), |out| trace.write_to(out))
-                .map_err(Error::while_writing)?;
+            let path = run.path().join(files::TRACE);
+            let replaced = dahl::file::replace(path, |out| trace.write_to(out));
+            written.push(replaced.map_err(Error::while_writing));
         }
-        Ok(())
+        written.into_iter().filter_map(Result::err).collect()
     }
 
     /// The session's energy as a run of its own.

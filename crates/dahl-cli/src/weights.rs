@@ -2,6 +2,7 @@
 
 use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::models;
+use crate::normalize::measure;
 use crate::output::say;
 use crate::progress::Show;
 use crate::rundir;
@@ -10,7 +11,7 @@ use crate::settings;
 use crate::table::{TableArgs, explained};
 use crate::tuning::TuneArgs;
 use clap::Args;
-use dahl::data::{self, Dataset, Normalise, Part};
+use dahl::data::{self, Dataset, Part};
 use dahl::file::TensorFile;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::Native;
@@ -158,7 +159,7 @@ impl Weights {
     }
 
     /// The card of the weights: their own, else one for the dataset.
-    pub(crate) fn card(&self) -> dahl::Result<Card> {
+    pub(crate) fn card(&self, show: Show) -> dahl::Result<Card> {
         if let Some(card) = self.card.clone() {
             // The same weights may do for a model of larger images.
             let own = Shape::new(&self.model.input);
@@ -166,16 +167,16 @@ impl Weights {
             return Ok(Card { model: self.model.clone(), shape, ..card });
         }
         let train = self.part(Part::Train)?;
-        let normalise = Some(Normalise::measure(&*train, data::measured(&*train))?);
+        let normalise = Some(measure(&*train, self.dtype, show)?);
         let transform = data::Transform { normalise, augment: None };
         Ok(Card { origin: self.origin.clone(), ..Card::new(&self.model, &*train, &transform) })
     }
 
     /// The same, or none where the weights say nothing and no dataset is named.
-    pub(crate) fn card_if_known(&self) -> dahl::Result<Option<Card>> {
+    pub(crate) fn card_if_known(&self, show: Show) -> dahl::Result<Option<Card>> {
         match (&self.card, &self.origin) {
             (None, None) => Ok(None),
-            _ => self.card().map(Some),
+            _ => self.card(show).map(Some),
         }
     }
 
@@ -207,9 +208,10 @@ impl Weights {
     /// A loss that is not finite is the weights' fault here.
     pub(crate) fn blame(&self, error: Error) -> Error {
         match error {
-            Error::NotFinite { loss, .. } => {
-                let expected = "weights whose outputs are finite";
-                Error::data(&self.path, "weights", expected, format_args!("a loss of {loss}"))
+            Error::EvalNotFinite { first, last, loss } => {
+                let expected = "weights and samples whose outputs are finite";
+                let found = format!("a loss of {loss} for {first} to {last}");
+                Error::data(&self.path, "weights", expected, found)
             }
             error => error,
         }

@@ -1,6 +1,7 @@
 //! The errors of the crate, by whose fault they are.
 
-use crate::units::Bytes;
+use crate::units::{Bytes, Headroom};
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -64,8 +65,8 @@ pub enum Error {
     Memory {
         /// The planned peak.
         needed: Bytes,
-        /// What there is.
-        limit: Bytes,
+        /// What it is too much for.
+        limit: MemoryLimit,
         /// The smallest peak of a plan that was found, with activations recomputed;
         /// none where that was not tried.
         least: Option<Bytes>,
@@ -89,6 +90,21 @@ pub enum Error {
     NotFinite {
         /// The step, from 1.
         step: u64,
+        /// The loss.
+        loss: f64,
+    },
+
+    /// The loss of samples that a network is evaluated on is not finite, though no loss of
+    /// a training step was.
+    #[error(
+        "the loss of evaluating {first} to {last} is {loss}: look for extreme values in these \
+         samples; where there are none the weights have grown too large: try a lower learning rate"
+    )]
+    EvalNotFinite {
+        /// The first sample of the batch, in the order of evaluation.
+        first: String,
+        /// The last sample of the batch.
+        last: String,
         /// The loss.
         loss: f64,
     },
@@ -122,7 +138,7 @@ pub enum Error {
     Lines {
         /// The file.
         path: PathBuf,
-        /// Everything that was found, from the top.
+        /// What was found, from the top; of very many the first.
         errors: Vec<LineError>,
     },
 
@@ -169,6 +185,18 @@ pub enum Error {
         source: Box<Error>,
     },
 
+    /// A thread that cannot be started.
+    #[error(
+        "thread {name} cannot be started: {source}; raise the limit on threads, or end other \
+         processes"
+    )]
+    Thread {
+        /// The thread.
+        name: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
     /// Something that dahl does not do.
     #[error("not supported: {what}")]
     Unsupported {
@@ -207,6 +235,11 @@ impl Error {
             expected: expected.to_string(),
             found: found.to_string(),
         }
+    }
+
+    /// A thread that cannot be started.
+    pub fn thread(name: &str, source: std::io::Error) -> Self {
+        Error::Thread { name: name.to_owned(), source }
     }
 
     /// The same of what was being written: [`Error::Io`] becomes
@@ -254,6 +287,47 @@ impl Error {
             expected: expected.to_string(),
             found: found.to_string(),
         }
+    }
+}
+
+/// What a plan has to fit into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// A limit that was given.
+    Given(Bytes),
+    /// What the system lets the process have.
+    Available {
+        /// The tightest bound.
+        room: Headroom,
+        /// What the process needs besides the plan.
+        besides: Bytes,
+    },
+    /// No bound that is known: the system did not allocate it.
+    Unknown,
+}
+
+impl MemoryLimit {
+    /// What the plan may need.
+    pub fn bytes(&self) -> Bytes {
+        match self {
+            MemoryLimit::Given(limit) => *limit,
+            MemoryLimit::Available { room, besides } => {
+                Bytes(room.left().0.saturating_sub(besides.0))
+            }
+            MemoryLimit::Unknown => Bytes(u64::MAX),
+        }
+    }
+}
+
+impl From<Bytes> for MemoryLimit {
+    fn from(limit: Bytes) -> Self {
+        MemoryLimit::Given(limit)
+    }
+}
+
+impl From<Headroom> for MemoryLimit {
+    fn from(room: Headroom) -> Self {
+        MemoryLimit::Available { room, besides: Bytes(0) }
     }
 }
 
@@ -307,7 +381,7 @@ fn lines(errors: &[ModelError]) -> String {
 
 fn memory(
     needed: Bytes,
-    limit: Bytes,
+    limit: MemoryLimit,
     least: Option<Bytes>,
     largest: &[(String, Bytes)],
 ) -> String {
@@ -320,9 +394,17 @@ fn memory(
     };
     let largest: Vec<String> =
         largest.iter().map(|(name, bytes)| format!("{name} ({bytes})")).collect();
+    let limit = match limit {
+        MemoryLimit::Given(limit) => format!(", {limit} are allowed"),
+        MemoryLimit::Available { room, besides: Bytes(0) } => format!(", {room}"),
+        MemoryLimit::Available { room, besides } => {
+            format!(" and {besides} for a copy of its persistent values, {room}")
+        }
+        MemoryLimit::Unknown => ", which the system does not allocate".to_owned(),
+    };
     format!(
-        "the plan needs {needed} of memory, {limit} are allowed{least}; the largest tensors are {}; \
-         try --grain auto, fewer workers, micro-batches or a smaller batch",
+        "the plan needs {needed} of memory{limit}{least}; the largest tensors are {}; \
+         try another grain, fewer workers, micro-batches or a smaller batch",
         largest.join(", ")
     )
 }
@@ -343,4 +425,35 @@ fn missing(set: &str, looked_in: &[PathBuf], files: &[String], origin: &str) -> 
         files.join(", "),
         places.join(" or ")
     )
+}
+
+/// Whether a character may change what a terminal does, or the order in which it shows
+/// others: C0, DEL, C1, and what overrides the direction of writing.
+pub fn is_control(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A name of a file in one line of text: line ends, tabs and styles are spelled out too, so that
+/// no name looks like output of its own.
+pub fn one_line(name: &str) -> Cow<'_, str> {
+    if !name.contains(is_control) {
+        return name.into();
+    }
+    let spelled = |c: char| match is_control(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    name.chars().map(spelled).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_line_without_style() {
+        assert_eq!(one_line("Ärger 猫"), "Ärger 猫");
+        let forged = "cat\n99.9 % right\t\x1b[31m";
+        assert_eq!(one_line(forged), "cat\\u000a99.9 % right\\u0009\\u001b[31m");
+    }
 }

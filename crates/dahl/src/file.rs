@@ -9,11 +9,13 @@ pub(crate) mod durable;
 pub use durable::{create_directories, create_directory, remove_temporary, replace};
 
 use crate::error::{Error, Result};
+use crate::os::disk::File;
 use dahl_kernels::{DType, Element, MAX_AXES, Shape};
 use safetensors::tensor::{Dtype, Metadata};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
@@ -249,6 +251,10 @@ fn read_from(mut reader: impl Read, length: u64, path: &Path) -> Result<TensorFi
     }
     let mut header = vec![0; header_length as usize];
     reader.read_exact(&mut header).map_err(io)?;
+    // The crate's own reader takes the last of several.
+    if let Ok(Names { again: Some(name) }) = serde_json::from_slice(&header) {
+        return Err(bad(path, "header", "each name once", format_args!("{name:?} again")));
+    }
     let header: Metadata = serde_json::from_slice(&header)
         .map_err(|e| bad(path, "header", "a description of tensors as JSON", e))?;
     let data = rest - header_length;
@@ -281,6 +287,38 @@ fn read_from(mut reader: impl Read, length: u64, path: &Path) -> Result<TensorFi
     }
     let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
     Ok(TensorFile { metadata, tensors })
+}
+
+/// The names of a header.
+struct Names {
+    /// The first that is there again.
+    again: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Names;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a description of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Names, A::Error> {
+        let (mut seen, mut again) = (BTreeSet::new(), None);
+        while let Some((name, IgnoredAny)) = map.next_entry::<String, _>()? {
+            if let Some(name) = seen.replace(name) {
+                again.get_or_insert(name);
+            }
+        }
+        Ok(Names { again })
+    }
 }
 
 fn dtype_of(dtype: Dtype) -> Option<DType> {

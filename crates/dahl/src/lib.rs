@@ -7,12 +7,24 @@
 //! prints, compares and checks itself.
 //!
 //! The modules are layers: each uses only those below it (ARCHITECTURE.md).
+//!
+//! # Debug builds
+//!
+//! Cargo builds the dependencies of a debug build without optimisation, in which training is about
+//! 60 times slower. Either build with `--release`, or have the program's `Cargo.toml` optimise
+//! its dependencies (in a workspace, that of the workspace):
+//!
+//! ```toml
+//! [profile.dev.package."*"]
+//! opt-level = 3
+//! ```
 
 pub mod error;
 pub mod units;
 
 pub mod compare;
 pub mod file;
+pub mod os;
 pub mod tensor;
 
 pub mod data;

@@ -132,6 +132,11 @@ impl Trainer {
         self.schedule = schedule;
     }
 
+    /// The learning rate of a step, from 0.
+    pub fn learning_rate(&self, step: u64) -> f64 {
+        self.lr * self.schedule.factor(step)
+    }
+
     /// A free slot for a batch of this many samples to train on.
     pub fn slot(&mut self, batch: usize) -> Result<Slot> {
         let program = self.program(batch, 0)?;
@@ -148,8 +153,7 @@ impl Trainer {
         let slot = self.check_labels(slot)?;
         let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
         let program = self.program(batch, self.steps)?;
-        let scalars =
-            StepScalars { lr: self.lr * self.schedule.factor(self.steps), counter: self.steps };
+        let scalars = StepScalars { lr: self.learning_rate(self.steps), counter: self.steps };
         let step = self.running(|session| session.step(program, slot, scalars))?;
         self.count_step();
         self.steps += 1;

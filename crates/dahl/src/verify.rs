@@ -97,8 +97,8 @@ pub fn cases(path: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(io)? {
-        let file = entry.map_err(io)?.path();
+    for entry in crate::os::disk::list(path).map_err(io)? {
+        let file = entry.path();
         if file.extension().is_some_and(|e| e == "safetensors") {
             files.push(file);
         }

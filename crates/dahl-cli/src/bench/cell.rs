@@ -166,7 +166,7 @@ impl Cell<'_> {
             dahl_ms: 1e3 * best.wall,
             samples_per_second: *batch as f64 / best.wall,
             gflops,
-            of_peak: gflops / (peak(dtype, threads) / 1e9),
+            of_peak: gflops / (peak(dtype, threads)? / 1e9),
             outside_us: 1e6 * outside,
             spread: ours.spread(),
             valid: best.is_valid(threads),

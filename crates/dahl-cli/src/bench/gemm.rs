@@ -92,7 +92,7 @@ fn measure(
     let count = steps(run(steps(first).div_ceil(4))?);
     let (mut timings, mut peak) = (Timings::default(), 0.0f64);
     for _ in 0..pairs {
-        peak = peak.max(peak_of(dtype, threads));
+        peak = peak.max(peak_of(dtype, threads)?);
         timings.0.push(run(count)?);
     }
     Ok(Line { size, dtype, threads, timings, peak })

@@ -8,7 +8,7 @@ use crate::output::show;
 use clap::Args as ClapArgs;
 use dahl::graph::Graph;
 use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
-use dahl::native::available_bytes;
+use dahl::native::headroom;
 use dahl::ops::{Meta, Metas};
 use dahl::units::Bytes;
 use dahl::{DType, Error, Result, calibrate};
@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return Err(Error::config("op", expected, format!("{:?}", args.op)));
     }
     let target = args.kernels.target();
-    let (peak, bandwidth) = (peak(args.dtype, 1), bandwidth());
+    let (peak, bandwidth) = (peak(args.dtype, 1)?, bandwidth());
     if !args.json {
         show(&format!(
             "{} on one thread; the machine has {:.1} GFLOP/s at most, {:.1} GB/s from memory\n\n{}",
@@ -136,10 +136,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let flops = node.op.flops(metas, &graph.whole(node)).0 as f64;
         let bytes: usize = inputs.iter().chain(&outputs).map(Meta::bytes).sum();
         let needed = Bytes(bytes as u64);
-        if let Some(limit) = available_bytes().map(Bytes).filter(|limit| needed.0 > limit.0) {
+        if let Some(room) = headroom().filter(|room| needed > room.left()) {
             let largest =
                 vec![(format!("{} {}", node.op.name(), shapes(&inputs, &outputs)), needed)];
-            return Err(Error::Memory { needed, limit, least: None, largest });
+            return Err(Error::Memory { needed, limit: room.into(), least: None, largest });
         }
         let default = node.op.choose(metas, &target);
         for variant in node.op.allowed(metas, &target) {

@@ -5,9 +5,10 @@ use dahl::graph::Graph;
 use dahl::model::{Fusion, Lowered, Model, Optimizer, TrainSpec};
 use dahl::native::Native;
 use dahl::ops::Metas;
+use dahl::os::threads::together;
 use dahl::plan::Plan;
 use dahl::train::Trainer;
-use dahl::{DType, Result};
+use dahl::{DType, Error, Result};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Barrier;
 use std::time::Instant;
@@ -201,13 +202,13 @@ pub(super) fn flops(model: &Model, batch: usize) -> Result<f64> {
 
 /// The most floating-point operations a second of some threads. The best of some
 /// tries.
-pub(super) fn peak(dtype: DType, threads: usize) -> f64 {
-    (0..20).map(|_| peak_of(dtype, threads)).fold(0.0, f64::max)
+pub(super) fn peak(dtype: DType, threads: usize) -> Result<f64> {
+    (0..20).try_fold(0.0, |most: f64, _| Ok(most.max(peak_of(dtype, threads)?)))
 }
 
 /// The floating-point operations a second of some threads at once: multiply-adds
 /// of vectors that wait for nothing, for some milliseconds.
-pub(crate) fn peak_of(dtype: DType, threads: usize) -> f64 {
+pub(crate) fn peak_of(dtype: DType, threads: usize) -> Result<f64> {
     let start = Barrier::new(threads);
     let burst = || {
         start.wait();
@@ -215,11 +216,13 @@ pub(crate) fn peak_of(dtype: DType, threads: usize) -> f64 {
         let flops = dahl::peak::burst(dahl::Isa::detect(), dtype);
         flops as f64 / from.elapsed().as_secs_f64()
     };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(burst)).collect();
-        let mine = burst();
-        others.into_iter().fold(mine, |sum, other| sum + other.join().expect("no panic"))
-    })
+    Ok(on_all(threads, burst)?.iter().sum())
+}
+
+/// Does the same on so many threads at once.
+pub(crate) fn on_all<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Result<Vec<T>> {
+    let name = "dahl-measure";
+    together(threads, name, work).map_err(|source| Error::thread(name, source))
 }
 
 /// The bytes a second that one thread reads from memory: the sum of far more

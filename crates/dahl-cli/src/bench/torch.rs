@@ -1,6 +1,7 @@
 //! A Python with PyTorch as the other side of a measurement.
 
 use super::measure::Timing;
+use dahl::os::threads::spawn;
 use dahl::{Error, Result};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -72,9 +73,9 @@ impl Torch {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(io)?;
-        let said = child.stderr.take().map(|stderr| {
+        let said = child.stderr.take().and_then(|stderr| {
             let lines = BufReader::new(stderr).lines().map_while(std::io::Result::ok);
-            std::thread::spawn(move || lines.filter(|line| !line.is_empty()).last())
+            spawn("dahl-python", move || lines.filter(|line| !line.is_empty()).last()).ok()
         });
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().map(BufReader::new);

@@ -250,7 +250,8 @@ fn tell(args: &Args, (name, speed): (&str, f64), all: &[Way]) -> Result<()> {
         );
     }
     text += &format!(
-        "  the choice for time is {:.1} % above the best, that for energy {:.1} %\n\n",
+        "  the choice for time is {:.1} % above the best, that for energy {:.1} %\n  \
+         (joules are modelled, all at the same watts: compare them with each other alone)\n\n",
         100.0 * slower,
         100.0 * dearer
     );

@@ -4,12 +4,12 @@ use crate::grain::KernelArgs;
 use dahl::calibrate;
 use dahl::graph::Programs;
 use dahl::model::{Model, Optimizer, TrainSpec};
-use dahl::native::available_bytes;
+use dahl::native::headroom;
 use dahl::ops::Metas;
 use dahl::perf::{PerfModel, cpu_kind};
 use dahl::plan::Numerics;
 use dahl::planner::Grain;
-use dahl::units::{Bytes, ProgramId};
+use dahl::units::ProgramId;
 use dahl::{DType, Result};
 use std::time::Duration;
 
@@ -153,8 +153,8 @@ impl Cell {
         };
         let grain = Grain { target, sample: self.pieces, ..Grain::for_workers(1) };
         let plan = grain.plan_with(&programs, numerics)?;
-        if let Some(limit) = available_bytes() {
-            plan.check_memory(&programs, Bytes(limit))?;
+        if let Some(room) = headroom() {
+            plan.check_memory(&programs, room)?;
         }
         let kind = cpu_kind(target.isa);
         calibrate::steps(&programs, &plan, ProgramId(0), budget, &kind, into)

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 /// The settings for the command `of`: those of its table, then those above all
 /// tables, which are for every command that has them.
 pub(super) fn read(path: &Path, root: &Command, of: &Command) -> Result<Vec<Vec<Setting>>, String> {
-    let text = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = dahl::os::disk::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let text = String::from_utf8(text).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         format!("{}: expected text in UTF-8, found another byte at {at}", path.display())

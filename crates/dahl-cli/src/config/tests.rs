@@ -189,3 +189,24 @@ fn dahl_random(i: u64, purpose: u64) -> u64 {
     let x = (i << 1 | purpose).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
 }
+
+/// Every value of a file is tried on a copy of all flags, of about 1 MiB.
+#[test]
+fn fuzz_configuration() {
+    use dahl_fuzz::{Bound, Case, Target};
+    let read = |_: &Case, place: &std::path::Path| {
+        let args =
+            ["dahl".into(), "train".into(), "--config".into(), place.join("input.toml").into()];
+        let line = complete(&Cli::command(), &args, &[]);
+        line.is_ok_and(|line| Cli::command().try_get_matches_from(line).is_ok())
+    };
+    dahl_fuzz::fuzz!(Target {
+        format: "configuration",
+        peak: Bound { times: 100, plus: 8 << 20 },
+        total: Bound { times: 1 << 17, plus: 32 << 20 },
+        few: 60,
+        made: Vec::new,
+        repair: |_| {},
+        read,
+    });
+}

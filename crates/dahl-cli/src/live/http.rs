@@ -1,6 +1,7 @@
 //! As much of HTTP/1.1 as a page on this machine needs: GET, one request a connection.
 
 use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The most bytes of a request.
 const LONGEST: usize = 8 * 1024;
@@ -11,6 +12,24 @@ pub(super) struct Request {
     pub(super) path: String,
     /// The token of the query or of `Authorization: Bearer`.
     pub(super) token: Option<String>,
+    /// The machine that was asked, as the other end calls it.
+    pub(super) host: String,
+}
+
+impl Request {
+    /// Whether the machine is called by an address, or `localhost`. A page of elsewhere whose
+    /// name was made to lead here (DNS rebinding) asks by that name.
+    pub(super) fn is_by_address(&self) -> bool {
+        let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
+        let name = match self.host.rsplit_once(':') {
+            Some((name, port)) if is_port(port) => name,
+            _ => &self.host,
+        };
+        let v6 = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        name.eq_ignore_ascii_case("localhost")
+            || name.parse::<Ipv4Addr>().is_ok()
+            || v6.is_some_and(|name| name.parse::<Ipv6Addr>().is_ok())
+    }
 }
 
 /// Why a request is not answered: the status.
@@ -63,26 +82,32 @@ fn parse(head: &[u8]) -> Result<Request, Refused> {
             token = Some(value.to_owned());
         }
     }
+    let mut host = None;
     for line in lines {
         let (name, value) = line.split_once(':').ok_or(bad)?;
+        if name.eq_ignore_ascii_case("host") && host.replace(value.trim().to_owned()).is_some() {
+            return Err(bad);
+        }
         if name.eq_ignore_ascii_case("authorization") {
             token = value.trim().strip_prefix("Bearer ").map(str::to_owned).or(token);
         }
     }
-    Ok(Request { path: path.to_owned(), token })
+    Ok(Request { path: path.to_owned(), token, host: host.ok_or(bad)? })
 }
 
-/// Writes an answer and ends the connection.
+/// Writes an answer and ends the connection; `policy` is what a page may load and run.
 pub(super) fn answer(
     stream: &mut dyn Write,
     (status, reason): (u16, &str),
     (kind, body): (&str, &[u8]),
+    policy: &str,
 ) -> io::Result<()> {
     write!(
         stream,
         "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}; charset=utf-8\r\n\
          Content-Length: {}\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n\
-         X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nConnection: close\r\n\r\n",
+         X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
+         Content-Security-Policy: {policy}\r\nConnection: close\r\n\r\n",
         body.len()
     )?;
     stream.write_all(body)?;
@@ -100,10 +125,29 @@ mod tests {
     #[test]
     fn a_request_is_read() {
         let request = asked("GET /metrics?x=1&token=abc HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let expected = Request { path: "/metrics".to_owned(), token: Some("abc".to_owned()) };
-        assert_eq!(request, Ok(expected));
-        let bearer = asked("GET / HTTP/1.0\r\nauthorization: Bearer t\r\n\r\n").unwrap();
+        let (path, token, host) = ("/metrics".to_owned(), Some("abc".to_owned()), "x".to_owned());
+        assert_eq!(request, Ok(Request { path, token, host }));
+        let bearer = "GET / HTTP/1.0\r\nhost: x\r\nauthorization: Bearer t\r\n\r\n";
+        let bearer = asked(bearer).unwrap();
         assert_eq!(bearer.unwrap().token.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn a_machine_is_asked_by_its_address() {
+        let check = |host: &str, expected: bool| {
+            let request = asked(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            let request = request.unwrap().unwrap();
+            assert_eq!(request.is_by_address(), expected, "{host}");
+        };
+        for host in
+            ["127.0.0.1", "127.0.0.1:8080", "10.1.2.3:1", "[::1]:80", "[::1]", "LocalHost:1"]
+        {
+            check(host, true);
+        }
+        for host in ["", "evil.example", "evil.example:8080", "127.0.0.1.evil.example", "::1", "1"]
+        {
+            check(host, false);
+        }
     }
 
     #[test]
@@ -115,6 +159,8 @@ mod tests {
             ("GET http://x/ HTTP/1.1\r\n\r\n", 400),
             ("GET / x HTTP/1.1\r\n\r\n", 400),
             ("GET / HTTP/1.1\r\nnonsense\r\n\r\n", 400),
+            ("GET / HTTP/1.1\r\nx: y\r\n\r\n", 400),
+            ("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nhost: x\r\n\r\n", 400),
             ("\r\n\r\n", 400),
         ] {
             assert_eq!(asked(text).unwrap().unwrap_err().0, status, "{text:?}");

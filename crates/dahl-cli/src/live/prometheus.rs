@@ -82,9 +82,7 @@ pub(super) fn text(shared: &Shared) -> String {
     let mut rows = Vec::new();
     for energy in Energy::modelled(&shared.record()) {
         let [low, high] = energy.total.interval;
-        // The interval changes; a label that changes is another series.
-        let source = energy.total.source.split("), ").next().unwrap_or_default();
-        let source = escaped(&format!("{source})"));
+        let source = escaped(&energy.total.source);
         for (bound, joules) in [("value", energy.total.joules), ("low", low), ("high", high)] {
             rows.push((format!("{{source=\"{source}\",bound=\"{bound}\"}}"), joules));
         }

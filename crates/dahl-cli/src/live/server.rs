@@ -3,18 +3,22 @@
 use super::http::{Refused, Request, answer, read};
 use super::prometheus;
 use super::state::Shared;
-use dahl::report::{Mode, page, runs_json};
+use dahl::os::threads::spawn;
+use dahl::report::{Mode, content_security_policy, page, runs_json};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections at a time; more are refused.
-const CONNECTIONS: usize = 8;
-/// How long a whole request may take: whoever has no token blocks a connection for no longer.
+/// Answers at a time to those who have the token; more are refused.
+const ANSWERS: usize = 8;
+/// Connections at a time that have not shown the token; a newer one ends the oldest.
+const STRANGERS: usize = 32;
+/// How long a whole request may take.
 const ASKED: Duration = Duration::from_secs(2);
 /// How long a whole answer may take.
 const ANSWERED: Duration = Duration::from_secs(20);
@@ -55,6 +59,68 @@ impl Write for Until<'_> {
     }
 }
 
+/// The connections that are open.
+///
+/// Whoever has no token cannot keep those out who have it: a request is read within
+/// milliseconds of its connection, and only as many newer connections would end it before.
+#[derive(Default)]
+struct Visitors {
+    /// The number of the next one.
+    next: u64,
+    /// Those that have not shown the token, the oldest first.
+    strangers: VecDeque<(u64, TcpStream)>,
+    /// How many are answered that have.
+    answered: usize,
+}
+
+impl Visitors {
+    /// Lets one in; its number.
+    fn enter(&mut self, stream: &TcpStream) -> io::Result<u64> {
+        let handle = stream.try_clone()?;
+        if self.strangers.len() >= STRANGERS
+            && let Some((_, oldest)) = self.strangers.pop_front()
+        {
+            // Its thread reads the end of the stream.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        self.next += 1;
+        self.strangers.push_back((self.next, handle));
+        Ok(self.next)
+    }
+
+    /// One leaves that was a stranger until now.
+    fn leave(&mut self, number: u64) {
+        self.strangers.retain(|(other, _)| *other != number);
+    }
+
+    /// One has shown the token; whether it is answered now.
+    fn admit(&mut self, number: u64) -> bool {
+        self.leave(number);
+        let room = self.answered < ANSWERS;
+        self.answered += usize::from(room);
+        room
+    }
+}
+
+/// One visitor, whose place is free again however its thread ends.
+struct Visit<'a> {
+    visitors: &'a Mutex<Visitors>,
+    number: u64,
+    admitted: bool,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let mut visitors = lock(self.visitors);
+        visitors.leave(self.number);
+        visitors.answered -= usize::from(self.admitted);
+    }
+}
+
+fn lock(visitors: &Mutex<Visitors>) -> MutexGuard<'_, Visitors> {
+    visitors.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 /// A server that ends when it is dropped.
 pub(super) struct Server {
     address: SocketAddr,
@@ -75,33 +141,31 @@ impl Server {
         let address = listener.local_addr()?;
         let (token, ended): (Arc<str>, _) = (token().into(), Arc::new(AtomicBool::new(false)));
         let (secret, over) = (token.clone(), ended.clone());
-        let open = Arc::new(AtomicUsize::new(0));
+        let visitors = Arc::new(Mutex::new(Visitors::default()));
         let body = move || {
             for stream in listener.incoming() {
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
-                if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
-                    open.fetch_sub(1, Ordering::Relaxed);
-                    let busy = (503, "Service Unavailable");
-                    let mut stream = Until::new(&stream, Duration::from_millis(10));
-                    let _ = answer(&mut stream, busy, ("text/plain", b"too many connections\n"));
-                    continue;
-                }
-                let (shared, secret, mine) = (shared.clone(), secret.clone(), open.clone());
+                let Ok(number) = lock(&visitors).enter(&stream) else { continue };
+                let (shared, secret, all) = (shared.clone(), secret.clone(), visitors.clone());
                 let serve = move || {
-                    serve(&stream, &shared, &secret);
-                    mine.fetch_sub(1, Ordering::Relaxed);
+                    let mut visit = Visit { visitors: &all, number, admitted: false };
+                    serve(&stream, (&shared, &secret), &mut visit);
                 };
-                let thread = std::thread::Builder::new().name("dahl-http".to_owned());
-                if thread.spawn(serve).is_err() {
-                    open.fetch_sub(1, Ordering::Relaxed);
+                if spawn("dahl-http", serve).is_err() {
+                    lock(&visitors).leave(number);
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("dahl-dashboard".to_owned()).spawn(body)?;
+        let thread = spawn("dahl-dashboard", body)?;
         Ok(Self { address, token, ended, thread: Some(thread) })
+    }
+
+    /// What to know of it, where others than this machine can ask.
+    pub(super) fn warning(&self) -> Option<String> {
+        warning(self.address)
     }
 
     /// Where to look.
@@ -136,32 +200,53 @@ impl Drop for Server {
     }
 }
 
+/// What to know of a server on an address.
+fn warning(address: SocketAddr) -> Option<String> {
+    (!address.ip().is_loopback()).then(|| {
+        format!(
+            "the dashboard on {address} is not encrypted: whoever reads the network traffic \
+             sees the token and the run; serve it on 127.0.0.1 and use an SSH tunnel"
+        )
+    })
+}
+
 /// Whether two texts are the same, in a time that does not tell where they differ.
 fn same(a: &str, b: &str) -> bool {
     let differ = a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
     a.len() == b.len() && differ == 0
 }
 
-fn serve(stream: &TcpStream, shared: &Shared, token: &str) {
+fn serve(stream: &TcpStream, (shared, token): (&Shared, &str), visit: &mut Visit<'_>) {
     let Some(request) = read(&mut Until::new(stream, ASKED)) else { return };
-    let page = request.and_then(|request| route(&request, shared, token));
-    let stream = &mut Until::new(stream, ANSWERED);
+    let allowed = request.and_then(|request| allowed(&request, token).map(|()| request));
+    visit.admitted = allowed.is_ok() && lock(visit.visitors).admit(visit.number);
+    let page = match (allowed, visit.admitted) {
+        (Ok(request), true) => route(&request, shared),
+        (Ok(_), false) => Err((503, "Service Unavailable: too many requests at once")),
+        (Err(refused), _) => Err(refused),
+    };
+    let (stream, policy) = (&mut Until::new(stream, ANSWERED), content_security_policy(Mode::Live));
     let _ = match page {
-        Ok((kind, body)) => answer(stream, (200, "OK"), (kind, body.as_bytes())),
+        Ok((kind, body)) => answer(stream, (200, "OK"), (kind, body.as_bytes()), &policy),
         Err((status, reason)) => {
-            answer(stream, (status, reason), ("text/plain", format!("{reason}\n").as_bytes()))
+            let body = format!("{reason}\n");
+            answer(stream, (status, reason), ("text/plain", body.as_bytes()), &policy)
         }
     };
 }
 
-fn route(
-    request: &Request,
-    shared: &Shared,
-    token: &str,
-) -> Result<(&'static str, String), Refused> {
+/// Refuses those who have no token, and pages of elsewhere.
+fn allowed(request: &Request, token: &str) -> Result<(), Refused> {
+    if !request.is_by_address() {
+        return Err((421, "Misdirected Request: ask by an IP address or localhost"));
+    }
     if !request.token.as_deref().is_some_and(|given| same(given, token)) {
         return Err((403, "Forbidden: the token of the address is missing or wrong"));
     }
+    Ok(())
+}
+
+fn route(request: &Request, shared: &Shared) -> Result<(&'static str, String), Refused> {
     match request.path.as_str() {
         "/" => {
             let runs = runs_json(&[shared.record()], None);
@@ -217,7 +302,13 @@ mod tests {
         Server::start(([127, 0, 0, 1], 0).into(), Arc::new(shared)).unwrap()
     }
 
-    fn ask(server: &Server, request: &str) -> String {
+    /// What is answered to a method with a path.
+    fn ask(server: &Server, what: &str) -> String {
+        let Server { address, .. } = server;
+        sent(server, &format!("{what} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
+    }
+
+    fn sent(server: &Server, request: &str) -> String {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
@@ -230,24 +321,26 @@ mod tests {
         let server = server();
         assert!(server.url().starts_with("http://127.0.0.1:"));
         for path in ["/", "/metrics", "/data.json", "/?token=", "/?token=0123"] {
-            let answer = ask(&server, &format!("GET {path} HTTP/1.1\r\n\r\n"));
+            let answer = ask(&server, &format!("GET {path}"));
             assert!(answer.starts_with("HTTP/1.1 403 "), "{path}: {answer}");
         }
-        let wrong = format!("GET /?token={}x HTTP/1.1\r\n\r\n", server.token);
+        let wrong = format!("GET /?token={}x", server.token);
         assert!(ask(&server, &wrong).starts_with("HTTP/1.1 403 "));
-        assert!(ask(&server, "DELETE / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-        assert!(ask(&server, "rubbish\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        assert!(ask(&server, "DELETE /").starts_with("HTTP/1.1 405 "));
+        assert!(sent(&server, "rubbish\r\n\r\n").starts_with("HTTP/1.1 400 "));
     }
 
     #[test]
     fn pages_and_metrics_are_served() {
         let server = server();
-        let get = |path: &str| {
-            ask(&server, &format!("GET {path}?token={} HTTP/1.1\r\n\r\n", server.token))
-        };
+        let get = |path: &str| ask(&server, &format!("GET {path}?token={}", server.token));
         let page = get("/");
         assert!(page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/html"), "{page}");
         assert!(!page.contains("</script><b>x"), "a name that is no markup");
+        let head = page.split("\r\n\r\n").next().unwrap();
+        assert!(
+            head.contains("\r\nContent-Security-Policy: default-src 'none'; script-src 'sha256-")
+        );
         let metrics = get("/metrics");
         assert!(metrics.contains("\ndahl_steps_total 1\n"), "{metrics}");
         let labels = "{codelet=\"linear.gemm\"}";
@@ -273,12 +366,33 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_visitor_keeps_nobody_out() {
+    fn a_page_of_another_name_gets_nothing() {
         let server = server();
-        let silent: Vec<TcpStream> =
-            (0..CONNECTIONS - 1).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-        let request = format!("GET /metrics?token={} HTTP/1.1\r\n\r\n", server.token);
-        assert!(ask(&server, &request).starts_with("HTTP/1.1 200 "));
-        drop(silent);
+        let by = |host: &str| {
+            let path = format!("/data.json?token={}", server.token);
+            sent(&server, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+        };
+        let port = server.address.port();
+        assert!(by(&format!("evil.example:{port}")).starts_with("HTTP/1.1 421 "));
+        assert!(by(&format!("localhost:{port}")).starts_with("HTTP/1.1 200 "));
+    }
+
+    #[test]
+    fn visitors_without_the_token_keep_nobody_out() {
+        let server = server();
+        let strangers: Vec<TcpStream> =
+            (0..2 * STRANGERS).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+        let answer = ask(&server, &format!("GET /metrics?token={}", server.token));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        drop(strangers);
+    }
+
+    #[test]
+    fn an_address_of_the_network_is_warned_of() {
+        assert_eq!(warning(([127, 0, 0, 1], 7).into()), None);
+        for address in [[0, 0, 0, 0], [192, 168, 0, 7]] {
+            let told = warning((address, 7).into()).unwrap();
+            assert!(told.contains("is not encrypted"), "{told}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use super::Screen;
 use super::state::{Now, Shared};
+use crate::output::escaped;
+use dahl::os::threads::spawn;
 use dahl::report::{Energy, percents};
 use dahl::trace::Activity;
 use dahl::units::{Bytes, Nanos};
@@ -48,7 +50,7 @@ impl Tui {
             }
             own.leave();
         };
-        let thread = std::thread::Builder::new().name("dahl-tui".to_owned()).spawn(body)?;
+        let thread = spawn("dahl-tui", body)?;
         Ok(Self { screen, thread: Some(thread) })
     }
 
@@ -108,7 +110,7 @@ fn draw(
     let speed = now.samples as f64 / elapsed.max(1e-9);
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let title = Line::from(vec![
-        Span::styled(format!("dahl {} ", shared.model), bold),
+        Span::styled(format!("dahl {} ", escaped(&shared.model)), bold),
         Span::raw(format!(
             " epoch {}, step {}, {} samples at {speed:.0}/s, {elapsed:.0} s",
             now.epochs.len() + 1,
@@ -149,7 +151,8 @@ fn facts_of(shared: &Shared, now: &Now) -> Vec<Line<'static>> {
     let accuracy = now.epochs.last().and_then(|epoch| epoch["test_accuracy"].as_f64());
     let accuracy = accuracy.map_or("not judged yet".to_owned(), |a| format!("{:.2} %", 100.0 * a));
     let energy = Energy::best(&shared.record());
-    let energy = energy.map_or("nothing tells it".to_owned(), |energy| energy.headline());
+    let energy = energy
+        .map_or("nothing tells it".to_owned(), |energy| escaped(&energy.headline()).into_owned());
     let planned: u64 = shared.planned.iter().map(|part| part.1).sum();
     let resident = dahl::native::resident_bytes();
     let resident = resident.map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());
@@ -194,7 +197,7 @@ fn draw_codelets(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, sh
     let rows = counts.iter().zip(shares).map(|(count, share)| {
         let mean = Nanos(count.time.0 / count.calls).to_string();
         let (calls, total) = (count.calls.to_string(), count.time.to_string());
-        row(&count.name, [calls, total, format!("{share:.1} %"), mean])
+        row(&escaped(&count.name), [calls, total, format!("{share:.1} %"), mean])
     });
     let numbers = shown.iter().map(|&i| Constraint::Length(COLUMNS[i].1));
     let widths = std::iter::once(Constraint::Fill(1)).chain(numbers);

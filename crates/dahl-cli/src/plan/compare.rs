@@ -6,7 +6,9 @@ use dahl::planner::pipeline::{
 };
 use dahl::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// What `dahl plan --json` says.
@@ -25,14 +27,32 @@ pub(crate) struct JsonPlan {
     pub(crate) peak_watts: f64,
     pub(crate) lower_bound: f64,
     pub(crate) gap: Option<f64>,
+    /// Which plans the lower bound holds for.
+    #[serde(default)]
+    pub(crate) bound_space: String,
     /// What a certificate proves, if one was written.
     pub(crate) certified: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) certificate: Option<JsonCertificate>,
     pub(crate) idle_j: f64,
     pub(crate) base_j: f64,
     pub(crate) front: Vec<JsonPoint>,
     pub(crate) front_is_whole: bool,
     pub(crate) stages: Vec<JsonStage>,
     pub(crate) units: Vec<JsonUnit>,
+}
+
+/// What a certificate is about.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct JsonCertificate {
+    /// Whether its plan is the one that is printed; else that has uneven shares, and this is the
+    /// best without.
+    pub(crate) of_this_plan: bool,
+    pub(crate) stages: String,
+    pub(crate) period_s: f64,
+    pub(crate) energy_j: f64,
+    pub(crate) plan_space: String,
+    pub(crate) no_plan_below: f64,
 }
 
 /// A plan of the front.
@@ -127,6 +147,14 @@ impl JsonPlan {
             semantics: semantics(problem, plan).to_owned(),
             stages: in_short(problem, plan),
         };
+        let certificate = proof.map(|proof| JsonCertificate {
+            of_this_plan: proof.plan == *best,
+            stages: in_short(problem, &proof.plan),
+            period_s: proof.plan.period_s,
+            energy_j: proof.plan.energy_j,
+            plan_space: found.pipelines(),
+            no_plan_below: proof.value,
+        });
         let units = problem.units.iter().zip(&costs.used).map(|(unit, &used)| JsonUnit {
             unit: unit.name.clone(),
             used,
@@ -150,6 +178,8 @@ impl JsonPlan {
             peak_watts: costs.peak_watts,
             lower_bound: found.lower_bound,
             gap,
+            bound_space: found.bounded.name().to_owned(),
+            certificate,
             certified: proof.map(|proof| proof.value),
             idle_j: costs.idle_j,
             base_j: costs.base_j,
@@ -168,8 +198,12 @@ impl JsonPlan {
         proof: Option<&Certificate>,
     ) {
         let value = problem.objective.value(best.period_s, best.energy_j);
-        // A certificate is about stages; bounds of unequal shares are lower, and stay.
-        if self.status != "optimal" || proof.is_some_and(|p| p.value >= value * (1.0 - 1e-7)) {
+        // A certificate is not about plans with uneven shares: what is known of them stays.
+        let shared = !best.shares.is_empty();
+        if shared
+            || self.status != "optimal"
+            || proof.is_some_and(|p| p.value >= value * (1.0 - 1e-7))
+        {
             return;
         }
         self.status = "best found".to_owned();
@@ -180,28 +214,97 @@ impl JsonPlan {
     }
 
     fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = dahl::os::disk::read_to_string(path)
             .map_err(|source| Error::Io { path: path.to_owned(), source })?;
         serde_json::from_str(&text)
             .map_err(|error| Error::data(path, "file", "what dahl plan --json printed", error))
     }
 
-    /// Unit, replicas and power of a layer, and its joules.
-    fn layer(&self, layer: usize) -> Option<(String, f64)> {
-        // Units that share a batch all have it.
-        let (mut places, mut joules) = (Vec::new(), 0.0);
+    /// The stages of each layer, and its joules.
+    fn layers(&self) -> BTreeMap<usize, Placed<'_>> {
+        let mut layers: BTreeMap<usize, Placed<'_>> = BTreeMap::new();
         for stage in &self.stages {
-            let Some(at) = stage.layers.iter().position(|own| *own == layer) else { continue };
-            let mut place = format!("{} x{} @ {}", stage.unit, stage.replicas, stage.power);
-            if !stage.samples.is_empty() {
-                let samples: Vec<String> = stage.samples.iter().map(usize::to_string).collect();
-                place += &format!(" (samples {})", samples.join(":"));
+            for (at, layer) in stage.layers.iter().enumerate() {
+                // Units that share a batch all have it.
+                let placed = layers.entry(*layer).or_default();
+                placed.stages.push(stage);
+                placed.joules += stage.layers_j.get(at).copied().unwrap_or(0.0);
             }
-            places.push(place);
-            joules += stage.layers_j.get(at).copied().unwrap_or(0.0);
         }
-        (!places.is_empty()).then(|| (places.join(" + "), joules))
+        layers
     }
+}
+
+/// Where a layer runs.
+#[derive(Clone, Default)]
+struct Placed<'a> {
+    stages: Vec<&'a JsonStage>,
+    joules: f64,
+}
+
+impl Placed<'_> {
+    /// Whether units, replicas, powers and samples are the same.
+    fn is_like(&self, other: &Self) -> bool {
+        let alike = |a: &JsonStage, b: &JsonStage| {
+            a.unit == b.unit
+                && a.replicas == b.replicas
+                && a.power == b.power
+                && a.samples == b.samples
+        };
+        self.stages.len() == other.stages.len()
+            && self.stages.iter().zip(&other.stages).all(|(a, b)| alike(a, b))
+    }
+}
+
+/// Units, replicas, powers and samples.
+impl fmt::Display for Placed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stages.is_empty() {
+            return f.write_str("-");
+        }
+        for (i, JsonStage { unit, replicas, power, samples, .. }) in self.stages.iter().enumerate()
+        {
+            let and = if i > 0 { " + " } else { "" };
+            write!(f, "{and}{unit} x{replicas} @ {power}")?;
+            if !samples.is_empty() {
+                let samples: Vec<String> = samples.iter().map(usize::to_string).collect();
+                write!(f, " (samples {})", samples.join(":"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Layers that follow each other and are elsewhere in another plan, with their joules.
+struct Moved<'a> {
+    layers: Range<usize>,
+    from: Placed<'a>,
+    to: Placed<'a>,
+}
+
+/// The runs of layers that moved from one place to one other. Only layers that a plan has
+/// are looked at, whatever their numbers are.
+fn moved<'a>(a: &'a JsonPlan, b: &'a JsonPlan) -> Vec<Moved<'a>> {
+    let (mut a, mut b) = (a.layers(), b.layers());
+    let layers: BTreeSet<usize> = a.keys().chain(b.keys()).copied().collect();
+    let mut moved: Vec<Moved<'_>> = Vec::new();
+    for layer in layers {
+        let (from, to) =
+            (a.remove(&layer).unwrap_or_default(), b.remove(&layer).unwrap_or_default());
+        let end = layer.saturating_add(1);
+        match moved.last_mut() {
+            Some(run)
+                if run.layers.end == layer && run.from.is_like(&from) && run.to.is_like(&to) =>
+            {
+                run.layers.end = end;
+                run.from.joules += from.joules;
+                run.to.joules += to.joules;
+            }
+            _ => moved.push(Moved { layers: layer..end, from, to }),
+        }
+    }
+    moved.retain(|run| !run.from.is_like(&run.to));
+    moved
 }
 
 /// Compare two plans, with the cost of each difference
@@ -234,35 +337,14 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(String, bool)> {
     row("  moving bytes, J", sum(&a, |s| s.moved_j), sum(&b, |s| s.moved_j));
     row("  units idle, J", a.idle_j, b.idle_j);
     row("  machines on, J", a.base_j, b.base_j);
-    let layers = |plan: &JsonPlan| plan.stages.iter().flat_map(|s| s.layers.clone()).max();
-    let last = layers(&a).max(layers(&b)).map_or(0, |last| last + 1);
     let mut different = a.semantics != b.semantics;
     if different {
         let _ = writeln!(text, "semantics: {} | {}", a.semantics, b.semantics);
     }
-    // Runs of layers that moved from one place to one other.
-    let mut at = 0;
-    while at < last {
-        let (from, to) = (a.layer(at), b.layer(at));
-        let place =
-            |x: &Option<(String, f64)>| x.as_ref().map_or("-".to_owned(), |(p, _)| p.clone());
-        let same =
-            |i: usize| place(&a.layer(i)) == place(&from) && place(&b.layer(i)) == place(&to);
-        let end = (at..last).find(|&i| !same(i)).unwrap_or(last);
-        if place(&from) != place(&to) {
-            different = true;
-            let joules = |plan: &JsonPlan| -> f64 {
-                (at..end).filter_map(|i| plan.layer(i)).map(|(_, joules)| joules).sum()
-            };
-            let _ = writeln!(
-                text,
-                "layers {at}..{end}: {} | {}: {:+.6} J of computing",
-                place(&from),
-                place(&to),
-                joules(&b) - joules(&a)
-            );
-        }
-        at = end;
+    for Moved { layers: Range { start, end }, from, to } in moved(&a, &b) {
+        different = true;
+        let joules = to.joules - from.joules;
+        let _ = writeln!(text, "layers {start}..{end}: {from} | {to}: {joules:+.6} J of computing");
     }
     let cuts = |plan: &JsonPlan| plan.stages.iter().map(|s| s.layers.clone()).collect::<Vec<_>>();
     if cuts(&a) != cuts(&b) {
@@ -274,4 +356,67 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(String, bool)> {
         text += "the same stages\n";
     }
     Ok((text, different))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Stages of layers on units, one joule per layer.
+    fn plan(stages: &[(&[usize], &str)]) -> JsonPlan {
+        let stage = |(layers, unit): &(&[usize], &str)| {
+            json!({
+                "layers": layers, "first": "", "last": "", "unit": unit, "replicas": 1,
+                "power": "full", "compute_s": 0.0, "stage_s": 0.0, "compute_j": 0.0,
+                "moved_j": 0.0, "memory_bytes": 0.0, "layers_j": vec![1.0; layers.len()],
+            })
+        };
+        let stages: Vec<_> = stages.iter().map(stage).collect();
+        let plan = json!({
+            "objective": "", "cost_model": "", "semantics": "", "micro_batches": null,
+            "status": "", "plan_space": "", "period_s": 0.0, "energy_j": 0.0, "edp_js": 0.0,
+            "average_watts": 0.0, "peak_watts": 0.0, "lower_bound": 0.0, "gap": null,
+            "certified": null, "idle_j": 0.0, "base_j": 0.0, "front": [], "front_is_whole": true,
+            "stages": stages, "units": [],
+        });
+        serde_json::from_value(plan).expect("a plan")
+    }
+
+    #[track_caller]
+    fn check(a: &[(&[usize], &str)], b: &[(&[usize], &str)], expected: &[&str]) {
+        let (a, b) = (plan(a), plan(b));
+        let line = |run: &Moved<'_>| {
+            let Moved { layers, from, to } = run;
+            format!("{layers:?} {from} | {to} {} | {}", from.joules, to.joules)
+        };
+        assert_eq!(moved(&a, &b).iter().map(line).collect::<Vec<_>>(), expected);
+    }
+
+    /// Every number up to the highest was looked at.
+    #[test]
+    fn layers_of_any_number_are_compared() {
+        check(
+            &[(&[0, 1], "a"), (&[2, 3], "b")],
+            &[(&[0, 1, 2, 3], "a")],
+            &["2..4 b x1 @ full | a x1 @ full 2 | 2"],
+        );
+        // Two stages of one place are one run; both of them have layer 5.
+        check(
+            &[(&[4], "a"), (&[5], "a")],
+            &[(&[4, 5], "b"), (&[5], "c")],
+            &[
+                "4..5 a x1 @ full | b x1 @ full 1 | 1",
+                "5..6 a x1 @ full | b x1 @ full + c x1 @ full 1 | 2",
+            ],
+        );
+        check(
+            &[(&[0], "a")],
+            &[(&[0, 1_000_000_000, usize::MAX], "a")],
+            &[
+                "1000000000..1000000001 - | a x1 @ full 0 | 1",
+                "18446744073709551615..18446744073709551615 - | a x1 @ full 0 | 1",
+            ],
+        );
+    }
 }

@@ -1,7 +1,9 @@
 //! `dahl plan --profile`: a pipeline over the units of a platform.
 
-use super::compare::JsonPlan;
-use super::{advise, svg, text};
+use super::advise::{self, Changed};
+use super::compare::{JsonPlan, in_short};
+use super::time::Time;
+use super::{svg, text};
 use crate::flow::FlowArgs;
 use crate::output::{Colour, show};
 use crate::place::check_file;
@@ -61,11 +63,13 @@ pub(crate) struct PipelineArgs {
     /// Write a proof that no plan is better, for `dahl certify`
     #[arg(long, value_name = "FILE", requires = "over")]
     certificate: Option<PathBuf>,
-    /// Stop looking after this time, with the best so far: 90s, 10m
+    /// Time for search, certificate, what-if and advice together: 90s, 10m. It ends with the best
+    /// plan so far, and reports what there was no time for. Reading a profile, lowering a model and
+    /// simulating its best plans come on top
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "over")]
     max_time: Duration,
-    /// Say what other units would change: add=1xA40, remove=2xP100; they are in machines like
-    /// those that there are, and with their base watts
+    /// Say what other units would change: add=1xA40, remove=2xP100. Units come in whole machines
+    /// like those of the platform, with all other units of these
     #[arg(long, value_name = "CHANGE", requires = "over")]
     what_if: Vec<Change>,
     /// Say which units are not worth switching on, and what unknown watts can change
@@ -116,24 +120,29 @@ pub(crate) fn run(
         _ => CostModel::Dahl,
     });
     let from = Instant::now();
+    let clock = || from.elapsed();
+    let time = Time { clock: &clock, whole: args.max_time };
     args.only_for(model)?;
-    // A proof has a half of the time.
-    let time = if args.certificate.is_some() { args.max_time / 2 } else { args.max_time };
-    let stop = || from.elapsed() > time;
+    let stop = time.share(args.search_parts());
     match model {
         CostModel::MaxLoad => max_loads(args, network, platform.as_ref(), memory, &stop),
         CostModel::Pipedream => dream((args, flow), network, platform.as_ref(), memory),
         CostModel::Dahl => {
             let platform = platform.ok_or_else(|| missing_platform("dahl"))?;
-            let mut machines = machinery(&platform, Watts::Likely)?;
-            if let Some(memory) = memory {
-                machines.limit_memory(memory.0 as f64);
-            }
-            let layers = layers(&network, &machines.slowdowns);
-            let problem = problem((args, flow), layers, &machines);
-            let limits = Limits { stop: &stop, ..Limits::default() };
-            let found = solve(&problem, &limits)?;
-            tell(args, &problem, (&found, &[]), &platform)
+            let problem_on = |platform: &Platform| {
+                let mut machines = machinery(platform, Watts::Likely)?;
+                if let Some(memory) = memory {
+                    machines.limit_memory(memory.0 as f64);
+                }
+                let layers = layers(&network, &machines.slowdowns);
+                Ok(problem((args, flow), layers, &machines))
+            };
+            let problem = problem_on(&platform)?;
+            // Changes that cannot be made are refused before the search.
+            let changes = advise::changed(&args.what_if, &platform, &problem_on)?;
+            let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
+            let what = What { problem: &problem, found: &found, deployed: &[], changes: &changes };
+            tell(args, &what, &platform, time)
         }
     }
 }
@@ -170,17 +179,26 @@ fn layers(network: &Imported, slowdowns: &[f64]) -> Vec<Layer> {
     }
 }
 
-/// Plans the training of a model over the units of a platform, and prints it.
+/// The training of a model over the units of a platform, as it was planned.
+pub(crate) struct OverUnits {
+    pub(crate) planned: Planned,
+    platform: Platform,
+    changes: Vec<Changed>,
+    from: Instant,
+}
+
+/// Plans the training of a model over the units of a platform.
 pub(crate) fn of_model(
     (args, flow): (&PipelineArgs, &FlowArgs),
     (model, spec, target): (&Model, &TrainSpec, Target),
     calibration: Option<&Path>,
     memory: Option<Bytes>,
-) -> Result<Planned> {
+) -> Result<OverUnits> {
     args.check_files()?;
     if args.cost_model.is_some_and(|model| model != CostModel::Dahl) {
         return Err(Error::config("cost-model", "dahl for a model", "another"));
     }
+    let from = Instant::now();
     let platform = args.platform()?.ok_or_else(|| missing_platform("dahl"))?;
     let asked = Asked {
         model,
@@ -195,15 +213,24 @@ pub(crate) fn of_model(
         limit: memory,
         engine: None,
         steps: 0,
-        time: args.max_time,
+        time: args.max_time / args.search_parts() as u32,
     };
-    asked.plan()
+    let known = asked.known()?;
+    // Changes that cannot be made are refused before the search.
+    let problem_on =
+        |platform: &Platform| Asked { platform, ..asked.clone() }.problem_of_calls(&known);
+    let changes = advise::changed(&args.what_if, &platform, &problem_on)?;
+    let planned = asked.plan_with(known)?;
+    Ok(OverUnits { planned, platform, changes, from })
 }
 
 /// Says what was planned for a model.
-pub(crate) fn tell_model(args: &PipelineArgs, planned: &Planned) -> Result<()> {
-    let platform = args.platform()?.ok_or_else(|| missing_platform("dahl"))?;
-    tell(args, &planned.problem, (&planned.found, &planned.deployed), &platform)
+pub(crate) fn tell_model(args: &PipelineArgs, of: &OverUnits) -> Result<()> {
+    let OverUnits { planned: Planned { problem, found, deployed, .. }, platform, changes, from } =
+        of;
+    let clock = || from.elapsed();
+    let time = Time { clock: &clock, whole: args.max_time };
+    tell(args, &What { problem, found, deployed, changes }, platform, time)
 }
 
 impl PipelineArgs {
@@ -212,6 +239,13 @@ impl PipelineArgs {
         let given = [("svg", &self.svg), ("certificate", &self.certificate)];
         let mut given = given.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
         given.try_for_each(|(flag, path)| check_file(flag, path))
+    }
+
+    /// Into how many equal shares the time of the command is cut, of which the search has the
+    /// first: what else is asked for has the other half.
+    fn search_parts(&self) -> usize {
+        let more = self.certificate.is_some() || !self.what_if.is_empty() || self.advice;
+        if more { 2 } else { 1 }
     }
 
     /// Refuses flags that a cost model has no use for.
@@ -250,17 +284,26 @@ impl PipelineArgs {
     }
 }
 
-fn tell(
-    args: &PipelineArgs,
-    problem: &Problem,
-    (found, deployed): (&Solution, &[Deployed]),
-    platform: &Platform,
-) -> Result<()> {
+/// What was planned, and for which changes plans are wanted too.
+struct What<'a> {
+    problem: &'a Problem,
+    found: &'a Solution,
+    deployed: &'a [Deployed],
+    changes: &'a [Changed],
+}
+
+fn tell(args: &PipelineArgs, what: &What<'_>, platform: &Platform, time: Time<'_>) -> Result<()> {
+    let What { problem, found, deployed, changes } = *what;
     let Some(best) = &found.best else {
         return Err(dahl::planner::pipeline::infeasible(problem, found));
     };
+    // Parts of the command that share what is left of its time.
+    let last = usize::from(args.advice);
     let proof = match &args.certificate {
-        Some(path) => write_proof(problem, best, path, args.max_time / 2)?,
+        Some(path) => {
+            let stop = time.share(1 + changes.len() + last);
+            write_proof((problem, found, best), path, &stop)?
+        }
         None => None,
     };
     if let Some(path) = &args.svg {
@@ -278,21 +321,16 @@ fn tell(
             text + &text::runs(problem, deployed, colour)
         }
     };
-    let prices = args.prices.prices();
-    let from = Instant::now();
-    // Dozens of plans, each of them quick where the first was.
-    let again = || from.elapsed() > 5 * args.max_time;
-    let limits = Limits { stop: &again, ..Limits::default() };
-    let changes = advise::changes(problem, best, &args.what_if, &prices, &limits)?;
+    let changes = advise::what_if(best, changes, &args.prices.prices(), (time, last))?;
     let advice =
-        if args.advice { Some(advise::advice(problem, best, platform, &limits)?) } else { None };
+        if args.advice { Some(advise::advice(problem, best, platform, time)?) } else { None };
     if args.json {
         let mut object = serde_json::to_value(&answer).map_err(json_error)?;
         if !deployed.is_empty() {
             object["runs"] = deployed.iter().map(|run| text::run_json(problem, run)).collect();
         }
         if !changes.is_empty() {
-            object["what_if"] = changes.iter().map(advise::ChangeText::json).collect();
+            object["what_if"] = changes.iter().map(advise::WhatIf::json).collect();
         }
         if let Some(advice) = &advice {
             object["advice"] = advice.json(problem);
@@ -326,21 +364,22 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 /// Proves what can be proved and writes it; nothing where there is no proof.
 fn write_proof(
-    problem: &Problem,
-    best: &Pipeline,
+    (problem, found, best): (&Problem, &Solution, &Pipeline),
     path: &Path,
-    time: Duration,
+    stop: &dyn Fn() -> bool,
 ) -> Result<Option<Certificate>> {
-    let from = Instant::now();
-    let stop = || from.elapsed() > time;
-    let limits = Limits { stop: &stop, ..Limits::default() };
-    // Proofs are about stages one behind the other.
-    let stages = Problem { samples: None, ..problem.clone() };
-    let plan = match best.shares.is_empty() {
-        true => Some(best.clone()),
-        false => solve(&stages, &limits)?.best,
-    };
-    let proof = plan.and_then(|plan| certificate(&stages, &plan, &limits));
+    // Proofs are about plans without uneven shares: of the printed plan, or else of the best of
+    // these.
+    let shared = (!best.shares.is_empty()).then_some(best);
+    let plan = if shared.is_some() { found.best_pipeline.as_ref() } else { Some(best) };
+    let pipelines = Problem { samples: None, ..problem.clone() };
+    let limits = Limits { stop, ..Limits::default() };
+    let proof = plan.and_then(|plan| certificate(&pipelines, plan, &limits));
+    let not_about = shared.map(|plan| {
+        let stages = in_short(problem, plan);
+        format!("{stages}: {} s and {} J per batch", plan.period_s, plan.energy_j)
+    });
+    let proof = proof.map(|proof| Certificate { not_about, ..proof });
     match &proof {
         Some(proof) => {
             let text = serde_json::to_string(proof)

@@ -26,8 +26,13 @@ fn label(x: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// A text in XML, which has no control characters.
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    crate::output::escaped(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// The front as a step curve; the best plan is marked, hovering tells the stages.
@@ -44,7 +49,9 @@ pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
     let y = |e: f64| HEIGHT - BOTTOM - (e - e0) / (e1 - e0) * (HEIGHT - TOP - BOTTOM);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
+         <desc>Plans: {}</desc>\n\
+         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n",
+        escape(&found.space())
     );
     let whole = if found.whole { "" } else { ", as far as found" };
     // Some points may have weights of another age than the pipelines.
@@ -150,8 +157,10 @@ pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
         if best {
             let right = x(plan.period_s) > WIDTH * 0.6;
             let (anchor, shift) = if right { ("end", -10.0) } else { ("start", 10.0) };
+            let optimal = found.gap(problem) == Some(0.0);
             let said = format!(
-                "best for {}: {} s, {} J",
+                "{} for {}: {} s, {} J",
+                if optimal { "optimal" } else { "best found" },
                 problem.objective.name(),
                 label(plan.period_s),
                 label(plan.energy_j)

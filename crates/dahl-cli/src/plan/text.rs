@@ -5,7 +5,7 @@ use crate::output::Colour;
 use crate::units::in_words;
 use dahl::planner::Deployed;
 use dahl::planner::pipeline::{Load, MaxLoad, Operators, Problem, Solution};
-use dahl::units::Bytes;
+use dahl::units::{Bytes, Joules};
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -24,11 +24,12 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
         let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:14}")));
     };
     let m = plan.micro_batches.map_or(String::new(), |m| format!(", {m} micro-batches"));
-    line("plan", format!("{} for {}", plan.status, plan.objective));
+    let best = found.best.as_ref().map_or(String::new(), |best| in_short(problem, best));
+    line("plan", format!("{} for {}: {best}", plan.status, plan.objective));
+    line("space", format!("cost model {}; {}", plan.cost_model, plan.plan_space));
     line("semantics", format!("{}{m}", plan.semantics));
-    line("refers to", format!("cost model {}; {}", plan.cost_model, plan.plan_space));
     line("period", format!("{} a batch", seconds(plan.period_s)));
-    let energy = format!("{:.6} J a batch, modelled", plan.energy_j);
+    let energy = format!("about {} per batch, modelled", Joules(plan.energy_j).rounded(4));
     line(
         "energy",
         format!(
@@ -37,14 +38,27 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
         ),
     );
     let gap = plan.gap.map_or("unknown".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
-    line("lower bound", format!("{:.6} ({}), gap {gap}", plan.lower_bound, plan.objective));
-    if let Some(certified) = plan.certified {
-        // Shares of a batch are another space.
-        let of = match found.best.as_ref().is_some_and(|best| !best.shares.is_empty()) {
-            true => "no plan of stages one behind the other",
-            false => "no plan",
+    line(
+        "lower bound",
+        format!("of {}: {:.6} ({}), gap {gap}", plan.bound_space, plan.lower_bound, plan.objective),
+    );
+    if let Some(proof) = &plan.certificate {
+        let about = match proof.of_this_plan {
+            true => "of this plan".to_owned(),
+            false => format!(
+                "of another plan, the best without uneven shares: {} ({} and {:.6} J per batch)",
+                proof.stages,
+                seconds(proof.period_s),
+                proof.energy_j
+            ),
         };
-        line("certified", format!("{of} below {certified:.6}"));
+        line(
+            "certificate",
+            format!(
+                "{about}; space: {}; no plan of it has {} below {:.6}",
+                proof.plan_space, plan.objective, proof.no_plan_below
+            ),
+        );
     }
     text += "\n";
     let rows = plan.stages.iter().enumerate().map(|(i, stage)| {
@@ -96,7 +110,7 @@ pub(super) fn runs(problem: &Problem, deployed: &[Deployed], colour: Colour) -> 
             if i == 0 { "*" } else { "" }.to_owned(),
             step.map_or("-".to_owned(), |s| s.step.to_string()),
             step.map_or("-".to_owned(), |s| format!("{} to {}", s.interval[0], s.interval[1])),
-            step.map_or("-".to_owned(), |s| format!("{:.6}", s.joules.0)),
+            step.map_or("-".to_owned(), |s| s.joules.rounded(4)),
             run.plan.memory.peak().to_string(),
             match run.breaks(problem) {
                 Some(bound) => format!("{}; not within --{bound}", in_words(problem, run)),
@@ -104,7 +118,7 @@ pub(super) fn runs(problem: &Problem, deployed: &[Deployed], colour: Colour) -> 
             },
         ]
     });
-    let heads = ["", "step", "with 95 % in", "J, modelled", "memory", "units"];
+    let heads = ["", "step", "with 95 % in", "energy, modelled", "memory", "units"];
     format!(
         "\nas runs with a worker a unit, the best first by simulation (stale pipelines by the \
          formulas);\n`dahl train --plan auto` tries those that are close:\n{}",
@@ -163,7 +177,7 @@ pub(super) fn loads(of: &Operators, found: &MaxLoad, colour: Colour) -> String {
         let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:14}")));
     };
     line("plan", format!("{} for the largest load", status(found)));
-    line("refers to", format!("cost model max-load; {LOAD_SPACE}; {} states", found.states));
+    line("space", format!("cost model max-load; {LOAD_SPACE}; {} states", found.states));
     line("largest load", format!("{:.4}", found.load));
     line("lower bound", format!("{:.4}, gap {:.3} %", found.lower_bound, 100.0 * found.gap()));
     text += "\n";

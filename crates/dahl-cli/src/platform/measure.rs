@@ -1,8 +1,8 @@
 //! Some figures of this machine, measured in seconds.
 
-use crate::bench::measure::peak_of;
-use dahl::DType;
+use crate::bench::measure::{on_all, peak_of};
 use dahl::platform::{Detected, Figure, Origin};
+use dahl::{DType, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -18,11 +18,15 @@ const READ: usize = 512 << 20;
 const READ_EACH: usize = 64 << 20;
 
 /// Puts what can be measured into the place of guesses.
-pub(super) fn refine(found: &mut Detected) {
+///
+/// # Errors
+/// [`dahl::Error::Thread`] where there is no thread for every unit.
+pub(super) fn refine(found: &mut Detected) -> Result<()> {
     let node = &mut found.platform.nodes[0];
     let threads = node.units.iter().map(|unit| unit.count).sum();
-    node.memories[0].bandwidth = bandwidth(threads, node.memories[0].bytes);
-    let flops = figure((0..TRIES).map(|_| peak_of(DType::F32, threads)).collect());
+    node.memories[0].bandwidth = bandwidth(threads, node.memories[0].bytes)?;
+    let flops = (0..TRIES).map(|_| peak_of(DType::F32, threads)).collect::<Result<Vec<f64>>>()?;
+    let flops = figure(flops);
     // Threads go where the system likes: what is one's own part is a guess where
     // cores differ.
     let equal = node.units.len() == 1;
@@ -38,9 +42,11 @@ pub(super) fn refine(found: &mut Detected) {
         });
     }
     found.notes.push("flops are the peak: kernels reach a half of it and more".to_owned());
-    let [unit] = &mut node.units[..] else { return };
+    let [unit] = &mut node.units[..] else { return Ok(()) };
     let each = |work: &(dyn Fn() + Sync)| {
-        let watts = (0..TRIES).map(|_| watts(&found.counters, || on_all(threads, work)));
+        // All threads were there before.
+        let run = || drop(on_all(threads, work));
+        let watts = (0..TRIES).map(|_| watts(&found.counters, run));
         let each = watts.map(|watts| Some(watts? / threads as f64));
         each.collect::<Option<Vec<f64>>>().map(figure)
     };
@@ -49,7 +55,7 @@ pub(super) fn refine(found: &mut Detected) {
         each(&|| for_a_while(burst)),
         each(&|| for_a_while(std::hint::spin_loop)),
     ) else {
-        return;
+        return Ok(());
     };
     // Otherwise somebody else was busy.
     if idle.value <= busy.value && idle.value <= spinning.value {
@@ -60,19 +66,12 @@ pub(super) fn refine(found: &mut Detected) {
             state.busy_watts = Figure { value, low, high, from: Origin::Guess };
         }
     }
+    Ok(())
 }
 
 /// More digits than were measured help nobody.
 fn rounded(x: f64) -> f64 {
     format!("{x:.2e}").parse().unwrap_or(x)
-}
-
-/// Runs something on so many threads at once.
-fn on_all(threads: usize, work: &(dyn Fn() + Sync)) {
-    std::thread::scope(|scope| {
-        (1..threads).for_each(|_| drop(scope.spawn(work)));
-        work();
-    });
 }
 
 fn burst() {
@@ -96,7 +95,7 @@ fn figure(mut values: Vec<f64>) -> Figure {
 
 /// The bytes a second that some threads read from memory together: sums of far more
 /// than caches hold, but no more than a small part of the memory.
-fn bandwidth(threads: usize, memory: u64) -> Figure {
+fn bandwidth(threads: usize, memory: u64) -> Result<Figure> {
     let bytes = (READ / threads).max(READ_EACH).min((memory / 8) as usize / threads);
     let start = Barrier::new(threads);
     let read = || {
@@ -110,15 +109,8 @@ fn bandwidth(threads: usize, memory: u64) -> Figure {
         });
         tries.collect::<Vec<f64>>()
     };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(read)).collect();
-        let mut all = read();
-        for other in others {
-            let other = other.join().expect("no panic");
-            all.iter_mut().zip(other).for_each(|(sum, rate)| *sum += rate);
-        }
-        figure(all)
-    })
+    let all = on_all(threads, read)?;
+    Ok(figure((0..TRIES).map(|i| all.iter().map(|rates| rates[i]).sum()).collect()))
 }
 
 /// The watts of some counters while something runs; none where one cannot be read.

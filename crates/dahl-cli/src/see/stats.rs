@@ -2,11 +2,12 @@
 
 use super::{read, traced};
 use crate::output::{code, fail, say, show};
+use crate::rundir;
 use clap::Args as ClapArgs;
 use dahl::report::{Detail, Energy, From, RunRecord, Stats, files};
 use dahl::{Error, Result};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Say where the time and the energy of a run went
@@ -55,12 +56,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn text(args: &Args) -> Result<String> {
     let wanted = if args.counters { From::Counters } else { From::Trace };
-    let run = read(&args.run, Some(files::TRACE).filter(|_| wanted == From::Trace))?;
+    let needed = if wanted == From::Trace { files::TRACE } else { files::COUNTERS };
+    let run = read(&args.run, Some(needed))?;
     if wanted == From::Trace && run.problem(files::TRACE).is_some() {
         say(format_args!("note: --counters does without {}", files::TRACE));
         traced(&run, &args.run)?;
     }
-    let stats = stats(&run, wanted)?;
+    let stats = stats(&run, &args.run, wanted)?;
     let energies = [Energy::measured(&run), Energy::modelled(&run)];
     if args.json {
         let mut value = serde_json::to_value(&stats).expect("plain data");
@@ -90,7 +92,7 @@ fn text(args: &Args) -> Result<String> {
 }
 
 /// What the trace says, where it is wanted and has something in it, or else the counters.
-fn stats(run: &RunRecord, wanted: From) -> Result<Stats> {
+fn stats(run: &RunRecord, name: &Path, wanted: From) -> Result<Stats> {
     match (run.recorded(), &run.counted) {
         (Some(trace), _) if wanted == From::Trace => Ok(Stats::of_trace(trace)),
         (_, Some(counted)) => {
@@ -98,10 +100,13 @@ fn stats(run: &RunRecord, wanted: From) -> Result<Stats> {
             Ok(Stats::of_counters(&counted.shapes, &counted.activity, steps))
         }
         _ => {
+            if run.problem(files::COUNTERS).is_some() {
+                // What is wrong with them is the answer.
+                RunRecord::read_counters(&rundir::find(name))?;
+            }
             let expected = format!("a run with {} or {}", files::TRACE, files::COUNTERS);
             let neither = "which has neither: it was killed before its first epoch had ended";
-            let lacks = run.problem(files::COUNTERS).unwrap_or(neither);
-            Err(Error::config("RUN", expected, format!("{}, {lacks}", run.name)))
+            Err(Error::config("RUN", expected, format!("{}, {neither}", run.name)))
         }
     }
 }

@@ -1,14 +1,14 @@
 //! `dahl trace`: what was recorded, for other tools.
 
 use super::{read, traced};
-use crate::output::{code, fail};
+use crate::output::{code, fail, show};
 use crate::place::check_file;
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::platform::Platform;
 use dahl::report::export::{self, Watts};
 use dahl::report::files;
 use dahl::{Error, Result};
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -73,13 +73,9 @@ fn write(args: &Args) -> Result<()> {
     match &args.output {
         Some(path) => dahl::file::replace(path, |out| to(out)).map_err(Error::while_writing),
         None => {
-            let mut out = BufWriter::new(io::stdout().lock());
-            match to(&mut out).and_then(|()| out.flush()) {
-                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-                other => {
-                    other.map_err(|source| Error::Write { path: "standard output".into(), source })
-                }
-            }
+            let mut text = Vec::new();
+            to(&mut text).expect("memory takes what is written");
+            show(&String::from_utf8_lossy(&text))
         }
     }
 }

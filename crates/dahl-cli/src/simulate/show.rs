@@ -31,6 +31,13 @@ fn part(a: f64, b: f64) -> f64 {
 
 pub(super) fn text(of: &Simulated<'_>, colour: Colour) -> String {
     let (outcome, joules) = (&of.outcome, of.outcome.joules());
+    let guessed = of.on.platform.figures().any(|figure| figure.from == Origin::Guess);
+    // Of a guess the first digits say something at most.
+    let amount = |joules: Joules| match guessed {
+        true => joules.rounded(2),
+        false => joules.to_string(),
+    };
+    let about = if guessed { "about " } else { "" };
     let mut text = String::new();
     let mut line = |key: &str, value: String| {
         let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:10}")));
@@ -38,17 +45,16 @@ pub(super) fn text(of: &Simulated<'_>, colour: Colour) -> String {
     if let Some(step) = &of.step {
         let [low, high] = step.interval;
         line("step", format!("{}, with 95 % in {low} to {high}", step.step));
-        line("", format!("{} modelled", step.joules));
+        line("", format!("{about}{} modelled", amount(step.joules)));
         let from = step.sources.iter().map(|(s, p)| format!("{:.0} % {}", 100.0 * p, s.name()));
         line("times from", from.collect::<Vec<_>>().join(", "));
     }
     line("run", format!("{} for {} jobs", outcome.makespan, of.scenario.jobs.len()));
-    let guessed = of.on.platform.figures().any(|figure| figure.from == Origin::Guess);
     let from = if guessed { ", from figures some of which are guesses" } else { "" };
-    line("energy", format!("{joules} modelled{from}"));
+    line("energy", format!("{about}{} modelled{from}", amount(joules)));
     for (cause, of_cause) in causes(of).iter().filter(|(_, j)| j.0 > 0.0) {
         let part = part(of_cause.0, joules.0);
-        line("", format!("{cause:10} {:>11}  {part:5.1} %", of_cause.to_string()));
+        line("", format!("{cause:10} {:>11}  {part:5.1} %", amount(*of_cause)));
     }
     if outcome.moved.bytes.0 > 0 {
         line("moved", format!("{} in {} in all", outcome.moved.bytes, outcome.moved.time));
@@ -69,7 +75,7 @@ pub(super) fn text(of: &Simulated<'_>, colour: Colour) -> String {
             percent(used.busy),
             percent(used.spinning),
             percent(used.idle),
-            of_worker(used).to_string(),
+            amount(of_worker(used)),
         );
     }
     if outcome.workers.len() > UNITS {

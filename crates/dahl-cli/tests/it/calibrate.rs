@@ -24,7 +24,7 @@ fn a_calibration_is_made_added_to_and_shown() {
     let model = place.write("tiny.toml", MODEL);
     let file = place.path("c.json");
     let short = ["--batch", "4", "--dtypes", "f32", "--seconds", "0.2", "--output", &file];
-    let run = [&["calibrate", &model, "--quick", "--json"][..], &short].concat();
+    let run = [&["calibrate", &model, "--quick", "--json", "--quiet"][..], &short].concat();
     let first = objects(&run).remove(0);
     assert_eq!((&first["programs"], &first["skipped"]), (&2.into(), &0.into()), "{first}");
     for key in ["steps", "calls", "codelets", "shapes"] {

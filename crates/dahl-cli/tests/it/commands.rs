@@ -85,6 +85,21 @@ fn everything_wrong_with_a_model_is_said_at_once() {
     check(&["plan", broken.path()], 4, "", "expected a TOML file");
 }
 
+/// Defaults of `plan` and `train` differed, and a saved plan was refused.
+#[test]
+fn a_plan_without_flags_is_that_of_a_training_without_flags() {
+    let (code, text, stderr) = dahl(&["plan", "digits-cnn", "--show", "plan"]);
+    assert_eq!(code, 0, "{stderr}");
+    let file = File::new("default.plan", &text);
+    let train = ["train", "--plan", file.path(), "--limit", "32", "--max-steps", "1", "--no-run"];
+    let (code, _, stderr) = dahl(&train);
+    assert_eq!(code, 0, "{stderr}");
+    let (_, summary, _) = dahl(&["plan", "digits-cnn"]);
+    assert!(summary.contains("batch 32, f32, adam\n"), "{summary}");
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(summary.contains(&format!(", {workers} worker")), "{summary}");
+}
+
 #[test]
 fn plans_are_shown_checked_and_limited() {
     let plan = &["plan", "seed-cnn", "--batch", "10", "--workers", "2"][..];

@@ -155,10 +155,30 @@ fn not_a_number_on_one_side_is_always_different() {
     assert!(stdout.contains("\"NaN\""), "{stdout}");
 }
 
+/// Names of tensors come from files that others made.
+#[test]
+fn names_of_tensors_reach_no_terminal_raw() {
+    let files = Files::new("escapes");
+    let name = "x\x1b]52;c;cHduZWQ=\x07\u{9b}2J\u{202e}y";
+    files.write("a", &[(name, StoredTensor::new([1], &[1f32]))]);
+    files.write("b", &[(name, StoredTensor::new([1], &[2f32]))]);
+    let (_, text, _) = files.diff(&["a", "b"]);
+    assert!(text.contains(r"x\u001b]52;c;cHduZWQ=\u0007\u009b2J\u202ey"), "{text:?}");
+    let (_, json, _) = files.diff(&["a", "b", "--json"]);
+    assert!([text, json.clone()].iter().all(|text| !text.contains(['\x1b', '\u{9b}', '\u{202e}'])));
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["tensors"][0]["name"], name);
+    // What clap says of arguments too.
+    let (code, _, stderr) = files.diff(&["a", "b", "--tolerance", "\x1b[2J\u{9b}\u{202e}"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains(r"'\u009b\u202e'") && !stderr.contains('\x1b'), "{stderr:?}");
+}
+
 #[test]
 fn json() {
     let (code, stdout, stderr) = two_files("json").diff(&["a", "b", "--json", "--limit", "1"]);
     assert_eq!((code, stderr.as_str()), (1, ""));
+    assert_eq!(stdout.lines().count(), 1, "one object per line: {stdout}");
     let value: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(value["equal"], false);
     assert_eq!(value["tolerance"], "exact");

@@ -3,13 +3,17 @@
 mod bench;
 mod browser;
 mod calibrate;
+mod campaign;
 mod care;
 mod commands;
 mod config;
 mod diff;
+mod disk;
 mod ends;
 mod flows;
+mod fuzz;
 mod kernels;
+mod lost;
 mod meters;
 mod pipelines;
 mod platform;

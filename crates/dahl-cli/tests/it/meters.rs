@@ -1,7 +1,7 @@
 //! Meters, budgets and what is kept of runs that end in all sorts of ways.
 #![cfg(unix)]
 
-use crate::browser::get;
+use crate::browser::{PATIENCE, get};
 use crate::runs::{Place, SMALL};
 use crate::see::{lines, powercap};
 use serde_json::Value;
@@ -56,9 +56,16 @@ impl Drop for Counting {
 fn a_counter_that_does_not_move_is_warned_of_and_partial() {
     let place = Place::new("still");
     let tree = powercap(&place, "powercap");
-    let still = ["--run", "a", "--epochs", "1000000", "--max-time", "1s", "--powercap", &tree];
-    let (code, _, stderr) = place.train(&still);
-    assert_eq!(code, 0, "{stderr}");
+    let still = ["--run", "a", "--epochs", "1000000", "--powercap", &tree];
+    let mut dahl = place.command(&[&SMALL[..], &still].concat());
+    let child = dahl.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("dahl runs");
+    // Metered since before the first epoch, and for longer than a counter may stand still.
+    until(&|| fs::metadata(place.run("a").join("metrics.jsonl")).is_ok_and(|file| file.len() > 0));
+    std::thread::sleep(Duration::from_millis(300));
+    crate::survival::signal(&child, "INT");
+    let output = child.wait_with_output().expect("an end");
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
     let warned = |name| format!("warning: RAPL ({name}): the counter did not move in ");
     for name in ["package-0", "package-1"] {
         assert_eq!(stderr.matches(&warned(name)).count(), 1, "{stderr}");
@@ -99,24 +106,30 @@ fn a_package_that_cannot_be_read_is_partial() {
     let (code, stdout, stderr) = place.train(&["--run", "a", "--powercap", &tree, "--quiet"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("warning:") && stderr.contains("package-1 is not in"), "{stderr}");
-    assert!(stdout.contains("partial: package-1: "), "{stdout}");
+    // Where the run takes long enough, the counter of the other one did not move either.
+    let (_, partial) = stdout.split_once("partial: ").expect("a part is missing");
+    assert!(partial.contains("package-1: "), "{stdout}");
 }
 
 #[test]
 fn a_meter_s_command_that_fails_makes_the_figure_partial() {
     let place = Place::new("fails");
     // It says something before each failure, and is started again.
-    let fails = ["--run", "a", "--epochs", "1000000", "--max-time", "1s", "--meter-cmd"];
-    let (code, _, stderr) = place.train(&[&fails[..], &["echo 40 W; exit 3"]].concat());
-    assert_eq!(code, 0, "{stderr}");
+    let command = "test -e first && touch second; touch first; echo 40 W; exit 3";
+    let fails = ["--run", "a", "--epochs", "1000000", "--meter-cmd", command];
+    let mut dahl = place.command(&[&SMALL[..], &fails].concat());
+    let child = dahl.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("dahl runs");
+    until(&|| place.0.join("second").exists());
+    crate::survival::signal(&child, "INT");
+    let output = child.wait_with_output().expect("an end");
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
     let warned: Vec<&str> = stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
     let told = "s missed, the command ended with exit status: 3";
     assert!(warned.len() == 1 && warned[0].contains("--meter-cmd (command)"), "{stderr}");
     assert!(warned[0].ends_with(told), "{stderr}");
     let measured = stats(&place, &["a"])["energy"]["measured"][0].clone();
     assert!(measured["total"]["partial"].as_str().is_some_and(|p| p.contains(told)), "{measured}");
-    // 40 W hold until it fails, not for the second.
-    assert!(measured["total"]["joules"].as_f64().expect("joules") < 20.0, "{measured}");
 }
 
 #[test]
@@ -270,17 +283,23 @@ fn watts_of_one_session_are_not_drawn_over_the_trace_of_another() {
     assert_eq!(watts(), [false, false]);
 }
 
-/// Waits until a process is gone, or dead and not buried.
-fn until_gone(pid: &str) {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        if stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z')) {
-            return;
-        }
-        assert!(Instant::now() < end, "{pid} is still there: {stat}");
+/// Waits for something to happen, however busy the machine is.
+#[track_caller]
+fn until(happened: &dyn Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !happened() {
+        assert!(Instant::now() < end, "it has not happened");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until a process is gone, or dead and not buried.
+#[track_caller]
+fn until_gone(pid: &str) {
+    until(&|| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+    });
 }
 
 #[test]
@@ -295,9 +314,7 @@ fn a_meter_s_command_leaves_no_orphans() {
     let args = [&SMALL[..], &["--epochs", "1000000", "--no-run", "--meter-cmd", command]].concat();
     let mut child =
         place.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("dahl");
-    while pid().is_empty() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until(&|| !pid().is_empty());
     child.kill().expect("a kill");
     child.wait().expect("an end");
     until_gone(&pid());
@@ -386,20 +403,17 @@ fn a_terminal_is_left_as_it_was() {
         let bytes = fs::read(place.0.join("typed")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    let end = Instant::now() + Duration::from_secs(60);
-    while !typed().contains("http://127.0.0.1:") && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    // Some pictures: later ones have only the characters that are new.
+    until(&|| typed().matches("\u{1b}[?25l").count() > 3);
     // Whichever is faster, the end of the step or the second signal.
     let signal = "kill -INT $(cat pid); kill -INT $(cat pid)";
     Command::new("sh").args(["-c", signal]).current_dir(&place.0).status().expect("sh runs");
     child.wait().expect("an end");
     let typed = typed();
-    assert!(typed.contains("http://127.0.0.1:"), "the view has the address: {typed}");
-    assert!(!typed.contains("dashboard: http"), "{typed}");
-    // Nothing is drawn after it was left.
+    assert!(!typed.contains("dashboard: http"), "the view has the address: {typed}");
+    // Nothing is drawn after it was left: the cursor is shown again, and text follows.
     let (_, after) = typed.rsplit_once("\u{1b}[?1049l").expect("it was left");
-    assert!(!after.contains("\u{1b}[?1049h") && !after.contains('H'), "{after:?}");
+    assert!(!after.replace("\u{1b}[?25h", "").contains('\u{1b}'), "{after:?}");
 }
 
 #[test]
@@ -417,16 +431,11 @@ fn a_run_whose_view_is_left_prints_its_epochs() {
         eprintln!("skipped: there is no script");
         return;
     };
-    let end = Instant::now() + Duration::from_secs(60);
-    let until = |expected: &dyn Fn(&str) -> bool| loop {
+    let typed = || {
         let bytes = fs::read(place.0.join("typed")).unwrap_or_default();
-        let typed = String::from_utf8_lossy(&bytes).into_owned();
-        if expected(&typed) || Instant::now() > end {
-            return typed;
-        }
-        std::thread::sleep(Duration::from_millis(10));
+        String::from_utf8_lossy(&bytes).into_owned()
     };
-    until(&|typed| typed.contains("codelets"));
+    until(&|| typed().contains("codelets"));
     let mut keys = child.stdin.take().expect("a pipe");
     std::io::Write::write_all(&mut keys, b"q").expect("a key");
     // The head, and the epochs from the first one on, those to come too.
@@ -438,7 +447,8 @@ fn a_run_whose_view_is_left_prints_its_epochs() {
     };
     let after = |typed: &str| typed.rsplit_once("\u{1b}[?1049l").map(|(_, after)| after.to_owned());
     let many = |typed: &str| after(typed).is_some_and(|after| after.lines().count() > 50);
-    let typed = until(&many);
+    until(&|| many(&typed()));
+    let typed = typed();
     Command::new("sh").args(["-c", "kill -INT $(cat pid)"]).current_dir(&place.0).status().unwrap();
     child.wait().expect("an end");
     let after = after(&typed).expect("it was left");

@@ -49,7 +49,8 @@ fn the_front_of_vgg16_is_certified() {
     let (proof, svg) = (scratch.path("proof.json"), scratch.path("front.svg"));
     let plan =
         ["plan", "--profile", &profile, "--platform", &units, "--allow-stale", "--period", "0.14"];
-    let more = ["--json", "--certificate", &proof, "--svg", &svg];
+    // It ends by itself, on a busy machine too.
+    let more = ["--json", "--certificate", &proof, "--svg", &svg, "--max-time", "1h"];
     let (code, out, err) = dahl(&[&plan[..], &more].concat());
     assert_eq!(code, 0, "{err}");
     let found: Value = serde_json::from_str(&out).expect("JSON");
@@ -62,8 +63,25 @@ fn the_front_of_vgg16_is_certified() {
     assert_eq!(found["stages"].as_array().map(Vec::len), Some(3));
     assert!(std::fs::read_to_string(&svg).expect("a drawing").contains("<circle"));
 
-    check(&["certify", &proof], 0, "holds: no plan has energy below 216.7618", "");
+    // The certificate is of the printed plan, and both commands say so first.
+    assert_eq!(found["certificate"]["of_this_plan"], true);
+    assert_eq!(found["certificate"]["no_plan_below"], found["certified"]);
+    let (code, out, err) = dahl(&["certify", &proof]);
+    assert_eq!(code, 0, "{err}");
+    let lines: Vec<&str> = out.lines().collect();
+    let stages = found["certificate"]["stages"].as_str().expect("stages");
+    assert!(lines[0].starts_with(&format!("plan           {stages}: 0.13754948")), "{out}");
+    assert!(
+        lines[1].starts_with("space          cost model dahl, stale weights; stages of"),
+        "{out}"
+    );
+    assert!(
+        lines[2].starts_with("holds: no plan of this space has energy below 216.7618"),
+        "{out}"
+    );
     let text = std::fs::read_to_string(&proof).expect("a proof");
+    // What the checker computes itself is not in it.
+    assert!(text.len() < 40_000, "{}", text.len());
     let mut tampered: Value = serde_json::from_str(&text).expect("JSON");
     tampered["value"] = 216.77.into();
     let path = scratch.write("tampered.json", tampered.to_string().as_bytes());
@@ -81,6 +99,7 @@ fn what_is_missing_is_told() {
     let scratch = Scratch::new("missing");
     let (profile, units) = (data("vgg16.graph.txt"), three(&scratch));
     let plan = ["plan", "--profile", &profile, "--platform", &units, "--allow-stale"];
+    let plan = [&plan[..], &["--max-time", "1h"]].concat();
     let with = |more: &[&'static str]| [&plan[..], more].concat();
     check(&with(&["--period", "0.1"]), 3, "", "the fastest takes 0.12776");
     check(&with(&["--memory-limit", "1MiB"]), 3, "", "plan: memory: expected units that hold");
@@ -89,7 +108,11 @@ fn what_is_missing_is_told() {
     check(&["plan", "--profile", &units, "--platform", &units], 4, "", "three.toml: line 1");
     check(&["plan", "--profile", "nowhere", "--platform", &units], 4, "", "nowhere");
     check(&with(&["--what-if", "more"]), 2, "", "add=1xA40");
-    check(&with(&["--what-if", "add=1xH100"]), 2, "", "one of fast/gpu");
+    // Before the search, which would end with code 3.
+    let late = ["--period", "0.1", "--what-if"];
+    let with = |change: &'static str| with(&[&late[..], &[change]].concat());
+    check(&with("add=1xH100"), 2, "", "one of fast/gpu, middle/gpu, slow/gpu, found H100");
+    check(&with("remove=5xslow"), 2, "", "at most 4 x slow/gpu to remove, found remove=5xslow");
 }
 
 #[test]
@@ -98,7 +121,7 @@ fn plans_are_compared() {
     let (profile, units) = (data("vgg16.graph.txt"), three(&scratch));
     let plan = |more: &[&str]| {
         let base = ["plan", "--profile", &profile, "--platform", &units, "--allow-stale", "--json"];
-        let (code, out, err) = dahl(&[&base[..], more].concat());
+        let (code, out, err) = dahl(&[&base[..], &["--max-time", "1h"], more].concat());
         assert_eq!(code, 0, "{err}");
         out
     };
@@ -111,6 +134,18 @@ fn plans_are_compared() {
     let found: Value = serde_json::from_str(&said).expect("JSON");
     assert!(found["what_if"][0]["after"]["joules"].is_number());
     assert!(found["advice"]["watts"].is_array());
+    // The same plan as for the platform with five machines of the kind, written out.
+    let five = std::fs::read_to_string(&units).expect("a platform");
+    let five = scratch.write("five.toml", five.replacen("count = 4", "count = 5", 1).as_bytes());
+    let there = ["plan", "--profile", &profile, "--platform", &five, "--allow-stale"];
+    let (code, out, err) =
+        dahl(&[&there[..], &["--json", "--period", "0.13", "--max-time", "1h"]].concat());
+    assert_eq!(code, 0, "{err}");
+    let written: Value = serde_json::from_str(&out).expect("JSON");
+    for key in ["period_s", "energy_j", "gap"] {
+        assert_eq!(found["what_if"][0][key], written[key], "{key}");
+    }
+    assert_eq!(found["what_if"][0]["machines"], "1 x fast (gpu x1)");
 }
 
 #[test]
@@ -148,7 +183,7 @@ fn four_kinds_of_gpus_are_planned_for() {
     let (profile, units) = (data("resnet50.graph.txt"), platform("zeus.toml"));
     let plan = ["plan", "--profile", &profile, "--platform", &units, "--allow-stale", "--json"];
     let energy = |more: &[&str]| -> f64 {
-        let (code, out, err) = dahl(&[&plan[..], more].concat());
+        let (code, out, err) = dahl(&[&plan[..], &["--max-time", "1h"], more].concat());
         assert_eq!(code, 0, "{err}");
         let found: Value = serde_json::from_str(&out).expect("JSON");
         found["energy_j"].as_f64().expect("joules")
@@ -179,7 +214,8 @@ fn two(scratch: &Scratch) -> String {
 fn a_model_is_planned_over_units() {
     let scratch = Scratch::new("over-units");
     let units = two(&scratch);
-    let plan = ["plan", "--model", "lenet", "--batch", "12", "--platform", &units];
+    let model = ["--model", "lenet", "--batch", "12", "--optimizer", "sgd"];
+    let plan = [&["plan"][..], &model, &["--platform", &units, "--max-time", "1h"]].concat();
     let (code, out, err) = dahl(&[&plan[..], &["--objective", "time", "--json"]].concat());
     assert_eq!(code, 0, "{err}");
     let found: Value = serde_json::from_str(&out).expect("JSON");
@@ -188,6 +224,7 @@ fn a_model_is_planned_over_units() {
     assert_eq!((samples(0), samples(1)), (8, 4));
     let number = |key: &str| found[key].as_f64().expect("a number");
     assert!(number("lower_bound") <= number("period_s") && number("gap") < 0.05);
+    assert_eq!(found["bound_space"], "any plan, also with several unit types in one stage");
     let runs = found["runs"].as_array().expect("runs");
     let steps: Vec<f64> = runs.iter().map(|run| run["step_s"].as_f64().expect("s")).collect();
     assert!(steps.len() >= 3 && steps.is_sorted(), "{steps:?}");
@@ -196,12 +233,60 @@ fn a_model_is_planned_over_units() {
     check(&[&plan[..], &["--period", "1e-9"]].concat(), 3, "", "a plan of at most");
     check(&[&plan[..], &["--memory-limit", "1KiB"]].concat(), 3, "", "memory");
     check(&[&plan[..], &["--cost-model", "pipedream"]].concat(), 2, "", "dahl for a model");
+    // Two such machines have no link.
+    check(&[&plan[..], &["--what-if", "add=1xbox/fast"]].concat(), 4, "", "a way between nodes");
     check(&["plan", "lenet", "--objective", "time"], 2, "", "--platform");
     // What it prints as a plan is one.
     let (code, text, err) = dahl(&[&plan[..], &["--show", "plan"]].concat());
     assert_eq!(code, 0, "{err}");
     let file = scratch.write("p.plan", text.as_bytes());
-    check(&["plan", "lenet", "--batch", "12", "--check", &file], 0, "2 workers", "");
+    check(&[&["plan"][..], &model, &["--check", &file]].concat(), 0, "2 workers", "");
+}
+
+/// The printed plan has uneven shares, and no certificate is of such a plan: both commands say of
+/// which plan it is, and of which space, before what is claimed.
+#[test]
+fn a_claim_names_its_plan_and_space_first() {
+    let scratch = Scratch::new("claims");
+    let (units, proof) = (two(&scratch), scratch.path("proof.json"));
+    let plan = ["plan", "--model", "lenet", "--batch", "12", "--platform", &units];
+    let more = ["--objective", "time", "--certificate", &proof, "--max-time", "1h"];
+    let (code, out, err) = dahl(&[&plan[..], &more].concat());
+    assert_eq!(code, 0, "{err}");
+    #[track_caller]
+    fn starts(out: &str, lines: &[(usize, &str)]) {
+        for (line, expected) in lines {
+            let found = out.lines().nth(*line).unwrap_or_default();
+            assert!(found.starts_with(expected), "{expected:?} in\n{out}");
+        }
+    }
+    let shares = "box/fast x1 + box/slow x1 side by side, samples 8:4";
+    let stages = "stages of one unit type each";
+    starts(
+        &out,
+        &[
+            (0, &format!("plan           best found for time: {shares}")),
+            (1, &format!("space          cost model dahl; {stages}, cut at all ideals; or one")),
+            (5, "lower bound    of any plan, also with several unit types in one stage: 0.0"),
+            (6, "certificate    of another plan, the best without uneven shares: box/"),
+        ],
+    );
+    let (code, out, err) = dahl(&["certify", &proof]);
+    assert_eq!(code, 0, "{err}");
+    starts(
+        &out,
+        &[
+            (0, "plan           box/"),
+            (
+                1,
+                &format!(
+                    "not about      the plan with uneven shares that `dahl plan` printed: {shares}"
+                ),
+            ),
+            (2, &format!("space          cost model dahl, synchronous weights; {stages}")),
+            (3, "holds: no plan of this space has time below 0.0"),
+        ],
+    );
 }
 
 #[test]

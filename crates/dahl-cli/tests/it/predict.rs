@@ -188,6 +188,8 @@ fn exported_weights_are_the_same_and_have_a_module() {
         "(\"3\", nn.Conv2d(16, 32, 3, padding=1)),",
         "CLASSES = [\"0\", \"1\", \"2\"",
         "MEAN = [0.30",
+        "SHAPE = [1, 8, 8]\nFIT = \"stretch\"",
+        "def load_image(path, dtype=None):",
         "def load(path):",
     ] {
         assert!(source.contains(part), "{part}\n{source}");

@@ -237,3 +237,24 @@ fn models_that_are_damaged() {
     refused(&["train", "--model", &binary], "binary.toml");
     refused(&["train", "--model", &scratch.path("nowhere.toml")], "nowhere.toml");
 }
+
+/// The error said that less was needed than allowed, for address space was not looked at.
+#[test]
+fn a_plan_that_needs_more_than_is_available_is_refused() {
+    let scratch = Scratch::new("robust-memory");
+    // 20,000 x 20,000 weights: 1.5 GiB.
+    let layers = "{ type = \"flatten\" }, { type = \"linear\", out = 20000 }, \
+                  { type = \"linear\", out = 20000 }, { type = \"linear\", out = 10 }";
+    let model = format!("input = [1, 8, 8]\nlayers = [{layers}]");
+    let model = scratch.write("large.toml", model.as_bytes());
+    let args = ["train", "--limit", "8", "--no-run", "--workers", "1", "--optimizer", "sgd"];
+    let (code, stderr) = limited(&[&args[..], &["--model", &model]].concat());
+    assert_eq!(code, 3, "{stderr}");
+    for part in [
+        "error: the plan needs 4.5 GiB of memory and 1.5 GiB for a copy of its persistent values, ",
+        "available: the limit on the address space of this process is 1.4 GiB, ",
+        "are in use; the largest tensors are ",
+    ] {
+        assert!(stderr.contains(part), "{stderr}");
+    }
+}

@@ -160,7 +160,15 @@ fn a_run_that_was_stopped_goes_on_to_the_same_bits() {
 #[test]
 fn a_run_directory_says_everything() {
     let place = Place::new("files");
-    let (code, stdout, stderr) = place.train(&["--epochs", "2", "--tensorboard", "--lr", "1e-2"]);
+    let (code, stdout, stderr) = place.train(&[
+        "--epochs",
+        "2",
+        "--tensorboard",
+        "--lr",
+        "1e-2",
+        "--schedule",
+        "step:1:0.5",
+    ]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("run directory: runs/small-digits-1\n"), "{stderr}");
     let (hash, metrics) = place.gave("small-digits-1");
@@ -168,6 +176,8 @@ fn a_run_directory_says_everything() {
     assert!(stdout.contains(&format!("{weights} {}…\n", &hash[..16])), "{stdout}");
     assert_eq!(metrics.len(), 2);
     assert_eq!(metrics[1]["steps"], 2 * STEPS);
+    assert_eq!([&metrics[0]["lr"], &metrics[1]["lr"]], [0.01, 0.005]);
+    assert!(stdout.contains("test accuracy        lr  samples/s\n"), "{stdout}");
     let path = place.run("small-digits-1");
     let read = |file: &str| fs::read_to_string(path.join(file)).expect(file);
     let config: toml::Table = read("config.toml").parse().expect("TOML");
@@ -184,7 +194,7 @@ fn a_run_directory_says_everything() {
     dahl::model::Model::parse(&read("model.toml")).expect("a model");
     let events = fs::read(path.join("events.out.tfevents.0.dahl")).expect("events");
     let has = |tag: &[u8]| events.windows(tag.len()).any(|w| w == tag);
-    assert!(has(b"brain.Event:2") && has(b"accuracy/test"));
+    assert!(has(b"brain.Event:2") && has(b"accuracy/test") && has(b"learning_rate"));
     // The weights are those of the hash, and of the last checkpoint.
     let weights = dahl::file::TensorFile::read(path.join("weights.safetensors")).expect("weights");
     assert_eq!(weights.sha256(), hash);

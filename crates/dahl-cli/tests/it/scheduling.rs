@@ -86,7 +86,7 @@ fn a_plan_of_a_file_is_run_to_the_same_weights() {
 
     let edited = text.replace("workers = 2", "workers = 3");
     fs::write(place.0.join("edited.plan"), edited).expect("a plan");
-    printed(&[], "sgd.plan");
+    printed(&["--optimizer", "sgd"], "sgd.plan");
     for (file, code, expected) in [
         ("edited.plan", 4, "it was edited; drop the line to use it"),
         (

@@ -220,15 +220,22 @@ fn the_report_is_used_in_a_browser() {
         laptop.to_str().unwrap(),
     ]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("µs a sample") && stdout.contains("why: ns a sample"), "{stdout}");
+    assert!(stdout.contains("µs per sample") && stdout.contains("why: ns a sample"), "{stdout}");
     assert!(stdout.contains("together"), "{stdout}");
     let Some(mut browser) = Browser::start("report", [1200, 900]) else { return };
     browser.open(&format!("file://{}", file.display()));
     // The comparison says it in words and by codelet.
     let text = browser.value("document.querySelector('#summary').innerText");
     let text = text.as_str().unwrap();
-    assert!(text.contains("µs a sample") && text.contains("largest differences first"), "{text}");
-    assert!(text.contains("mJ a sample, modelled"), "{text}");
+    assert!(text.contains("µs per sample") && text.contains("largest differences first"), "{text}");
+    assert!(text.contains("mJ per sample, modelled"), "{text}");
+    // Every section can be gone to, at the width of most screens too.
+    browser.resize([1280, 900]);
+    let cut = "[...document.querySelectorAll('nav a')].filter((a) => { const r = \
+               a.getBoundingClientRect(); return r.left < 0 || r.right > innerWidth \
+               || r.right > a.parentNode.getBoundingClientRect().right + 1; }).length";
+    assert_eq!(browser.value(cut), json!(0));
+    browser.resize([1200, 900]);
     // Zoom by button, wheel and key; all of it again.
     browser.until("document.querySelector('canvas').dataset.drawn >= 1");
     // Both charts have one scale, by which the longer one is seen to be longer.

@@ -67,6 +67,13 @@ fn a_diamond_of_tasks() {
     };
     assert!((joules(0) - 900.1).abs() < 1e-6 && (joules(1) - 720.06).abs() < 1e-6, "{value}");
     assert!(trace.contains("\"move\"") && trace.contains("\"simulated\""), "{trace}");
+    // Workers are called by their units wherever the trace is looked at.
+    let file = dir.path("t.trace");
+    for unit in value["units"].as_array().expect("units") {
+        let name = unit["unit"].as_str().expect("a name");
+        check(&["stats", &file], 0, &format!("\n{name} "), "");
+        check(&["trace", &file, "--format", "paje"], 0, &format!("W run \"{name}\""), "");
+    }
     // The same input gives the same bytes.
     assert_eq!((out, trace), traced("u.trace"));
 
@@ -111,6 +118,8 @@ fn steps_of_a_model_by_profile_and_what_is_missing() {
     // Nothing was calibrated: the platform's figures.
     assert_eq!(value["step"]["times_from"]["profile"], 1.0, "{value}");
     assert!(value["moved"]["bytes"].as_u64() > Some(0), "{value}");
+    let on = "note: no --on: the 2 workers are on the first units, ";
+    assert!(stderr.contains(on), "{stderr}");
     for (args, what) in [
         (&["--workers", "3"][..], "at most 2"),
         (&["--workers", "2", "--on", "cpu"], "2 units"),

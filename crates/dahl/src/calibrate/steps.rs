@@ -84,7 +84,9 @@ pub fn steps(
     let mut steps_beside = 0;
     if accompanied {
         let stream = Stream::new();
-        into.bandwidth.get_or_insert_with(|| of_streams([&stream, &Stream::new()]));
+        if into.bandwidth.is_none() {
+            into.bandwidth = Some(of_streams([&stream, &Stream::new()])?);
+        }
         let measure = || measure(part, Company::Stream, into);
         steps_beside = stream.beside(10 * budget, measure)?;
     }

@@ -1,11 +1,12 @@
 //! A processor that reads from memory all the time: how much it gets, and a
 //! neighbour to measure beside.
 
+use crate::error::{Error, Result};
 use crate::native::{available_bytes, pin, processors};
+use crate::os::threads::{spawn_scoped, together};
 use crate::perf::Bandwidth;
 use std::hint::black_box;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// More than a cache holds.
@@ -41,16 +42,20 @@ impl Stream {
 
     /// Runs `body` while another thread reads, on the last processor and for a time
     /// at most.
-    pub(super) fn beside<T>(&self, most: Duration, body: impl FnOnce() -> T) -> T {
+    ///
+    /// # Errors
+    /// Where there is no other thread to be had, or those of `body`.
+    pub(super) fn beside<T>(&self, most: Duration, body: impl FnOnce() -> Result<T>) -> Result<T> {
         let stop = Stop::default();
         std::thread::scope(|scope| {
             // It ends the other thread when it is dropped, also by a panic.
             let stop = &stop;
             let ended = Ended(stop);
-            scope.spawn(move || {
+            let other = spawn_scoped(scope, THREAD, move || {
                 processors().last().map(|&last| pin(last));
                 self.read(most, || stop.0.load(Ordering::Relaxed))
             });
+            other.map_err(|source| Error::thread(THREAD, source))?;
             let result = body();
             drop(ended);
             result
@@ -70,20 +75,21 @@ impl Drop for Ended<'_> {
 }
 
 /// What one and two streams get from memory; `None` where there is one processor.
-pub fn bandwidth() -> Option<Bandwidth> {
-    (processors().len() > 1).then(|| of_streams([&Stream::new(), &Stream::new()]))
+///
+/// # Errors
+/// [`Error::Thread`] where there is no thread for the second.
+pub fn bandwidth() -> Result<Option<Bandwidth>> {
+    let two = processors().len() > 1;
+    two.then(|| of_streams([&Stream::new(), &Stream::new()])).transpose()
 }
 
-pub(super) fn of_streams(streams: [&Stream; 2]) -> Bandwidth {
+pub(super) fn of_streams(streams: [&Stream; 2]) -> Result<Bandwidth> {
     let one = streams[0].read(LONG, || false);
-    let start = Barrier::new(2);
-    let read = |stream: &Stream| {
-        start.wait();
-        stream.read(LONG, || false)
-    };
-    let two = std::thread::scope(|scope| {
-        let other = scope.spawn(|| read(streams[1]));
-        read(streams[0]) + other.join().expect("no panic")
-    });
-    Bandwidth { one, two }
+    let next = AtomicUsize::new(0);
+    let read = || streams[next.fetch_add(1, Ordering::Relaxed)].read(LONG, || false);
+    let two = together(2, THREAD, read).map_err(|source| Error::thread(THREAD, source))?;
+    Ok(Bandwidth { one, two: two.iter().sum() })
 }
+
+/// The name of the threads that read.
+const THREAD: &str = "dahl-stream";

@@ -1,19 +1,16 @@
 //! Walks a dataset and says what is wrong with which sample.
 
 use super::Dataset;
+use super::in_order::in_order;
 use crate::error::{Error, Result};
-use std::collections::BTreeMap;
+use dahl_kernels::Float;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::ops::{ControlFlow, Range};
 
 /// So many problems are told one by one; the others are counted.
 const TOLD: usize = 100;
-
-/// So many samples a thread reads at a time.
-const CHUNK: usize = 32;
 
 /// What is wrong with a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,11 +49,18 @@ pub struct Check {
 #[track_caller]
 pub fn check(dataset: &dyn Dataset, range: Range<usize>) -> Check {
     assert!(range.end <= dataset.len(), "expected samples below {}", dataset.len());
+    check_range(dataset, range, &|_| None)
+}
+
+/// What is wrong with a label that is a class of the dataset.
+type Unknown<'a> = dyn Fn(usize) -> Option<String> + Sync + 'a;
+
+fn check_range(dataset: &dyn Dataset, range: Range<usize>, unknown: &Unknown<'_>) -> Check {
     let mut found = Check::default();
     let mut sample = vec![0.0; dataset.shape().elements()];
     for index in range {
         found.samples += 1;
-        if let Some(what) = problem(dataset, index, &mut sample) {
+        if let Some(what) = problem(dataset, index, &mut sample, unknown) {
             found.wrong += 1;
             if found.problems.len() < TOLD {
                 found.problems.push(Problem { index, place: dataset.place(index), what });
@@ -81,46 +85,57 @@ pub fn check_on(
     threads: NonZeroUsize,
     progress: &mut dyn FnMut(usize),
 ) -> Check {
-    let samples = dataset.len();
-    let chunks = samples.div_ceil(CHUNK);
-    // Which chunk is read next is all that threads share.
-    let next = AtomicUsize::new(0);
+    walk(dataset, threads, &|_| None, progress)
+}
+
+fn walk(
+    dataset: &dyn Dataset,
+    threads: NonZeroUsize,
+    unknown: &Unknown<'_>,
+    progress: &mut dyn FnMut(usize),
+) -> Check {
     let mut found = Check::default();
-    std::thread::scope(|scope| {
-        let (results, arrived) = mpsc::channel();
-        for _ in 0..threads.get().min(chunks) {
-            let (results, next) = (results.clone(), &next);
-            scope.spawn(move || {
-                loop {
-                    let chunk = next.fetch_add(1, Ordering::Relaxed);
-                    if chunk >= chunks {
-                        return;
-                    }
-                    let begin = chunk * CHUNK;
-                    let part = check(dataset, begin..(begin + CHUNK).min(samples));
-                    if results.send((chunk, part)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(results);
-        // Chunks are joined in order, whenever they arrive.
-        let (mut early, mut joined, mut read) = (BTreeMap::new(), 0, 0);
-        for (chunk, part) in arrived {
-            read += part.samples;
-            progress(read);
-            early.insert(chunk, part);
-            while let Some(part) = early.remove(&joined) {
-                found.join(part);
-                joined += 1;
-            }
-        }
+    let work = |range| check_range(dataset, range, unknown);
+    in_order(dataset.len(), threads, work, &mut |part| {
+        found.join(part);
+        progress(found.samples);
+        ControlFlow::Continue(())
     });
     found
 }
 
-fn problem(dataset: &dyn Dataset, index: usize, sample: &mut [f32]) -> Option<String> {
+/// As [`check_on`] of a test set, whose labels must be of classes that training samples
+/// have: a network cannot learn others.
+///
+/// ```
+/// use dahl::data::{Part, check_against, digits};
+/// let (train, test) = (digits(Part::Train)?, digits(Part::Test)?);
+/// let threads = std::num::NonZeroUsize::MIN;
+/// assert_eq!(check_against(&train, &test, threads, &mut |_| ()).wrong, 0);
+/// # Ok::<(), dahl::Error>(())
+/// ```
+pub fn check_against(
+    train: &dyn Dataset,
+    test: &dyn Dataset,
+    threads: NonZeroUsize,
+    progress: &mut dyn FnMut(usize),
+) -> Check {
+    // What is wrong with a label of the training set is told of that.
+    let known: BTreeSet<usize> = (0..train.len()).filter_map(|i| train.label(i).ok()).collect();
+    let unknown = |label: usize| {
+        let name = test.classes().get(label).map_or_else(|| label.to_string(), String::clone);
+        let expected = "label: expected a class that a training sample has";
+        (!known.contains(&label)).then(|| format!("{expected}, found {name}"))
+    };
+    walk(test, threads, &unknown, progress)
+}
+
+fn problem(
+    dataset: &dyn Dataset,
+    index: usize,
+    sample: &mut [f32],
+    unknown: &Unknown<'_>,
+) -> Option<String> {
     // What a dataset forgets to write is seen as not finite.
     sample.fill(f32::NAN);
     let label = match dataset.read(index, sample) {
@@ -131,20 +146,26 @@ fn problem(dataset: &dyn Dataset, index: usize, sample: &mut [f32]) -> Option<St
     if label >= classes {
         return Some(format!("label: expected a class below {classes}, found {label}"));
     }
+    if let Some(what) = unknown(label) {
+        return Some(what);
+    }
     let at = not_finite(sample)?;
     Some(format!("element {at}: expected a finite number, found {}", sample[at]))
 }
 
 /// The first element that is not finite.
-fn not_finite(sample: &[f32]) -> Option<usize> {
-    const EXPONENT: u32 = 0x7f80_0000;
+fn not_finite<T: Float>(sample: &[T]) -> Option<usize> {
     // Without a way out, so that several elements are looked at at once.
-    let any = sample.iter().fold(0, |any, x| any | u32::from(x.to_bits() & EXPONENT == EXPONENT));
-    if any == 0 { None } else { sample.iter().position(|x| !x.is_finite()) }
+    let any = sample.iter().fold(false, |any, x| any | !x.is_finite());
+    if any { sample.iter().position(|x| !x.is_finite()) } else { None }
 }
 
 /// Refuses a sample that was read and is not finite.
-pub(super) fn check_finite(dataset: &dyn Dataset, index: usize, sample: &[f32]) -> Result<()> {
+pub(super) fn check_finite<T: Float>(
+    dataset: &dyn Dataset,
+    index: usize,
+    sample: &[T],
+) -> Result<()> {
     match not_finite(sample) {
         None => Ok(()),
         Some(at) => {

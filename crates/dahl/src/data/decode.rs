@@ -1,19 +1,23 @@
 //! JPEG and PNG files to floats of a given shape.
 
-use super::input::MAX_EXPANSION;
+use super::input::{MAX_EXPANSION, open_file};
 use crate::error::{Error, Result};
 use dahl_kernels::Shape;
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
-use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::Path;
 
 /// Larger files are taken for no images.
 const MAX_FILE: u64 = 256 << 20;
 
-/// Larger images are refused.
+/// An image that takes more bytes than this, decoded and while it is brought to its
+/// size, is refused.
 const MAX_DECODED: u64 = 1 << 30;
+
+/// Resizing computes four floats for every pixel of an image that has the new height
+/// and the old width.
+const RESIZED_PIXEL: u64 = 16;
 
 /// A byte of deflate gives up to eight pixels a byte, of one bit each.
 const MAX_RATIO: u64 = 8 * MAX_EXPANSION;
@@ -75,15 +79,14 @@ impl ImageOptions {
 
 /// Reads an image file into `out`.
 pub(super) fn decode_file(path: &Path, options: &ImageOptions, out: &mut [f32]) -> Result<()> {
-    let io = |source| Error::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(io)?;
-    let length = file.metadata().map_err(io)?.len();
+    let (file, length) = open_file(path)?;
     if length > MAX_FILE {
         let expected = format!("at most {MAX_FILE} bytes");
         return Err(Error::data(path, "image", expected, length));
     }
     let mut bytes = Vec::with_capacity(length as usize);
-    file.take(length).read_to_end(&mut bytes).map_err(io)?;
+    let read = file.take(length).read_to_end(&mut bytes);
+    read.map_err(|source| Error::Io { path: path.to_owned(), source })?;
     decode(path, &bytes, options, out)
 }
 
@@ -96,6 +99,14 @@ pub(super) fn decode(
 ) -> Result<()> {
     let image = decoded(path, bytes)?;
     let (width, height) = (options.width as u32, options.height as u32);
+    let needed = resizing_bytes(&image, options);
+    if needed > MAX_DECODED {
+        let expected = format!(
+            "an image that takes at most {MAX_DECODED} bytes while it is brought to {width}x{height}"
+        );
+        let found = format!("{}x{}, which takes {needed}", image.width(), image.height());
+        return Err(Error::data(path, "image", expected, found));
+    }
     let image = match options.fit {
         _ if (image.width(), image.height()) == (width, height) => image,
         Fit::Stretch => image.resize_exact(width, height, FilterType::Triangle),
@@ -114,6 +125,25 @@ pub(super) fn decode(
         }
     }
     Ok(())
+}
+
+/// How many bytes an image takes, with those that bringing it to its size adds.
+fn resizing_bytes(image: &DynamicImage, options: &ImageOptions) -> u64 {
+    let [width, height] = [image.width(), image.height()].map(u64::from);
+    let (new_width, new_height) = (options.width as u64, options.height as u64);
+    let (wide, high) = match options.fit {
+        Fit::Stretch => (new_width, new_height),
+        // All of the image at the size of which a part is cut out.
+        Fit::Crop if new_width * height >= new_height * width => {
+            (new_width, (height * new_width).div_ceil(width))
+        }
+        Fit::Crop => ((width * new_height).div_ceil(height), new_height),
+    };
+    let pixel = u64::from(image.color().bytes_per_pixel());
+    let product = |a: u64, b: u64, bytes: u64| a.saturating_mul(b).saturating_mul(bytes);
+    let own = product(width, height, pixel);
+    let (between, new) = (product(width, high, RESIZED_PIXEL), product(wide, high, pixel));
+    own.saturating_add(between).saturating_add(new)
 }
 
 fn decoded(path: &Path, bytes: &[u8]) -> Result<DynamicImage> {
@@ -180,6 +210,7 @@ fn has_jpeg_end(bytes: &[u8]) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::data::tests::Scratch;
     use image::{GrayImage, Luma, Rgb, RgbImage};
 
     pub(in crate::data) fn encoded(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
@@ -239,6 +270,42 @@ pub(super) mod tests {
         png[29..33].copy_from_slice(&checksum.sum().to_be_bytes());
         let error = read(&png, options(2, 3, 3)).unwrap_err().to_string();
         assert!(error.starts_with("a.png: image: expected "), "{error}");
+    }
+
+    /// Compresses well, and would take gigabytes while its size is changed.
+    #[test]
+    fn a_long_and_thin_image_is_refused_before_it_is_resized() {
+        let line = GrayImage::from_raw(4_000_000, 1, vec![0; 4_000_000]).unwrap();
+        let png = encoded(&DynamicImage::ImageLuma8(line), ImageFormat::Png);
+        assert!(png.len() < 100_000, "{}", png.len());
+        let check = |options: ImageOptions, needed: u64| {
+            let error = read(&png, options).unwrap_err().to_string();
+            let found = format!("found 4000000x1, which takes {needed}");
+            assert!(error.starts_with("a.png: image: expected an image that takes"), "{error}");
+            assert!(error.ends_with(&found), "{error}");
+        };
+        // The image itself, 4,000,000 x 64 pixels of 16 bytes, and the result.
+        check(options(64, 64, 3), 4_000_000 + 4_000_000 * 64 * 16 + 64 * 64);
+        // As high as asked for, and so 16 times as wide.
+        let cropped = ImageOptions { fit: Fit::Crop, ..options(16, 16, 1) };
+        check(cropped, 4_000_000 + 4_000_000 * 16 * 16 + 64_000_000 * 16);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_regular_file_is_not_opened() {
+        let scratch = Scratch::new("no-file");
+        let socket = scratch.path("x.png");
+        let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let check = |path: &Path, found: &str| {
+            let mut out = [0.0; 6];
+            let error = decode_file(path, &options(2, 3, 1), &mut out).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("file: expected a regular file, found {found}")));
+            assert!(error.starts_with(&path.display().to_string()), "{error}");
+        };
+        check(&socket, "a socket");
+        check(Path::new("/dev/null"), "a device");
+        check(&scratch.path(""), "a directory");
     }
 
     #[test]

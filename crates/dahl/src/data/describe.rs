@@ -1,12 +1,12 @@
 //! What is in a dataset, in a few lines.
 
 use super::Dataset;
-use super::transform::Moments;
-use crate::error::Result;
+use super::normalise::Moments;
+use crate::error::{Result, one_line};
 use dahl_kernels::Shape;
 use std::fmt;
 
-/// So many classes are shown one by one.
+/// So many classes, and means of channels, are shown one by one.
 const SHOWN: usize = 50;
 
 /// What is in a dataset.
@@ -33,11 +33,15 @@ pub struct Description {
 }
 
 /// Describes a dataset: counts all labels, and measures values on at most
-/// `samples` samples, evenly spread.
+/// `samples` samples, evenly spread; `progress` is told how many of these were read.
 ///
 /// # Errors
 /// Where a sample cannot be read.
-pub fn describe(dataset: &dyn Dataset, samples: usize) -> Result<Description> {
+pub fn describe(
+    dataset: &dyn Dataset,
+    samples: usize,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Description> {
     let mut counts = vec![0; dataset.classes().len()];
     for index in 0..dataset.len() {
         // A label without a class is for `check` to tell.
@@ -45,7 +49,8 @@ pub fn describe(dataset: &dyn Dataset, samples: usize) -> Result<Description> {
             *count += 1;
         }
     }
-    let Moments { samples: measured, mean, std, range, .. } = Moments::measure(dataset, samples)?;
+    let Moments { samples: measured, mean, std, range, .. } =
+        Moments::measure::<f64>(dataset, samples, progress)?;
     Ok(Description {
         name: dataset.name(),
         samples: dataset.len(),
@@ -54,16 +59,18 @@ pub fn describe(dataset: &dyn Dataset, samples: usize) -> Result<Description> {
         measured,
         mean,
         std,
-        range,
+        range: (range.0 as f32, range.1 as f32),
         notes: dataset.notes().to_vec(),
     })
 }
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list =
-            |values: &[f64]| values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(" ");
-        writeln!(f, "{}: {} samples of {}", self.name, self.samples, self.shape)?;
+        let list = |values: &[f64]| {
+            let some: Vec<String> = values.iter().take(SHOWN).map(|x| format!("{x:.4}")).collect();
+            some.join(" ") + if values.len() > SHOWN { " …" } else { "" }
+        };
+        writeln!(f, "{}: {} samples of {}", one_line(&self.name), self.samples, self.shape)?;
         writeln!(
             f,
             "  mean {}, std {}, from {} to {} (of {} samples)",
@@ -74,8 +81,9 @@ impl fmt::Display for Description {
             self.measured
         )?;
         write!(f, "  {} classes", self.classes.len())?;
-        let wide = self.classes.iter().take(SHOWN).map(|c| c.0.chars().count()).max().unwrap_or(0);
-        for (class, count) in self.classes.iter().take(SHOWN) {
+        let shown = || self.classes.iter().take(SHOWN).map(|(name, count)| (one_line(name), count));
+        let wide = shown().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        for (class, count) in shown() {
             write!(f, "\n    {class:wide$} {count:>7}")?;
         }
         if self.classes.len() > SHOWN {
@@ -93,7 +101,7 @@ mod tests {
     #[test]
     fn a_description_reads_well() {
         let set = digits(Part::Test).unwrap();
-        let text = describe(&set, 100).unwrap().to_string();
+        let text = describe(&set, 100, &mut |_| ()).unwrap().to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "digits, test: 359 samples of [1, 8, 8]");
         assert!(lines[1].starts_with("  mean 0.3"), "{text}");

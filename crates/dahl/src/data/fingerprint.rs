@@ -1,6 +1,6 @@
 //! Whether a set is the one that it was, without decoding it.
 
-use super::transform::spread;
+use super::normalise::spread;
 use super::{Access, Dataset};
 use crate::file::durable::hex;
 use sha2::{Digest, Sha256};

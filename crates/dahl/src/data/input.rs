@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use flate2::bufread::MultiGzDecoder;
 use std::borrow::Cow;
-use std::fs::File;
+use std::fs::{self, File, FileType};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
@@ -27,13 +27,8 @@ pub(super) struct Input {
 
 impl Input {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let io = |source| Error::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        let about = file.metadata().map_err(io)?;
-        if about.is_dir() {
-            return Err(io(io::ErrorKind::IsADirectory.into()));
-        }
-        Self::new(path, about.len(), BufReader::with_capacity(1 << 16, file))
+        let (file, length) = open_file(path)?;
+        Self::new(path, length, BufReader::with_capacity(1 << 16, file))
     }
 
     /// The same from bytes; `path` is for messages.
@@ -128,6 +123,37 @@ impl Input {
             Error::Io { path: self.path.clone(), source: e }
         }
     }
+}
+
+/// Opens a regular file; its length.
+///
+/// # Errors
+/// [`Error::Data`] where it is something else: opening a named pipe would wait for
+/// its writer, and a device may have no end.
+pub(super) fn open_file(path: &Path) -> Result<(File, u64)> {
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    let kind = fs::metadata(path).map_err(io)?.file_type();
+    if !kind.is_file() {
+        return Err(Error::data(path, "file", "a regular file", named(kind)));
+    }
+    let file = File::open(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    Ok((file, length))
+}
+
+/// What a file is that is not a regular one.
+fn named(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return "a named pipe";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+    }
+    if kind.is_dir() { "a directory" } else { "a device" }
 }
 
 /// The file, or the same with `.gz`, in the first directory that has one.

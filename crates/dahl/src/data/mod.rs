@@ -29,8 +29,11 @@ mod fingerprint;
 mod folder;
 mod idx;
 mod images;
+mod in_order;
 mod input;
+mod normalise;
 mod npy;
+mod number;
 mod open;
 mod order;
 mod pixels;
@@ -44,7 +47,7 @@ use dahl_kernels::Shape;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use check::{Check, Problem, check, check_on};
+pub use check::{Check, Problem, check, check_against, check_on};
 pub use cifar10::cifar10;
 pub use decode::{Fit, ImageOptions};
 pub use describe::{Description, describe};
@@ -53,14 +56,16 @@ pub use fingerprint::fingerprint;
 pub use folder::Folder;
 pub use idx::{IdxSet, idx_pair};
 pub use images::Images;
+pub use normalise::{Normalise, channels, measured};
 pub use npy::Npy;
+pub use number::Number;
 pub use open::{NAMES, Options, open, open_parts};
 pub use order::{Batches, Order};
 pub use pixels::{PixelParts, Pixels};
 pub use split::{Fractions, Split, Subset, limit, split};
 pub use synthetic::Synthetic;
 pub use table::TableOptions;
-pub use transform::{Augment, Normalise, Transform, Visit, channels, measured};
+pub use transform::{Augment, Transform, Visit};
 
 /// Samples with a class each.
 ///
@@ -98,7 +103,8 @@ pub use transform::{Augment, Normalise, Transform, Visit, channels, measured};
 ///
 /// let set = Parity(vec!["even".to_owned(), "odd".to_owned()]);
 /// assert_eq!(set.label(5)?, 1);
-/// assert_eq!(Normalise::measure(&set, 256)?.mean, [0.5]);
+/// // Each of the eight bits has a mean of its own.
+/// assert_eq!(Normalise::measure(&set, 256)?.mean.len(), 8);
 /// # Ok::<(), dahl::Error>(())
 /// ```
 pub trait Dataset: Send + Sync {
@@ -121,6 +127,21 @@ pub trait Dataset: Send + Sync {
     /// number of elements than [`shape`](Dataset::shape): a mistake of the
     /// caller, not of the data.
     fn read(&self, index: usize, out: &mut [f32]) -> Result<usize>;
+
+    /// The same for a network that computes in `f64`; override it where samples have
+    /// digits that `f32` does not hold.
+    ///
+    /// # Errors
+    /// As [`read`](Dataset::read).
+    ///
+    /// # Panics
+    /// As [`read`](Dataset::read).
+    fn read_f64(&self, index: usize, out: &mut [f64]) -> Result<usize> {
+        let mut sample = vec![0.0; out.len()];
+        let label = self.read(index, &mut sample)?;
+        out.iter_mut().zip(sample).for_each(|(to, from)| *to = f64::from(from));
+        Ok(label)
+    }
 
     /// The label of sample `index`; override it where that needs no decoding.
     ///
@@ -176,6 +197,9 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
     fn read(&self, index: usize, out: &mut [f32]) -> Result<usize> {
         (**self).read(index, out)
+    }
+    fn read_f64(&self, index: usize, out: &mut [f64]) -> Result<usize> {
+        (**self).read_f64(index, out)
     }
     fn label(&self, index: usize) -> Result<usize> {
         (**self).label(index)
@@ -250,7 +274,7 @@ mod stream {
 }
 
 #[track_caller]
-fn check_read(set: &dyn Dataset, index: usize, out: &[f32]) {
+fn check_read<T>(set: &dyn Dataset, index: usize, out: &[T]) {
     assert!(index < set.len(), "expected a sample below {}, found {index}", set.len());
     let elements = set.shape().elements();
     assert_eq!(out.len(), elements, "expected a buffer of {elements}, found {}", out.len());

@@ -1,11 +1,12 @@
 //! NumPy's `.npy` files: one of samples, one of labels.
 
+use super::input::open_file;
 use super::pixels::numbered;
-use super::{Dataset, MAX_CLASSES, check_read};
+use super::{Dataset, MAX_CLASSES, Number, check_read};
 use crate::error::{Error, Result};
 use dahl_kernels::Shape;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -25,7 +26,7 @@ const CHUNK: usize = 1 << 13;
 /// Samples stay in their file and are read one at a time, so the file may be
 /// larger than memory. An array of 3 axes holds grey images and gets an axis
 /// for the channel; bytes become floats in `0..=1`, other types stay as they
-/// are. Labels are whole numbers from 0.
+/// are, with all their digits where the network computes in `f64`. Labels are whole numbers from 0.
 #[derive(Debug)]
 pub struct Npy {
     samples: Array,
@@ -60,6 +61,26 @@ impl Npy {
         let classes = labels.iter().max().map_or(0, |&max| max as usize + 1);
         Ok(Self { samples, shape, labels, classes: numbered(classes) })
     }
+
+    /// The same with at least so many classes, so that train and test agree even where
+    /// one has no sample of the last ones.
+    pub(super) fn with_classes(self, classes: usize) -> Self {
+        Self { classes: numbered(classes.max(self.classes.len())), ..self }
+    }
+
+    fn read_as<T: Number>(&self, index: usize, out: &mut [T]) -> Result<usize> {
+        check_read(self, index, out);
+        let size = self.samples.element.size();
+        let mut offset = self.samples.start + index as u64 * (out.len() * size) as u64;
+        let mut buffer = [0; CHUNK];
+        for part in out.chunks_mut(CHUNK / size) {
+            let bytes = &mut buffer[..part.len() * size];
+            self.samples.read_at(bytes, offset)?;
+            offset += bytes.len() as u64;
+            self.samples.element.convert(bytes, part);
+        }
+        self.label(index)
+    }
 }
 
 impl Dataset for Npy {
@@ -76,17 +97,11 @@ impl Dataset for Npy {
     }
 
     fn read(&self, index: usize, out: &mut [f32]) -> Result<usize> {
-        check_read(self, index, out);
-        let size = self.samples.element.size();
-        let mut offset = self.samples.start + index as u64 * (out.len() * size) as u64;
-        let mut buffer = [0; CHUNK];
-        for part in out.chunks_mut(CHUNK / size) {
-            let bytes = &mut buffer[..part.len() * size];
-            self.samples.read_at(bytes, offset)?;
-            offset += bytes.len() as u64;
-            self.samples.element.convert(bytes, part);
-        }
-        self.label(index)
+        self.read_as(index, out)
+    }
+
+    fn read_f64(&self, index: usize, out: &mut [f64]) -> Result<usize> {
+        self.read_as(index, out)
     }
 
     fn label(&self, index: usize) -> Result<usize> {
@@ -144,20 +159,27 @@ impl Element {
         }
     }
 
-    /// Elements in little endian to floats.
-    fn convert(self, bytes: &[u8], out: &mut [f32]) {
+    /// Elements in little endian to floats. A byte is the same number as in an image
+    /// file, which `f32` rounds.
+    fn convert<T: Number>(self, bytes: &[u8], out: &mut [T]) {
         let items = out.iter_mut();
         let fours = || bytes.chunks_exact(4).map(|b| b.try_into().expect("4 bytes"));
         let eights = || bytes.chunks_exact(8).map(|b| b.try_into().expect("8 bytes"));
         match self {
-            Element::U8 => items.zip(bytes).for_each(|(x, &b)| *x = f32::from(b) / 255.0),
-            Element::F32 => items.zip(fours()).for_each(|(x, b)| *x = f32::from_le_bytes(b)),
-            Element::I32 => items.zip(fours()).for_each(|(x, b)| *x = i32::from_le_bytes(b) as f32),
+            Element::U8 => {
+                items.zip(bytes).for_each(|(x, &b)| *x = T::from_f32(f32::from(b) / 255.0));
+            }
+            Element::F32 => {
+                items.zip(fours()).for_each(|(x, b)| *x = T::from_f32(f32::from_le_bytes(b)));
+            }
+            Element::I32 => items
+                .zip(fours())
+                .for_each(|(x, b)| *x = T::from_i64(i64::from(i32::from_le_bytes(b)))),
             Element::F64 => {
-                items.zip(eights()).for_each(|(x, b)| *x = f64::from_le_bytes(b) as f32);
+                items.zip(eights()).for_each(|(x, b)| *x = T::from_f64(f64::from_le_bytes(b)));
             }
             Element::I64 => {
-                items.zip(eights()).for_each(|(x, b)| *x = i64::from_le_bytes(b) as f32);
+                items.zip(eights()).for_each(|(x, b)| *x = T::from_i64(i64::from_le_bytes(b)));
             }
         }
     }
@@ -179,11 +201,7 @@ impl Array {
         let bad = |what: &str, expected: &str, found: &dyn std::fmt::Display| {
             Error::data(path, what, expected, found)
         };
-        let mut file = File::open(path).map_err(io)?;
-        let about = file.metadata().map_err(io)?;
-        if about.is_dir() {
-            return Err(io(io::ErrorKind::IsADirectory.into()));
-        }
+        let (mut file, bytes_there) = open_file(path)?;
         // Magic, two bytes of version, two or four of length.
         let mut start = Vec::with_capacity(12);
         file.by_ref().take(8).read_to_end(&mut start).map_err(io)?;
@@ -200,7 +218,7 @@ impl Array {
             .map_err(|e| bad("header's length", "a whole file", &e))?;
         let length = u64::from(u32::from_le_bytes(length));
         let start = 8 + wide as u64;
-        let limit = MAX_HEADER.min(about.len().saturating_sub(start));
+        let limit = MAX_HEADER.min(bytes_there.saturating_sub(start));
         if length > limit {
             return Err(bad("header's length", &format!("at most {limit} bytes"), &length));
         }
@@ -211,7 +229,7 @@ impl Array {
             parse_header(&header).map_err(|(expected, found)| bad("header", &expected, &found))?;
         let start = start + length;
         let bytes = axes.iter().try_fold(element.size() as u64, |n, &d| n.checked_mul(d as u64));
-        let there = about.len() - start;
+        let there = bytes_there - start;
         if bytes != Some(there) {
             let expected = format!("as many bytes as {element:?} {} takes", show(&axes));
             return Err(bad("elements", &expected, &there));

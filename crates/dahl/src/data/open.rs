@@ -159,9 +159,7 @@ impl Opened<'_> {
             Kind::Digits => Some(Arc::new(digits(Part::Test)?)),
             Kind::Idx(set, directories) => Some(Arc::new(set.read(directories, Part::Test)?)),
             Kind::Cifar10(directories) => Some(Arc::new(cifar10(directories, Part::Test)?)),
-            Kind::NpyPairs { test: Some([samples, labels]), .. } => {
-                Some(Arc::new(Npy::open(samples, labels)?))
-            }
+            Kind::NpyPairs { train, test: Some(test) } => Some(Arc::new(npy(test, Some(train))?)),
             Kind::Folders { train, test } => {
                 let set = Folder::with_classes(test, union(train, test)?, self.options.images)?;
                 let none = Fractions { validation: 0.0, test: 0.0 };
@@ -179,9 +177,7 @@ impl Opened<'_> {
             Kind::Digits => Arc::new(digits(Part::Train)?),
             Kind::Idx(set, directories) => Arc::new(set.read(directories, Part::Train)?),
             Kind::Cifar10(directories) => Arc::new(cifar10(directories, Part::Train)?),
-            Kind::NpyPairs { train: [samples, labels], .. } => {
-                Arc::new(Npy::open(samples, labels)?)
-            }
+            Kind::NpyPairs { train, test } => Arc::new(npy(train, test.as_ref())?),
             Kind::Folders { train, test } => {
                 Arc::new(Folder::with_classes(train, union(train, test)?, images)?)
             }
@@ -192,6 +188,15 @@ impl Opened<'_> {
             }
         })
     }
+}
+
+/// A pair of arrays, with the classes of the other part too.
+fn npy(own: &[PathBuf; 2], other: Option<&[PathBuf; 2]>) -> Result<Npy> {
+    let set = Npy::open(&own[0], &own[1])?;
+    Ok(match other {
+        Some([samples, labels]) => set.with_classes(Npy::open(samples, labels)?.classes().len()),
+        None => set,
+    })
 }
 
 /// The classes of train and test together.

@@ -47,6 +47,10 @@ impl Dataset for Subset {
         self.of.read(self.indices[index], out)
     }
 
+    fn read_f64(&self, index: usize, out: &mut [f64]) -> Result<usize> {
+        self.of.read_f64(self.indices[index], out)
+    }
+
     fn label(&self, index: usize) -> Result<usize> {
         self.of.label(self.indices[index])
     }

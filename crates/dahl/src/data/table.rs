@@ -2,6 +2,7 @@
 
 use super::decode::ImageOptions;
 use super::folder::{Folder, is_image, list};
+use super::input::open_file;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +45,7 @@ impl Folder {
     ///
     /// # Errors
     /// [`Error::Io`] where the file cannot be read, [`Error::Data`] where a
-    /// column is missing or no image is there.
+    /// column is missing or there twice, or no image is there.
     pub fn from_table(table: &Path, columns: &TableOptions, options: ImageOptions) -> Result<Self> {
         let rows = read_rows(table, columns)?;
         let classes: BTreeSet<&str> = rows.iter().map(|row| row.class.as_str()).collect();
@@ -97,12 +98,19 @@ fn read_rows(table: &Path, columns: &TableOptions) -> Result<Vec<Row>> {
             }
         }
     };
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_path(table).map_err(failed)?;
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(open_file(table)?.0);
     let header = reader.headers().map_err(failed)?.clone();
     let column = |name: &str| {
-        let found = || header.iter().collect::<Vec<_>>().join(", ");
-        let position = header.iter().position(|h| h.trim_start_matches('\u{feff}') == name);
-        position.ok_or_else(|| Error::data(table, "header", format!("a column {name}"), found()))
+        let is_it = |h: &str| h.trim_start_matches('\u{feff}') == name;
+        let mut places = header.iter().enumerate().filter(|(_, h)| is_it(h)).map(|(i, _)| i);
+        match (places.next(), places.count()) {
+            (Some(place), 0) => Ok(place),
+            (_, more) => {
+                let expected = if more == 0 { "a column" } else { "one column" };
+                let found = header.iter().collect::<Vec<_>>().join(", ");
+                Err(Error::data(table, "header", format!("{expected} {name}"), found))
+            }
+        }
     };
     let (name_column, class_column) = (column(&columns.name)?, column(&columns.class)?);
     let mut rows = Vec::new();
@@ -209,6 +217,13 @@ mod tests {
             b"id,class\n1,a\n",
             "styles.csv: header: expected a column masterCategory, found id, class",
         );
+        // Which of two columns is meant nobody knows; others may be there twice.
+        check(
+            b"id,masterCategory,masterCategory\n1,a,b\n",
+            "styles.csv: header: expected one column masterCategory, \
+             found id, masterCategory, masterCategory",
+        );
+        check(b"id,x,x,masterCategory\n,,,a\n", "line 2: expected a name in column id, found none");
         check(
             b"id,masterCategory\n1,a\n../../secret,a\n",
             "line 3: expected a file below the directory of the images, found ../../secret",

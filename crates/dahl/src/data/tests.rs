@@ -164,7 +164,7 @@ fn check_real(set: &str, expected: [usize; 2], mean: &[f64], std: &[f64]) {
     let source = path.to_string_lossy().into_owned();
     let parts = open_parts(&source, &[Part::Train, Part::Test], &Options::default()).unwrap();
     assert_eq!([parts[0].len(), parts[1].len()], expected);
-    let found = describe(&parts[0], 10_000).unwrap();
+    let found = describe(&parts[0], 10_000, &mut |_| ()).unwrap();
     let counts: usize = found.classes.iter().map(|(_, count)| count).sum();
     assert_eq!(counts, expected[0]);
     assert!(found.classes.iter().all(|(_, count)| *count > expected[0] / 15));
@@ -203,7 +203,7 @@ fn threads_share_a_set() {
     let read = |from: usize, step: usize| {
         let mut samples = Vec::new();
         for index in (from..200).step_by(step) {
-            let mut out = vec![0.0; 64];
+            let mut out = vec![0.0f32; 64];
             transform.read(&set, Visit { epoch: 4, index }, &mut out).unwrap();
             samples.push((index, out));
         }

@@ -1,8 +1,9 @@
 //! Files that are there whole or not at all, whatever ends the process.
 
 use crate::error::{Error, Result};
+use crate::os::disk::{self, File};
 use sha2::{Digest, Sha256};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -23,16 +24,15 @@ pub fn replace(
     if let Ok(real) = &real
         && fs::metadata(real).is_ok_and(|at| !at.is_file())
     {
-        let file = File::options().write(true).open(real).map_err(io)?;
-        let mut out = io::BufWriter::new(&file);
+        let mut out = BufWriter::new(File::open_to_write(real).map_err(io)?);
         return write(&mut out).and_then(|()| out.flush()).map_err(io);
     }
     let path = real.as_deref().unwrap_or(path);
     let (temporary, file) = create_beside(path).map_err(io)?;
-    let written = fill(&file, write).and_then(|()| fs::rename(&temporary, path));
+    let written = fill(file, write).and_then(|()| disk::rename(&temporary, path));
     if written.is_err() {
         // What went wrong is told below; a file left over is the lesser harm.
-        let _ = fs::remove_file(&temporary);
+        let _ = disk::remove_file(&temporary);
     }
     written.and_then(|()| sync_entry(path)).map_err(io)
 }
@@ -44,7 +44,7 @@ pub(crate) fn create(
 ) -> Result<String> {
     let mut hash = Sha256::new();
     let written = File::create_new(path)
-        .and_then(|file| fill(&file, |out| write(&mut Hashed { out, hash: &mut hash })));
+        .and_then(|file| fill(file, |out| write(&mut Hashed { out, hash: &mut hash })));
     written.map_err(|source| Error::Io { path: path.to_owned(), source })?;
     Ok(hex(hash))
 }
@@ -70,7 +70,7 @@ pub(crate) fn sha256(path: &Path) -> Result<String> {
 /// # Errors
 /// As [`std::fs::create_dir`].
 pub fn create_directory(path: impl AsRef<Path>) -> io::Result<()> {
-    fs::create_dir(&path)?;
+    disk::make_directory(path.as_ref())?;
     sync_entry(path.as_ref())
 }
 
@@ -95,17 +95,11 @@ pub fn create_directories(path: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Brings a directory's list of entries to the disk.
-pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
-    // Elsewhere a directory cannot be opened as a file.
-    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
-}
-
 /// Brings the entry of a file in its directory to the disk.
 pub(crate) fn sync_entry(path: &Path) -> io::Result<()> {
     match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => sync_directory(Path::new(".")),
-        Some(parent) => sync_directory(parent),
+        Some(parent) if parent.as_os_str().is_empty() => disk::sync_directory(Path::new(".")),
+        Some(parent) => disk::sync_directory(parent),
         None => Ok(()),
     }
 }
@@ -133,11 +127,10 @@ impl<W: Write + ?Sized> Write for Hashed<'_, W> {
     }
 }
 
-fn fill(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+fn fill(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::new(file);
     write(&mut out)?;
-    out.flush()?;
-    file.sync_all()
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync()
 }
 
 /// A new file in the directory of `path`, with a name that nobody else has.
@@ -163,14 +156,13 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
 /// [`Error::Io`] where the directory cannot be read or something in it removed.
 pub fn remove_temporary(directory: &Path) -> Result<()> {
     let io = |source| Error::Io { path: directory.to_owned(), source };
-    for entry in fs::read_dir(directory).map_err(io)? {
-        let entry = entry.map_err(io)?;
+    for entry in disk::list(directory).map_err(io)? {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.starts_with('.') && name.ends_with(".tmp") {
             let path = entry.path();
             let removed =
-                if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+                if path.is_dir() { disk::remove_tree(&path) } else { disk::remove_file(&path) };
             removed.map_err(|source| Error::Io { path, source })?;
         }
     }

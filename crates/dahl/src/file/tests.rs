@@ -182,6 +182,30 @@ fn extents_that_overflow_are_refused() {
     assert!(text.contains("expected 18446744073709551615 bytes by the header, found 4"), "{text}");
 }
 
+/// Of two tensors of one name the last was taken.
+#[test]
+fn a_name_that_is_there_twice_is_refused() {
+    let tensor = |name: &str, at: usize| {
+        let end = at + 4;
+        format!(r#""{name}":{{"dtype":"F32","shape":[1],"data_offsets":[{at},{end}]}}"#)
+    };
+    let check = |entries: [String; 3], data: usize, expected: Option<&str>| {
+        let found = parse(&with_header(&format!("{{{}}}", entries.join(",")), data));
+        let found = found.map(drop).map_err(|error| error.to_string());
+        let expected = expected.map(|name| {
+            format!("x.safetensors: header: expected each name once, found {name:?} again")
+        });
+        assert_eq!(found.err(), expected);
+    };
+    let about = r#""__metadata__":{"a":"b"}"#.to_owned();
+    check([about.clone(), tensor("a", 0), tensor("b", 4)], 8, None);
+    check([about.clone(), tensor("a", 0), tensor("a", 0)], 4, Some("a"));
+    check([tensor("b", 0), tensor("a", 4), tensor("b", 0)], 8, Some("b"));
+    // The same name, written otherwise.
+    check([about.clone(), tensor("a", 0), tensor("\\u0061", 0)], 4, Some("a"));
+    check([about.clone(), about, tensor("a", 0)], 4, Some("__metadata__"));
+}
+
 #[test]
 fn every_prefix_is_refused() {
     let bytes = bytes_of(&sample());

@@ -70,6 +70,11 @@ impl<'a> Builder<'a> {
         self.persistent.iter().map(of).collect()
     }
 
+    /// Whether this graph uses a persistent value of this whole name.
+    pub fn is_declared(&self, name: &str) -> bool {
+        self.store.find(name).is_some_and(|id| self.persistent.contains_key(&id.0))
+    }
+
     /// Runs `body` one level down the path.
     pub fn scope<R>(&mut self, name: &str, body: impl FnOnce(&mut Self) -> R) -> R {
         // An empty name is transparent: a block whose parts are named directly.

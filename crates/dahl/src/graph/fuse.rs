@@ -9,16 +9,21 @@ use crate::units::ValueId;
 pub fn fuse(graph: Graph) -> Graph {
     let mut graph = graph;
     let mut uses = vec![0usize; graph.values.len()];
-    for id in graph.nodes.iter().flat_map(|n| &n.inputs) {
-        uses[id.index()] += 1;
+    // The last node that reads each value, which is the only one where it has one use.
+    let mut reader: Vec<Option<usize>> = vec![None; graph.values.len()];
+    for (i, node) in graph.nodes.iter().enumerate() {
+        for id in &node.inputs {
+            uses[id.index()] += 1;
+            reader[id.index()] = Some(i);
+        }
     }
     for (_, id) in &graph.fetches {
         uses[id.index()] += 1;
     }
-    let mut i = 0;
-    while i < graph.nodes.len() {
+    let mut gone = vec![false; graph.nodes.len()];
+    for (i, gone) in gone.iter_mut().enumerate() {
         let out: ValueId = graph.nodes[i].outputs[0];
-        let user = graph.nodes.iter().position(|n| n.inputs.contains(&out));
+        let user = reader[out.index()];
         let fused = user.filter(|_| uses[out.index()] == 1).and_then(|user| {
             let rest = others(&graph.nodes[user], out)?;
             let (inputs, outputs) = graph.metas(&graph.nodes[i]);
@@ -35,20 +40,21 @@ pub fn fuse(graph: Graph) -> Graph {
                 .all(|(v, meta)| uses[v.index()] == 0 || graph.value(*v).meta == *meta);
             same.then_some((user, op, inputs, results))
         });
-        let Some((user, op, inputs, results)) = fused else {
-            i += 1;
-            continue;
-        };
+        let Some((user, op, inputs, results)) = fused else { continue };
         // The fused node stands where the second was: all its inputs are made.
-        let first = graph.nodes.remove(i);
-        let node = &mut graph.nodes[user - 1];
+        *gone = true;
+        let path = std::mem::take(&mut graph.nodes[i].path);
+        inputs.iter().for_each(|v| reader[v.index()] = Some(user));
+        let node = &mut graph.nodes[user];
         node.op = op;
         node.inputs = inputs;
-        node.path = first.path;
+        node.path = path;
         for (value, meta) in node.outputs.clone().into_iter().zip(results) {
             graph.values[value.index()].meta = meta;
         }
     }
+    let mut gone = gone.into_iter();
+    graph.nodes.retain(|_| !gone.next().unwrap_or(false));
     graph
 }
 

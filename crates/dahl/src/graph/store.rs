@@ -3,6 +3,7 @@
 use super::Graph;
 use crate::ops::Meta;
 use crate::units::{PersistentId, ProgramId};
+use std::collections::BTreeMap;
 
 /// What a persistent value is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,20 +32,23 @@ pub struct Persistent {
 pub struct Store {
     /// All of them.
     pub values: Vec<Persistent>,
+    ids: BTreeMap<String, PersistentId>,
 }
 
 impl Store {
     /// The value of a name, declared now if it was not before.
     pub fn declare(&mut self, name: &str, meta: Meta, class: Class) -> PersistentId {
         self.find(name).unwrap_or_else(|| {
+            let id = PersistentId::new(self.values.len());
             self.values.push(Persistent { name: name.to_owned(), meta, class });
-            PersistentId::new(self.values.len() - 1)
+            self.ids.insert(name.to_owned(), id);
+            id
         })
     }
 
     /// The id of a name.
     pub fn find(&self, name: &str) -> Option<PersistentId> {
-        self.values.iter().position(|p| p.name == name).map(PersistentId::new)
+        self.ids.get(name).copied()
     }
 
     /// The value of an id.

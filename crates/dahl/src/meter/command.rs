@@ -6,6 +6,7 @@
 //! most and not beyond a failure of the command: what follows is missed.
 
 use super::{Covers, Meter, Source, Total};
+use crate::os::threads;
 use std::io::Read;
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -192,7 +193,7 @@ impl Command {
         };
         // Whoever waits for the thread may wait for something that left the command's group
         // and holds its pipe.
-        std::thread::Builder::new().name("dahl-meter-cmd".to_owned()).spawn(body)?;
+        threads::spawn("dahl-meter-cmd", body)?;
         Ok(Self { shared })
     }
 }
@@ -220,7 +221,7 @@ fn follow(mut child: Child, shared: &(Mutex<State>, Condvar)) {
         state.leash = child.stdin.take().filter(|_| !state.ended);
     }
     let errors = child.stderr.take();
-    let said = std::thread::Builder::new().name("dahl-meter-err".to_owned()).spawn(move || {
+    let said = threads::spawn("dahl-meter-err", move || {
         let mut last = String::new();
         lines(errors, |line| last = line.to_owned());
         last
@@ -385,7 +386,7 @@ mod tests {
         let mut meter = Command::start(&command, Duration::from_millis(1)).unwrap();
         let lines = || std::fs::read_to_string(&file).map_or(0, |text| text.len());
         while lines() < 6 {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
         let total = meter.read(Instant::now()).remove(0);
         assert!(total.seconds > 0.0 && total.joules > 0.0, "{total:?}");
@@ -397,7 +398,7 @@ mod tests {
     #[cfg(unix)]
     fn trouble(command: &str, expected: &str) {
         let mut meter = Command::start(command, Duration::from_secs(60)).unwrap();
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(600);
         loop {
             let total = meter.read(Instant::now()).remove(0);
             let why = total.why.clone().unwrap_or_default();
@@ -406,7 +407,7 @@ mod tests {
                 return;
             }
             assert!(Instant::now() < end, "{command}: {why:?}, not {expected:?}");
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -426,14 +427,14 @@ mod tests {
         let file = std::env::temp_dir().join(format!("dahl-orphan-{}", std::process::id()));
         let command = format!("sleep 1000 & echo $! > {}; echo 5 W; wait", file.display());
         let meter = Command::start(&command, Duration::from_millis(1)).unwrap();
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(600);
         let pid = loop {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             if let Some(pid) = text.strip_suffix('\n') {
                 break pid.to_owned();
             }
             assert!(Instant::now() < end);
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         };
         drop(meter);
         // Gone, or dead and not yet buried by whoever inherited it.
@@ -443,7 +444,7 @@ mod tests {
         };
         while lives() {
             assert!(Instant::now() < end, "{pid} is still there");
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
         let _ = std::fs::remove_file(&file);
     }

@@ -1,9 +1,9 @@
 //! Reads meters again and again, and keeps what they said.
 
 use super::{Meter, Total};
+use crate::os::threads::{JoinHandle, spawn};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How many samples are kept: then every second one goes, and they are taken half as
@@ -132,8 +132,7 @@ impl Sampler {
                 }
             }
         };
-        let builder = || std::thread::Builder::new().name("dahl-meter".to_owned());
-        let thread = if idle { None } else { Some(builder().spawn(body)?) };
+        let thread = if idle { None } else { Some(spawn("dahl-meter", body)?) };
         Ok(Self { shared, begin, interval, thread })
     }
 
@@ -204,7 +203,7 @@ mod tests {
     fn power_is_energy_by_time() {
         let sampler = Sampler::start(vec![ten()], Duration::from_millis(1)).unwrap();
         while sampler.power().samples.len() < 3 {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
         let total = sampler.read().remove(0);
         assert!((total.joules - 10.0 * total.seconds).abs() < 1e-9);

@@ -106,7 +106,22 @@ pub(super) fn lower_sequence(layers: &[Layer], x: Var, l: &mut Lowering<'_, '_>)
     let mut x = x;
     for (i, layer) in layers.iter().enumerate() {
         let name = layer.name.clone().unwrap_or_else(|| i.to_string());
-        x = l.scope(&name, |l| layer.kind.lower(x, l));
+        x = l.scope(&name, |l| {
+            // Numbers may repeat where the parts of a block have no name of their own.
+            if layer.name.as_ref().is_some_and(|name| !name.is_empty()) {
+                l.count_layer();
+            }
+            // A layer without a name has its number, which no other may have as its name.
+            let numbered = |name: &String| {
+                let number =
+                    name.parse::<usize>().ok().filter(|number| number.to_string() == *name);
+                number.and_then(|number| layers.get(number)).is_some_and(|of| of.name.is_none())
+            };
+            if layer.name.as_ref().is_some_and(numbered) {
+                l.taken(&name);
+            }
+            layer.kind.lower(x, l)
+        });
     }
     x
 }
@@ -178,6 +193,12 @@ fn batch_norm2d(eps: f64, momentum: f64, x: Var, l: &mut Lowering<'_, '_>) -> Va
         l.error("batch_norm2d", Mismatch::new("input", "4 axes [N, C, H, W]", shape));
         return x;
     }
+    if !(eps >= 0.0 && eps.is_finite()) {
+        l.error("batch_norm2d", Mismatch::new("eps", "a number from 0 on", eps));
+    }
+    if !(0.0..=1.0).contains(&momentum) {
+        l.error("batch_norm2d", Mismatch::new("momentum", "a number from 0 to 1", momentum));
+    }
     let channels = Shape::new(&[l.meta(x).shape.axes().get(1).copied().unwrap_or(1)]);
     let weight = l.parameter("weight", channels, Init::Constant(1.0));
     let bias = l.parameter("bias", channels, Init::Constant(0.0));
@@ -190,7 +211,7 @@ fn batch_norm2d(eps: f64, momentum: f64, x: Var, l: &mut Lowering<'_, '_>) -> Va
         Mode::Eval => l.ops().batch_norm2d_eval(x, [mean, variance], [weight, bias], eps),
         Mode::Train => {
             let norm = l.ops().batch_norm2d(x, weight, bias, eps);
-            let track = BatchNorm2dTrack { count: norm.count, momentum };
+            let track = BatchNorm2dTrack { count: norm.count, momentum, dtype: l.dtype() };
             l.after_loss(Arc::new(track), norm.stats, vec![mean, variance, batches]);
             norm.output
         }

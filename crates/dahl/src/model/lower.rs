@@ -145,6 +145,16 @@ impl Model {
         if !spec.dtype.is_float() {
             return Err(Error::config("dtype", "f32 or f64", spec.dtype));
         }
+        let layers = count(&self.layers);
+        if layers > MOST_LAYERS {
+            return Err(Error::Model(vec![ModelError {
+                op: "model".to_owned(),
+                path: String::new(),
+                what: "layers".to_owned(),
+                expected: format!("at most {MOST_LAYERS}"),
+                found: layers.to_string(),
+            }]));
+        }
         self.check_parts(spec)?;
         let turns = spec.delays.as_ref().map_or(1, Delays::turns);
         let mut output = None;
@@ -218,12 +228,14 @@ impl Model {
         let x = builder.input("input", Meta::new(&shape[..], spec.dtype));
         let parts = split(batch, if mode == Mode::Train { spec.parts } else { 1 }, 1);
         let (mut after, mut versions, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut layers = BTreeMap::new();
         for (part, samples) in parts.iter().enumerate() {
             builder.set_part(part);
             let x = if parts.len() > 1 { builder.ops().slice(x, samples.clone()) } else { x };
             let builder = &mut builder;
             let place = Place { mode, turn, samples: samples.clone(), streams: 0 };
-            let mut l = Lowering { builder, spec, place, inits, after, versions };
+            let layers = &mut layers;
+            let mut l = Lowering { builder, spec, place, inits, layers, after, versions };
             outputs.push(lower_sequence(&self.layers, x, &mut l));
             (after, versions) = (l.after, l.versions);
         }
@@ -255,6 +267,21 @@ struct What {
     batch: usize,
     /// Which of the programs that take turns.
     turn: usize,
+}
+
+/// The most layers of a model: how long it takes to plan it grows faster than they do.
+const MOST_LAYERS: usize = 10_000;
+
+/// How many layers there are, those of blocks too.
+fn count(layers: &[Layer]) -> usize {
+    let inside = |layer: &Layer| match &layer.kind {
+        LayerKind::Sequential(layers) => count(layers),
+        LayerKind::Residual { body, shortcut, then, .. } => {
+            count(body) + count(shortcut) + count(then)
+        }
+        _ => 0,
+    };
+    layers.iter().map(|layer| 1 + inside(layer)).sum()
 }
 
 /// The path of a layer that normalises over samples.
@@ -332,6 +359,8 @@ pub struct Lowering<'a, 'b> {
     spec: &'a TrainSpec,
     place: Place,
     inits: &'a mut Inits,
+    /// How many layers with a name each path has.
+    layers: &'a mut BTreeMap<String, usize>,
     after: Vec<After>,
     versions: Vec<Versioned>,
 }
@@ -377,7 +406,7 @@ impl Lowering<'_, '_> {
             self.inits.entry(name.clone()).or_insert((init, Some(full.clone())));
             self.builder.persistent_named(&name, meta, Class::Optimizer)
         });
-        if self.place.samples.start == 0 {
+        if self.is_first_part() {
             self.versions.push(Versioned { parameter: newest, read, next });
         }
         read
@@ -395,15 +424,38 @@ impl Lowering<'_, '_> {
 
     fn persistent(&mut self, name: &str, meta: Meta, class: Class, init: Init) -> Var {
         let full = self.full_name(name);
-        let again = self.builder.persistents().iter().any(|(_, name, _)| *name == full);
-        // The later parts of a batch use what the first has declared.
-        if again && self.place.samples.start == 0 {
-            // Two layers of one name would learn one value without a word.
-            let expected = "a name of its own in the model";
-            self.builder.error("layer", Mismatch::new("name", expected, format!("{full} again")));
+        let again = self.builder.is_declared(&full);
+        let layers = self.layers.get(&self.builder.path()).copied().unwrap_or(0);
+        // The later parts of a batch use what the first has declared; of two layers of one
+        // path the path was refused.
+        if again && self.is_first_part() && layers < 2 {
+            self.taken(&full);
         }
         self.inits.entry(full).or_insert((init, None));
         self.builder.persistent(name, meta, class)
+    }
+
+    /// Notes that a layer with a name is lowered at the current path, which must have no other.
+    pub(super) fn count_layer(&mut self) {
+        if !self.is_first_part() {
+            return;
+        }
+        let path = self.builder.path();
+        let layers = self.layers.entry(path.clone()).or_insert(0);
+        *layers += 1;
+        if *layers > 1 {
+            self.taken(&path);
+        }
+    }
+
+    /// Two layers of one name would learn one value, and nothing could tell them apart.
+    pub(super) fn taken(&mut self, name: &str) {
+        let expected = "a name of its own in the model";
+        self.builder.error("layer", Mismatch::new("name", expected, format!("{name} again")));
+    }
+
+    fn is_first_part(&self) -> bool {
+        self.place.samples.start == 0
     }
 
     /// Updates persistent values of this layer once the loss is known to be
@@ -438,10 +490,11 @@ impl Lowering<'_, '_> {
         body: impl FnOnce(&mut Lowering<'_, '_>) -> R,
     ) -> R {
         let (spec, place, inits) = (self.spec, self.place.clone(), &mut *self.inits);
+        let layers = &mut *self.layers;
         let (after, versions) =
             (std::mem::take(&mut self.after), std::mem::take(&mut self.versions));
         let (result, streams, after, versions) = self.builder.scope(name, |builder| {
-            let mut l = Lowering { builder, spec, place, inits, after, versions };
+            let mut l = Lowering { builder, spec, place, inits, layers, after, versions };
             let result = body(&mut l);
             (result, l.place.streams, l.after, l.versions)
         });

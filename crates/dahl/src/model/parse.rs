@@ -204,13 +204,19 @@ fn layer(value: &Value, path: &str, errors: &Errors) -> Layer {
 struct Errors(RefCell<Vec<ModelError>>);
 
 impl Errors {
+    /// Of a missing key the value is `Null`.
     fn push(&self, op: &str, path: &str, what: &str, expected: &str, found: &Value) {
+        let found = if found.is_null() { "nothing".to_owned() } else { found.to_string() };
+        self.push_text(op, path, what, expected, found);
+    }
+
+    fn push_text(&self, op: &str, path: &str, what: &str, expected: &str, found: String) {
         self.0.borrow_mut().push(ModelError {
             op: op.to_owned(),
             path: path.to_owned(),
             what: what.to_owned(),
             expected: expected.to_owned(),
-            found: if found.is_null() { "nothing".to_owned() } else { found.to_string() },
+            found,
         });
     }
 
@@ -259,7 +265,10 @@ impl<'a> Table<'a> {
             Some(value) => {
                 let result = read(value);
                 if result.is_none() {
-                    self.errors.push(self.op, self.path, key, expected, value);
+                    // TOML has no null: it is a number that JSON values do not have.
+                    let found =
+                        if value.is_null() { "nan or inf".to_owned() } else { value.to_string() };
+                    self.errors.push_text(self.op, self.path, key, expected, found);
                 }
                 result
             }

@@ -22,16 +22,16 @@ mod worker;
 
 pub use recording::TraceLimit;
 pub use session::NativeSession;
-pub use sys::{available_bytes, peak_bytes, resident_bytes};
+pub use sys::{available_bytes, headroom, peak_bytes, resident_bytes};
 pub(crate) use sys::{pin, processors};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, MemoryLimit, Result};
 use crate::exec::{Engine, Idle, Session};
 use crate::graph::Programs;
-use crate::plan::{Edges, Plan, TaskGraph, trace_header};
+use crate::plan::{Edges, Memory, Plan, TaskGraph, trace_header};
 use crate::sched::{FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
-use crate::units::{Bytes, ProgramId, TaskId};
+use crate::units::{Bytes, Headroom, ProgramId, TaskId};
 use check::Checker;
 use counters::{Counters, Gauges};
 use dahl_kernels::Isa;
@@ -75,10 +75,20 @@ pub enum Checks {
 pub struct Throttle {
     /// The worker.
     pub worker: usize,
-    /// Its speed, above 0 and up to 1.
+    /// Its speed, from [`Throttle::SLOWEST`] to 1.
     pub speed: f64,
     /// The first step of the session that it is slow in.
     pub from_step: u64,
+}
+
+impl Throttle {
+    /// The lowest speed: below it, one step of a real model takes hours.
+    pub const SLOWEST: f64 = 1e-3;
+
+    /// When a call that began and ended at these ticks would have ended on the slower worker.
+    fn end(&self, [from, to]: [u64; 2]) -> u64 {
+        from + (to.wrapping_sub(from) as f64 / self.speed) as u64
+    }
 }
 
 /// The engine of this machine's processors.
@@ -165,9 +175,10 @@ impl Native {
         graphs: Vec<TaskGraph>,
         policy: Option<Box<dyn Policy>>,
     ) -> Result<NativeSession> {
-        let slow = |t: &&Throttle| !(t.speed > 0.0 && t.speed <= 1.0);
-        if let Some(throttle) = self.throttles.iter().find(slow) {
-            return Err(Error::config("throttle", "a speed above 0 up to 1", throttle.speed));
+        let wrong = |t: &&Throttle| !(Throttle::SLOWEST..=1.0).contains(&t.speed);
+        if let Some(throttle) = self.throttles.iter().find(wrong) {
+            let expected = format!("a speed from {} to 1", Throttle::SLOWEST);
+            return Err(Error::config("throttle", expected, throttle.speed));
         }
         let placed = self.placed((&expanded, plan, &graphs), policy, Before::nothing())?;
         let infos = (0..graphs.len())
@@ -233,17 +244,22 @@ impl Native {
                 Mode::Dynamic { queue: dynamic::Queue::new(graphs, &across, policy, spins) }
             }
         };
-        let no_memory = |_| Error::Memory {
+        let no_memory = |limit| Error::Memory {
             needed: plan.memory.peak(),
-            limit: Bytes(sys::available_bytes().unwrap_or(0)),
+            limit,
             least: None,
             largest: plan.memory.largest(expanded, graphs, 5),
         };
         let buffers = match &before.buffers {
-            None => Buffers::new(&plan.memory),
+            None => {
+                // Where the system promises more memory than there is, it ends who uses it.
+                check_room(&plan.memory, 0, headroom()).map_err(no_memory)?;
+                Buffers::new(&plan.memory)
+            }
+            // A placement that follows another was checked before that one ended.
             Some(kept) => kept.with_work_of(&plan.memory),
         };
-        let buffers = buffers.map_err(no_memory)?;
+        let buffers = buffers.map_err(|_| no_memory(MemoryLimit::Unknown))?;
         debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
         let programs = (0..graphs.len()).map(ProgramId::new);
         let pairs = programs.clone().flat_map(|a| programs.clone().map(move |b| (a, b)));
@@ -289,10 +305,19 @@ impl Native {
             events: sync::Mutex::new(Vec::new()),
         });
         let pinned = if self.pin && workers <= processors.len() { &processors[..] } else { &[] };
-        let threads = Threads::start(&shared, pinned)
-            .map_err(|e| Error::config("workers", format!("{workers} threads"), e))?;
+        let threads = Threads::start(&shared, pinned)?;
         Ok(Placed { shared, threads, header })
     }
+}
+
+/// Refuses what is more than the process may still have, beside what is `kept` of an earlier
+/// plan. A copy of the persistent values is made from time to time: to load weights, and for
+/// each checkpoint.
+fn check_room(memory: &Memory, kept: usize, room: Option<Headroom>) -> Result<(), MemoryLimit> {
+    let Some(room) = room else { return Ok(()) };
+    let limit = MemoryLimit::Available { room, besides: Bytes(memory.persistent_bytes as u64) };
+    let taken = memory.peak().0.saturating_sub(kept as u64);
+    if taken <= limit.bytes().0 { Ok(()) } else { Err(limit) }
 }
 
 #[expect(unsafe_code, reason = "the first lease of a new buffer")]

@@ -4,13 +4,14 @@
 //! plan stores them whole, in the order of the values. What is new is the work memory,
 //! the tasks with their operands, the counters and the workers' threads.
 
+use super::check_room;
 use super::counters::Counters;
 use super::memory::Buffers;
 use super::runner::WorkerState;
 use super::session::{NativeSession, ProgramInfo};
-use super::sys::Ticks;
+use super::sys::{Ticks, headroom};
 use super::worker::{Mode, Shared, Threads};
-use crate::error::{Error, Result};
+use crate::error::{Error, MemoryLimit, Result};
 use crate::exec::Decision;
 use crate::graph::Programs;
 use crate::plan::Plan;
@@ -94,13 +95,18 @@ impl NativeSession {
         if old.persistent != new.persistent || slots(old) != slots(new) {
             return Err(Error::plan("memory", "values and slots as before", "others"));
         }
+        // The session goes on as it is where there is no room for another placement.
+        if check_room(new, self.shared.buffers.allocated(), headroom()).is_err() {
+            let expected = "a placement that fits into the memory that is left";
+            return Err(Error::plan("memory", expected, new.peak()));
+        }
         self.wait_all()?;
         self.gather_events();
         self.shared.stop();
         self.threads.join();
         let no_memory = |_| Error::Memory {
             needed: plan.memory.peak(),
-            limit: plan.memory.peak(),
+            limit: MemoryLimit::Unknown,
             least: None,
             largest: Vec::new(),
         };

@@ -252,8 +252,7 @@ impl Runner {
         }
         let slow = |t: &&Throttle| t.worker == worker.index && t.from_step <= step;
         if let Some(throttle) = self.throttles.iter().rfind(slow) {
-            let took = now.wrapping_sub(worker.clock) as f64 / throttle.speed;
-            let end = worker.clock + took as u64;
+            let end = throttle.end([worker.clock, now]);
             while now < end {
                 std::hint::spin_loop();
                 now = ticks.now();

@@ -6,7 +6,6 @@ pub(crate) use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
-    thread,
 };
 
 #[cfg(not(loom))]
@@ -14,7 +13,6 @@ pub(crate) use std::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
-    thread,
 };
 
 /// Locks; a panic elsewhere does not make the data unusable, since every

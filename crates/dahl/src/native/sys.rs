@@ -1,6 +1,7 @@
 //! What depends on the operating system and the processor: pinning and ticks.
 
-use crate::platform::available_memory;
+use crate::platform::headroom as of_root;
+use crate::units::Headroom;
 use std::path::Path;
 use std::time::Instant;
 
@@ -65,9 +66,14 @@ pub fn peak_bytes() -> Option<u64> {
     value.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
+/// The tightest bound on the memory of this process, where the system tells.
+pub fn headroom() -> Option<Headroom> {
+    of_root(Path::new("/"))
+}
+
 /// The memory that this process could still have in bytes, where the system tells.
 pub fn available_bytes() -> Option<u64> {
-    available_memory(Path::new("/")).map(|bytes| bytes.0)
+    headroom().map(|room| room.left().0)
 }
 
 /// How long the calling thread was on a processor, in nanoseconds, where the system

@@ -6,10 +6,10 @@ use crate::exec::StepId;
 use crate::graph::{Builder, Class, Graph, Program, Store};
 use crate::ops::Meta;
 use crate::ops::elementwise::Unary;
-use crate::plan::{Group, Numerics, Placement, ProgramPlacement};
+use crate::plan::{Group, Numerics, Placement, ProgramMemory, ProgramPlacement};
 use crate::sched::Ready;
 use crate::trace::Event;
-use crate::units::{Nanos, ProgramId, WorkerId};
+use crate::units::{MemoryBound, Nanos, ProgramId, WorkerId};
 use dahl_kernels::{DType, StepScalars};
 
 /// Which of the ready tasks is next, by their numbers.
@@ -212,4 +212,53 @@ fn waits_under_a_policy_are_recorded_and_counted() {
         let time = counted[worker as usize];
         assert!(time.spinning + time.parked > 0, "worker {worker}: {time:?}");
     }
+}
+
+#[test]
+fn a_call_of_a_throttled_worker_takes_as_long_as_on_a_slower_one() {
+    let end = |speed, times| Throttle { worker: 0, speed, from_step: 0 }.end(times);
+    assert_eq!(end(0.5, [100, 130]), 160);
+    assert_eq!(end(0.2, [100, 130]), 250);
+    assert_eq!(end(1.0, [100, 130]), 130);
+}
+
+/// What the process may have is compared with what is allocated and one copy of the values
+/// that outlive a step; what an earlier plan left counts as in use.
+#[test]
+fn a_plan_needs_room_for_itself_and_a_copy_of_its_values() {
+    let programs = ProgramMemory {
+        offsets: Vec::new(),
+        inputs: 0,
+        outputs: 0,
+        output_slots: 1,
+        work: 300,
+        scratch: 50,
+    };
+    let memory = Memory {
+        input_slots: 2,
+        persistent: vec![0],
+        persistent_bytes: 100,
+        programs: vec![programs],
+        workers: 2,
+    };
+    assert_eq!(memory.peak(), Bytes(500));
+    let room = |left: u64| {
+        let (limit, used) = (Bytes(900 + left), Bytes(900));
+        Headroom { bound: MemoryBound::ControlGroup, limit, used }
+    };
+    assert_eq!(check_room(&memory, 0, None), Ok(()));
+    assert_eq!(check_room(&memory, 0, Some(room(600))), Ok(()));
+    let limit = MemoryLimit::Available { room: room(599), besides: Bytes(100) };
+    assert_eq!(check_room(&memory, 0, Some(room(599))), Err(limit));
+    assert_eq!(check_room(&memory, 100, Some(room(500))), Ok(()));
+    assert!(check_room(&memory, 100, Some(room(499))).is_err());
+    let largest = vec![("weight".to_owned(), Bytes(100))];
+    let error = Error::Memory { needed: memory.peak(), limit, least: None, largest };
+    assert_eq!(
+        error.to_string(),
+        "the plan needs 500 B of memory and 100 B for a copy of its persistent values, 599 B are \
+         available: the control group of this process allows 1.5 KiB, 900 B are in use; the \
+         largest tensors are weight (100 B); try another grain, fewer workers, micro-batches or a \
+         smaller batch"
+    );
 }

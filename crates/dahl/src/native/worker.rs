@@ -5,8 +5,9 @@ use super::gate::{Gate, Stopped, Waited};
 use super::memory::Buffers;
 use super::replay::{Lists, replay};
 use super::runner::{Runner, Running, StepRecord, WorkerState};
-use super::sync::{Mutex, lock, thread};
+use super::sync::{Mutex, lock};
 use crate::error::{Error, Result};
+use crate::os::threads::{JoinHandle, spawn};
 use crate::plan::Memory;
 use crate::trace::Event;
 use crate::units::{Nanos, WorkerId};
@@ -259,13 +260,13 @@ impl Shared {
 /// The threads of workers 1 and up.
 #[derive(Default)]
 pub(super) struct Threads {
-    handles: Vec<thread::JoinHandle<()>>,
+    handles: Vec<JoinHandle<()>>,
 }
 
 impl Threads {
     /// Starts the workers; each is pinned to its processor where there is one
     /// for each.
-    pub(super) fn start(shared: &Arc<Shared>, processors: &[usize]) -> std::io::Result<Self> {
+    pub(super) fn start(shared: &Arc<Shared>, processors: &[usize]) -> Result<Self> {
         let mut threads = Self::default();
         for index in 1..shared.workers {
             let shared_in = shared.clone();
@@ -279,13 +280,13 @@ impl Threads {
                 let _ = shared_in.guarded(&mut worker, |shared, worker| shared.live(worker));
                 shared_in.flush(&mut worker);
             };
-            let started = thread::Builder::new().name(format!("dahl-{index}")).spawn(body);
-            match started {
+            let name = format!("dahl-{index}");
+            match spawn(&name, body) {
                 Ok(handle) => threads.handles.push(handle),
                 Err(e) => {
                     shared.stop();
                     threads.join();
-                    return Err(e);
+                    return Err(Error::thread(&name, e));
                 }
             }
         }

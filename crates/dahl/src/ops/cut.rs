@@ -29,7 +29,7 @@ impl Cut {
 /// multiple of `align`. Fewer where there is not enough to share.
 pub fn split(length: usize, count: usize, align: usize) -> Vec<Range<usize>> {
     let units = length.div_ceil(align).max(1);
-    let count = count.clamp(1, units);
+    let count = parts(length, count, align);
     (0..count)
         .map(|i| {
             let from = i * units / count * align;
@@ -37,6 +37,11 @@ pub fn split(length: usize, count: usize, align: usize) -> Vec<Range<usize>> {
             from..to
         })
         .collect()
+}
+
+/// How many ranges [`split`] gives.
+pub fn parts(length: usize, count: usize, align: usize) -> usize {
+    count.clamp(1, length.div_ceil(align).max(1))
 }
 
 /// The piece's box for every operand: for ops whose operands all have the

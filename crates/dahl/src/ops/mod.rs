@@ -35,7 +35,7 @@ pub mod view;
 
 pub use backward::Backprop;
 pub use blocked::{Blocked, SumBlocks};
-pub use cut::{Cut, split};
+pub use cut::{Cut, parts, split};
 pub use dahl_kernels::{Call, Piece};
 pub use eager::Accum;
 pub(crate) use op::describe;

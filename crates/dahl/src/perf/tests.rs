@@ -86,6 +86,14 @@ fn text_is_read_back() {
 }
 
 #[test]
+fn rejected_calls_that_cannot_be_are_an_error_at_their_line() {
+    let wrong = model().to_text().replace("\"rejected\":1,", "\"rejected\":18446744073709551615,");
+    let error = PerfModel::parse(&wrong, Path::new("c.json")).unwrap_err().to_string();
+    let expected = "c.json: line 10: expected a calibration, found 18446744073709551615 calls";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
 fn what_cannot_be_is_an_error_at_its_line() {
     let text = model().to_text();
     let check = |from: &str, to: &str, expected: &str| {

@@ -40,6 +40,7 @@ struct Line {
     shape: String,
     flops: u64,
     bytes: u64,
+    #[serde(deserialize_with = "calls")]
     rejected: u64,
     #[serde(deserialize_with = "times")]
     nanos: Vec<u64>,
@@ -90,7 +91,7 @@ impl PerfModel {
 
     /// Reads a file.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = crate::os::disk::read_to_string(path)
             .map_err(|source| Error::Io { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
@@ -178,6 +179,18 @@ fn times<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
     match times.iter().find(|&&t| t == 0 || t > LONGEST) {
         Some(t) => Err(D::Error::custom(format!("a time of {t} ns, which cannot be"))),
         None => Ok(times),
+    }
+}
+
+/// The most calls that are believed: a million a second for ten days. Sums of them fit.
+const MOST_CALLS: u64 = 1_000_000_000_000;
+
+/// A number of calls that can be.
+fn calls<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let calls = u64::deserialize(from)?;
+    match calls > MOST_CALLS {
+        true => Err(D::Error::custom(format!("{calls} calls, which cannot be"))),
+        false => Ok(calls),
     }
 }
 

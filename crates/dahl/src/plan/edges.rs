@@ -30,7 +30,9 @@ impl Edges {
         for id in graph.node_ids() {
             for &task in &task_of[id.index()] {
                 let calls = &tasks[task.index()].calls;
-                let call = calls.iter().find(|c| c.node == id).expect("a call of the node");
+                // A placement has the nodes of a group in order.
+                let at = calls.binary_search_by_key(&id, |c| c.node).expect("a call of the node");
+                let call = &calls[at];
                 for operand in &call.operands {
                     for (before, region, usage) in &accesses[operand.root.index()] {
                         let conflict = operand.usage != Use::Read || *usage != Use::Read;
@@ -96,14 +98,22 @@ impl Edges {
 
     /// Drops what follows from other edges.
     fn reduce(&mut self) {
-        let ancestors = self.ancestors();
+        let mut ancestors: Vec<Bits> = Vec::with_capacity(self.preds.len());
+        let tasks = self.preds.len();
         for preds in &mut self.preds {
-            preds.sort_unstable();
-            preds.dedup();
-            let all = preds.clone();
-            preds.retain(|p| {
-                !all.iter().any(|q| q != p && ancestors[q.index()].contains(p.index()))
+            let mut set = Bits::new(tasks);
+            // An ancestor comes before its descendants, so the last are looked at first.
+            preds.sort_unstable_by(|a, b| b.cmp(a));
+            preds.retain(|pred| {
+                let new = !set.contains(pred.index());
+                if new {
+                    set.insert(pred.index());
+                    set.union(&ancestors[pred.index()]);
+                }
+                new
             });
+            preds.reverse();
+            ancestors.push(set);
         }
     }
 

@@ -18,6 +18,10 @@ const SHARED: usize = 4 << 10;
 /// How many slots inputs have: one is filled while another is used.
 const INPUT_SLOTS: usize = 2;
 
+/// The most slots of inputs, and of a program's outputs: far beyond the steps that can be
+/// under way at once.
+const MOST_SLOTS: usize = 1 << 16;
+
 /// The memory of one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramMemory {
@@ -138,6 +142,26 @@ impl Memory {
         all.into_iter().take(count).map(|(name, bytes)| (name, Bytes(bytes))).collect()
     }
 
+    /// Checks that there is an offset for every persistent value and every storage.
+    pub(super) fn check_sizes(&self, expanded: &Programs, graphs: &[TaskGraph]) -> Result<()> {
+        let counted = |place: String, expected: usize, of: &str, found: usize| {
+            if found == expected {
+                return Ok(());
+            }
+            Err(Error::plan(place, format!("{expected} {of}"), found))
+        };
+        let values = expanded.store.values.len();
+        let place = || "memory".to_owned();
+        counted(place(), values, "persistent values", self.persistent.len())?;
+        counted(place(), graphs.len(), "programs", self.programs.len())?;
+        for ((memory, graph), program) in self.programs.iter().zip(graphs).zip(&expanded.programs) {
+            let place = format!("memory of {:?}", program.name);
+            let storages = graph.layout.storages.len();
+            counted(place, storages, "storages", memory.offsets.len())?;
+        }
+        Ok(())
+    }
+
     /// Checks that no two values that live at the same time share bytes, and
     /// that everything lies within its memory.
     pub(super) fn check(
@@ -146,15 +170,14 @@ impl Memory {
         placement: &Placement,
         graphs: &[TaskGraph],
     ) -> Result<()> {
-        if self.workers != placement.workers || self.programs.len() != graphs.len() {
-            return Err(Error::plan(
-                "memory",
-                "the workers and programs of the placement",
-                self.workers,
-            ));
+        self.check_sizes(expanded, graphs)?;
+        if self.workers != placement.workers {
+            let expected = format!("scratch of {} workers", placement.workers);
+            return Err(Error::plan("memory", expected, self.workers));
         }
-        if self.input_slots < 2 {
-            return Err(Error::plan("memory", "at least 2 slots of inputs", self.input_slots));
+        if !(2..=MOST_SLOTS).contains(&self.input_slots) {
+            let expected = format!("2 to {MOST_SLOTS} slots of inputs");
+            return Err(Error::plan("memory", expected, self.input_slots));
         }
         let sizes = expanded.store.values.iter().map(|v| v.meta.bytes());
         let ranges: Vec<Range<usize>> = self
@@ -163,8 +186,7 @@ impl Memory {
             .zip(sizes)
             .map(|(&from, size)| from..from.saturating_add(size))
             .collect();
-        if ranges.len() != expanded.store.values.len()
-            || disjoint(&ranges).is_err()
+        if disjoint(&ranges).is_err()
             || ranges.iter().any(|r| r.end > self.persistent_bytes || r.start % ALIGN != 0)
         {
             let expected = "disjoint, aligned persistent values within their memory";
@@ -173,12 +195,9 @@ impl Memory {
         for ((memory, graph), program) in self.programs.iter().zip(graphs).zip(&expanded.programs) {
             let layout = &graph.layout;
             let place = format!("memory of {:?}", program.name);
-            if memory.offsets.len() != layout.storages.len() {
-                let expected = format!("{} offsets", layout.storages.len());
-                return Err(Error::plan(place, expected, memory.offsets.len()));
-            }
-            if memory.output_slots == 0 {
-                return Err(Error::plan(place, "at least 1 of the slots of outputs", 0));
+            if !(1..=MOST_SLOTS).contains(&memory.output_slots) {
+                let expected = format!("1 to {MOST_SLOTS} slots of outputs");
+                return Err(Error::plan(place, expected, memory.output_slots));
             }
             let calls = graph.tasks.iter().flat_map(|t| &t.calls);
             let scratch = calls.map(|c| c.scratch).max().unwrap_or(0);

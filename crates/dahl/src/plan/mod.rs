@@ -28,16 +28,16 @@ pub use edges::Edges;
 pub use header::trace_header;
 pub use memory::{ALIGN, Memory, ProgramMemory};
 pub use numerics::{Numerics, ProgramNumerics};
-pub use placement::{Group, Placement, ProgramPlacement};
+pub use placement::{Group, MOST_PIECES, MOST_WORKERS, Placement, ProgramPlacement};
 pub use print::{VERSION, programs_hash};
 pub use recompute::{Recompute, Repeated};
 pub use some::Outline;
 pub use storage::{Home, Layout, Storage, StorageId};
 pub use tasks::{CallSpec, OperandSpec, Task, TaskGraph, Use};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, MemoryLimit, Result};
 use crate::graph::Programs;
-use crate::units::{Bytes, Nanos};
+use crate::units::Nanos;
 
 /// What a plan is expected to cost a step; `None` where nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -93,6 +93,7 @@ impl Plan {
     pub fn task_graphs(&self, programs: &Programs) -> Result<(Programs, Vec<TaskGraph>)> {
         let expanded = self.recompute.expand(&self.numerics, programs)?;
         let mut graphs = TaskGraph::build(&expanded, &self.placement)?;
+        self.memory.check_sizes(&expanded, &graphs)?;
         for (graph, memory) in graphs.iter_mut().zip(&self.memory.programs) {
             graph.add_reuse(memory)?;
         }
@@ -106,9 +107,9 @@ impl Plan {
     }
 
     /// Refuses a plan whose peak is above a limit, naming the largest tensors.
-    pub fn check_memory(&self, programs: &Programs, limit: Bytes) -> Result<()> {
-        let needed = self.memory.peak();
-        if needed.0 <= limit.0 {
+    pub fn check_memory(&self, programs: &Programs, limit: impl Into<MemoryLimit>) -> Result<()> {
+        let (needed, limit) = (self.memory.peak(), limit.into());
+        if needed <= limit.bytes() {
             return Ok(());
         }
         let (expanded, graphs) = self.task_graphs(programs)?;

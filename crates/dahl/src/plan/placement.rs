@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Programs};
-use crate::ops::{Metas, split};
+use crate::ops::{Metas, parts, split};
 use crate::units::{NodeId, WorkerId};
 use dahl_kernels::{Piece, Region};
 
@@ -38,6 +38,13 @@ pub struct Placement {
     pub programs: Vec<ProgramPlacement>,
 }
 
+/// The most workers of a plan.
+pub const MOST_WORKERS: usize = 1 << 16;
+
+/// The most pieces that the ops of a program are cut into, all together: how long it takes to
+/// find edges and memory grows with their square.
+pub const MOST_PIECES: usize = 1 << 16;
+
 impl Placement {
     /// Workers that share their memory.
     pub fn new(workers: usize, programs: Vec<ProgramPlacement>) -> Self {
@@ -47,8 +54,9 @@ impl Placement {
     /// Checks that every node is placed once, on workers that exist, with cuts
     /// that its op offers.
     pub fn check(&self, expanded: &Programs) -> Result<()> {
-        if self.workers == 0 {
-            return Err(Error::plan("placement", "at least one worker", 0));
+        if !(1..=MOST_WORKERS).contains(&self.workers) {
+            let expected = format!("1 to {MOST_WORKERS} workers");
+            return Err(Error::plan("placement", expected, self.workers));
         }
         if !self.ahead.is_empty() && self.ahead.len() != self.workers || self.ahead.contains(&0) {
             let expected = format!("steps ahead, from 1 on, of {} workers", self.workers);
@@ -73,6 +81,7 @@ impl ProgramPlacement {
 
     fn check(&self, program: &str, graph: &Graph, workers: usize) -> Result<()> {
         let mut placed = vec![0usize; graph.nodes.len()];
+        let mut all = 0usize;
         for (g, group) in self.groups.iter().enumerate() {
             let place = format!("placement of {program:?}, group {g}");
             if group.nodes.is_empty() || group.cuts.len() != group.nodes.len() {
@@ -94,6 +103,11 @@ impl ProgramPlacement {
                 if found.len() != group.workers.len() {
                     let expected = format!("{} pieces of {id}", group.workers.len());
                     return Err(Error::plan(place, expected, found.len()));
+                }
+                all += found.len();
+                if all > MOST_PIECES {
+                    let expected = format!("at most {MOST_PIECES} pieces of all ops together");
+                    return Err(Error::plan(place, expected, "more"));
                 }
             }
             if let Some(worker) = group.workers.iter().find(|w| w.index() >= workers) {
@@ -135,7 +149,13 @@ pub(super) fn pieces(
             let expected = format!("{} cut along one of the axes {axes:?}", node.op.name());
             return Err((expected, format!("axis {axis}")));
         };
-        let ranges = split(outputs[0].shape[axis], count, cut.align);
+        let length = outputs[0].shape[axis];
+        let parts = parts(length, count, cut.align);
+        if pieces.len().saturating_mul(parts) > MOST_PIECES {
+            let expected = format!("at most {MOST_PIECES} pieces");
+            return Err((expected, format!("{} times {parts}", pieces.len())));
+        }
+        let ranges = split(length, count, cut.align);
         pieces = pieces
             .iter()
             .flat_map(|piece| ranges.iter().map(|range| piece.with(axis, range.clone())))

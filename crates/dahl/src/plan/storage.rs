@@ -70,8 +70,10 @@ pub struct Layout {
 
 impl Layout {
     pub(super) fn of(graph: &Graph, roots: &[Root], tasks: &[Task]) -> Self {
-        let fetched: Vec<ValueId> =
-            graph.fetches.iter().map(|(_, v)| roots[v.index()].value).collect();
+        let mut fetched = vec![false; graph.values.len()];
+        for (_, v) in &graph.fetches {
+            fetched[roots[v.index()].value.index()] = true;
+        }
         // The tasks that touch each value, with the range of its first axis.
         let mut touches: Vec<Vec<Touch>> = vec![Vec::new(); graph.values.len()];
         for (i, task) in tasks.iter().enumerate() {
@@ -86,20 +88,21 @@ impl Layout {
                 }
             }
         }
-        let splittable = |value: usize| {
-            let meta = graph.values[value].meta;
-            graph.values[value].kind == Kind::Local
-                && !fetched.contains(&ValueId::new(value))
-                && meta.shape.rank() > 0
-                && roots.iter().filter(|r| r.value.index() == value).all(|r| {
-                    r.views.iter().all(|v| {
-                        let view = graph.value(*v).meta.shape;
-                        view.rank() > 0
-                            && view[0] == meta.shape[0]
-                            && view.elements() == meta.shape.elements()
-                    })
-                })
-        };
+        let mut splittable: Vec<bool> = (0..graph.values.len())
+            .map(|v| {
+                let value = &graph.values[v];
+                value.kind == Kind::Local && !fetched[v] && value.meta.shape.rank() > 0
+            })
+            .collect();
+        // Not where a view has another first axis.
+        for root in roots {
+            let of = graph.value(root.value).meta.shape;
+            splittable[root.value.index()] &= root.views.iter().all(|v| {
+                let view = graph.value(*v).meta.shape;
+                let ranks = view.rank() > 0 && of.rank() > 0;
+                ranks && view[0] == of[0] && view.elements() == of.elements()
+            });
+        }
         let mut layout = Self { storages: Vec::new(), of_value: vec![0..0; graph.values.len()] };
         for (v, touches) in touches.iter().enumerate() {
             if roots[v].value.index() != v {
@@ -109,14 +112,14 @@ impl Layout {
             let home = match value.kind {
                 Kind::Input => Home::Input,
                 Kind::Persistent(id) => Home::Persistent(id),
-                Kind::Local if fetched.contains(&ValueId::new(v)) => Home::Output,
+                Kind::Local if fetched[v] => Home::Output,
                 Kind::Local => Home::Work,
             };
             if touches.is_empty() && home == Home::Work {
                 continue;
             }
             let whole = Region::full(&value.meta.shape);
-            let parts = if splittable(v) { components(touches) } else { Vec::new() };
+            let parts = if splittable[v] { components(touches) } else { Vec::new() };
             let boxes: Vec<Region> = if parts.len() < 2 {
                 vec![whole]
             } else {

@@ -5,7 +5,7 @@ use super::shares::{deal, least};
 use super::stages::{even, flops};
 use crate::graph::{Graph, Kind, Node, Phase, Root};
 use crate::model::Stages;
-use crate::ops::{Metas, split};
+use crate::ops::{Metas, parts, split};
 use crate::plan::{Group, ProgramPlacement};
 use crate::units::{NodeId, ValueId, WorkerId};
 use dahl_kernels::{Piece, Region};
@@ -85,6 +85,8 @@ fn gather(
 ) -> Vec<Group> {
     let roots = graph.roots();
     let mut open: Vec<Vec<Cut>> = Vec::new();
+    let nobody = vec![Vec::new(); graph.values.len()];
+    let mut touched = Touched { readers: nobody.clone(), writers: nobody };
     for &id in nodes {
         let node = graph.node(id);
         if node.op.view().is_some() {
@@ -97,17 +99,19 @@ fn gather(
         }
         // A chain stays open while nothing in between is needed; what does not
         // fit into it comes after it.
-        let depends: Vec<bool> = open.iter().map(|group| depends_on(&cut, group)).collect();
-        let last = depends.iter().rposition(|&d| d).unwrap_or(0);
+        let order = touched.order(&cut, &open);
+        let last = order.iter().rposition(|&order| order != Order::Any).unwrap_or(0);
         let first = match node.phase {
             Phase::Recompute => last.max(behind_forward(graph, &cut, &open)),
             _ => last,
         };
-        let fits = (first..open.len()).find(|&g| gathers(&cut, &open[g], depends[g], grain));
-        match fits {
-            Some(g) => open[g].push(cut),
-            None => open.push(vec![cut]),
+        let fits = (first..open.len()).find(|&g| gathers(&cut, &open[g], order[g], grain));
+        let group = fits.unwrap_or(open.len());
+        if fits.is_none() {
+            open.push(Vec::new());
         }
+        touched.add(&cut, (group, open[group].len()));
+        open[group].push(cut);
     }
     let groups = open.into_iter().map(|group| {
         let pieces = group[0].touches.len();
@@ -181,6 +185,22 @@ pub fn why(graph: &Graph, node: &Node, grain: &Grain) -> Vec<(usize, usize, Why)
     decided.collect()
 }
 
+/// Into how many pieces a grain cuts the ops of a program, all together.
+pub(super) fn pieces(graph: &Graph, grain: &Grain) -> usize {
+    let of = |node: &Node| {
+        let (inputs, outputs) = graph.metas(node);
+        let offered = node.op.cuts(Metas { inputs: &inputs, outputs: &outputs });
+        let cuts = why(graph, node, grain).into_iter().filter(|of| of.2.is_cut());
+        let counts = cuts.map(|(axis, count, _)| {
+            let align = offered.iter().find(|c| c.axis == axis).map_or(1, |offer| offer.align);
+            parts(outputs[0].shape[axis], count, align)
+        });
+        counts.fold(1, usize::saturating_mul)
+    };
+    let ops = graph.nodes.iter().filter(|node| node.op.view().is_none());
+    ops.map(of).fold(0, usize::saturating_add)
+}
+
 /// Floating-point operations of a node, and bytes that it touches.
 fn size(graph: &Graph, node: &Node) -> (u64, usize) {
     let (inputs, outputs) = graph.metas(node);
@@ -247,29 +267,75 @@ fn conflict(a: &[(ValueId, Region, bool)], b: &[(ValueId, Region, bool)]) -> boo
     })
 }
 
-/// Whether a node has to come after some node of a group.
-fn depends_on(cut: &Cut, group: &[Cut]) -> bool {
-    group
-        .iter()
-        .any(|other| cut.touches.iter().any(|a| other.touches.iter().any(|b| conflict(a, b))))
+/// Whether a node has to come after a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    /// It need not.
+    Any,
+    /// Each of its pieces after the same piece of the group.
+    PieceByPiece,
+    /// A piece after another one.
+    Across,
+}
+
+/// The nodes that read and that write each value so far: their group and place in it. A node
+/// has to come after none but those that touch what it touches.
+struct Touched {
+    readers: Vec<Vec<(usize, usize)>>,
+    writers: Vec<Vec<(usize, usize)>>,
+}
+
+impl Touched {
+    fn add(&mut self, cut: &Cut, place: (usize, usize)) {
+        // All pieces touch the same values.
+        for (value, _, writes) in cut.touches.iter().take(1).flatten() {
+            let touching = if *writes { &mut self.writers } else { &mut self.readers };
+            touching[value.index()].push(place);
+        }
+    }
+
+    /// The order of a node and each group.
+    fn order(&self, cut: &Cut, open: &[Vec<Cut>]) -> Vec<Order> {
+        let mut order = vec![Order::Any; open.len()];
+        for (value, _, writes) in cut.touches.iter().take(1).flatten() {
+            let readers = &self.readers[value.index()][..];
+            let readers = if *writes { readers } else { &[] };
+            for &(group, at) in self.writers[value.index()].iter().chain(readers) {
+                if order[group] != Order::Across {
+                    order[group] = order[group].max(order_of(cut, &open[group][at]));
+                }
+            }
+        }
+        order
+    }
+}
+
+fn order_of(cut: &Cut, other: &Cut) -> Order {
+    let mut order = Order::Any;
+    for (p, a) in cut.touches.iter().enumerate() {
+        for (q, b) in other.touches.iter().enumerate() {
+            if conflict(a, b) {
+                if p != q {
+                    return Order::Across;
+                }
+                order = Order::PieceByPiece;
+            }
+        }
+    }
+    order
 }
 
 /// Whether a node can join a group: the same number of pieces, each of which
 /// depends on nothing but its own piece of the group. Single pieces of little
 /// work join whatever there is, and anything does on one worker.
-fn gathers(cut: &Cut, group: &[Cut], depends: bool, grain: &Grain) -> bool {
+fn gathers(cut: &Cut, group: &[Cut], order: Order, grain: &Grain) -> bool {
     let pieces = cut.touches.len();
     if pieces != group[0].touches.len() || cut.stage != group[0].stage {
         return false;
     }
     if pieces == 1 {
-        let so_far: usize = group.iter().map(|c| c.bytes).sum();
-        return grain.used() == 1 || so_far + cut.bytes <= SINGLE_BYTES;
+        let so_far = || group.iter().map(|c| c.bytes).sum::<usize>();
+        return grain.used() == 1 || so_far() + cut.bytes <= SINGLE_BYTES;
     }
-    depends
-        && group.iter().all(|other| {
-            cut.touches.iter().enumerate().all(|(p, a)| {
-                other.touches.iter().enumerate().all(|(q, b)| p == q || !conflict(a, b))
-            })
-        })
+    order == Order::PieceByPiece
 }

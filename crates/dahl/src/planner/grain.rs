@@ -1,11 +1,11 @@
 //! The grain of a plan: into how many pieces ops are cut, along which axes.
 
-use super::gather::place;
+use super::gather::{pieces, place};
 use super::recompute::Placer;
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::ops::Target;
-use crate::plan::{Numerics, Placement, Plan, Recompute};
+use crate::plan::{MOST_PIECES, MOST_WORKERS, Numerics, Placement, Plan, Recompute};
 use std::fmt;
 
 /// Pieces of the batch for each worker that are tried, at most.
@@ -102,6 +102,13 @@ impl Grain {
         if let Some((key, n)) = all.into_iter().find(|(_, n)| *n == 0) {
             return Err(Error::config(key, "at least 1", n));
         }
+        if self.workers > MOST_WORKERS {
+            let expected = format!("at most {MOST_WORKERS}");
+            return Err(Error::config("workers", expected, self.workers));
+        }
+        if let Some((key, n)) = self.counts().into_iter().find(|(_, n)| *n > MOST_PIECES) {
+            return Err(Error::config(key, format!("at most {MOST_PIECES}"), n));
+        }
         if self.layer > self.workers {
             let expected = format!("at most {}, the workers", self.workers);
             return Err(Error::config("layer", expected, self.layer));
@@ -193,6 +200,17 @@ impl Grain {
 impl Placer for Grain {
     fn placement(&self, expanded: &Programs) -> Result<Placement> {
         self.check()?;
+        for program in &expanded.programs {
+            let pieces = pieces(&program.graph, self);
+            if pieces > MOST_PIECES {
+                let expected = format!(
+                    "a grain that cuts the ops of {:?} into at most {MOST_PIECES} pieces",
+                    program.name
+                );
+                let found = format!("{self}, which cuts them into {pieces}");
+                return Err(Error::config("grain", expected, found));
+            }
+        }
         let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
         Ok(Placement::new(self.workers, placed.collect()))
     }

@@ -4,10 +4,11 @@
 //! limits of its control group. What no file tells, all watts first, is a guess
 //! with a wide interval.
 
+use super::headroom::memory_limit;
 use super::limits::{MOST_BYTES, WATTS};
+use super::root::{Root, field, kibibytes};
 use super::{Figure, Memory, Node, Origin, Platform, PowerState, Unit};
 use crate::error::{Error, Result};
-use crate::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -36,15 +37,14 @@ pub fn detect(root: &Path) -> Result<Detected> {
     let all = cores(&root, &cpuinfo, None);
     let cores = cores(&root, &cpuinfo, allowed.as_ref());
     let meminfo = root.text("proc/meminfo").unwrap_or_default();
-    let kib = field(&meminfo, "MemTotal").and_then(|text| text.strip_suffix(" kB")?.parse().ok());
-    let (Some(kib), false) = (kib, cores.is_empty()) else {
+    let (Some(total), false) = (kibibytes(&meminfo, "MemTotal"), cores.is_empty()) else {
         let what = "finding out about a machine without proc/cpuinfo and proc/meminfo";
         return Err(Error::Unsupported { what: what.to_owned() });
     };
     let mut notes = Vec::new();
     let busy = busy_watts(&root, all.len());
     let units = units(&root, &cpuinfo, (&cores, busy), &mut notes);
-    let bytes = memory_bytes(&root, kib, &mut notes);
+    let bytes = memory_bytes(&root, total, &mut notes);
     notes.extend(gpus(&root));
     let model = field(&cpuinfo, "model name").unwrap_or("processors");
     let host = root.text("proc/sys/kernel/hostname").unwrap_or_default();
@@ -70,78 +70,6 @@ pub fn detect(root: &Path) -> Result<Detected> {
     // Most systems let only root read them.
     let readable = |zone: &PathBuf| std::fs::read_to_string(zone.join("energy_uj")).is_ok();
     Ok(Detected { platform, notes, counters: counters.filter(readable).collect() })
-}
-
-/// The memory that this process could still have, by the files in `root`, which is `/` for
-/// this machine: what the system has left, or the control groups that it is in, if that is
-/// less. Pages of files can be dropped and count as left. `None` where no file tells.
-pub fn available_memory(root: &Path) -> Option<Bytes> {
-    let root = Root(root);
-    let meminfo = root.text("proc/meminfo").unwrap_or_default();
-    let left = field(&meminfo, "MemAvailable").and_then(|text| text.strip_suffix(" kB"));
-    let left = left.and_then(|kib| kib.parse::<u64>().ok()).map(|kib| kib.saturating_mul(1024));
-    let of_group = |group: PathBuf| {
-        let used = root
-            .number(group.join("memory.current"))
-            .or_else(|| root.number(group.join("memory.usage_in_bytes")))?;
-        let stat = root.text(group.join("memory.stat")).unwrap_or_default();
-        let files = [file_pages(&stat, "active_file"), file_pages(&stat, "inactive_file")];
-        let used = used.saturating_sub(files.into_iter().flatten().sum());
-        Some(memory_limit(&root, &group)?.saturating_sub(used))
-    };
-    let groups = root.groups("memory").into_iter().filter_map(of_group);
-    groups.chain(left).min().map(Bytes)
-}
-
-/// A number of `memory.stat`; of the groups below too, which version 1 counts apart.
-fn file_pages(stat: &str, name: &str) -> Option<u64> {
-    let of = |name: &str| {
-        let words = stat.lines().filter_map(|line| line.split_once(' '));
-        words.filter(|(word, _)| *word == name).find_map(|(_, number)| number.parse().ok())
-    };
-    of(&format!("total_{name}")).or_else(|| of(name))
-}
-
-/// A directory with the files of Linux.
-struct Root<'a>(&'a Path);
-
-impl Root<'_> {
-    fn text(&self, path: impl AsRef<Path>) -> Option<String> {
-        let text = std::fs::read_to_string(self.0.join(path)).ok()?;
-        Some(text.trim_end().to_owned())
-    }
-
-    fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
-        self.text(path)?.trim().parse().ok()
-    }
-
-    /// The names in a directory, sorted.
-    fn names(&self, directory: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.0.join(directory)).into_iter().flatten();
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        names
-    }
-
-    /// The directories of the control groups that this process is in.
-    fn groups(&self, controller: &str) -> Vec<PathBuf> {
-        let mut found = Vec::new();
-        for line in self.text("proc/self/cgroup").unwrap_or_default().lines() {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (Some(of), Some(path)) = (fields.next(), fields.next()) else { continue };
-            let mount = match of {
-                "" => PathBuf::from("sys/fs/cgroup"),
-                of if of.split(',').any(|one| one == controller) => {
-                    Path::new("sys/fs/cgroup").join(controller)
-                }
-                _ => continue,
-            };
-            let own = Path::new(path.trim_start_matches('/'));
-            found.extend(own.ancestors().map(|group| mount.join(group)));
-        }
-        found
-    }
 }
 
 /// A processor core that this process may use.
@@ -280,8 +208,8 @@ fn quota(root: &Root<'_>) -> Option<f64> {
 }
 
 /// The memory, or what the control groups let this process have of it.
-fn memory_bytes(root: &Root<'_>, kib: u64, notes: &mut Vec<String>) -> u64 {
-    let total = kib.saturating_mul(1024).clamp(1, MOST_BYTES);
+fn memory_bytes(root: &Root<'_>, total: u64, notes: &mut Vec<String>) -> u64 {
+    let total = total.clamp(1, MOST_BYTES);
     let limits = root.groups("memory").into_iter().filter_map(|group| memory_limit(root, &group));
     let nodes = root.names("sys/devices/system/node");
     let nodes = nodes.iter().filter(|name| numbered(name, "node")).count();
@@ -295,12 +223,6 @@ fn memory_bytes(root: &Root<'_>, kib: u64, notes: &mut Vec<String>) -> u64 {
         }
         None => total,
     }
-}
-
-/// What a control group lets its processes have, in bytes.
-fn memory_limit(root: &Root<'_>, group: &Path) -> Option<u64> {
-    let limit = root.number(group.join("memory.max"));
-    limit.or_else(|| root.number(group.join("memory.limit_in_bytes")))
 }
 
 /// Directories of the packages' energy counters and limits.
@@ -374,12 +296,6 @@ fn guess(value: f64, [low, high]: [f64; 2]) -> Figure {
 
 fn gigahertz(khz: u64) -> String {
     format!("{:.1} GHz", khz as f64 / 1e6)
-}
-
-/// The value of the first line `key : value`.
-fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let fields = text.lines().filter_map(|line| line.split_once(':'));
-    fields.map(|(name, value)| (name.trim(), value.trim())).find(|f| f.0 == key).map(|f| f.1)
 }
 
 /// `0-2,5` as the numbers 0, 1, 2 and 5.

@@ -10,15 +10,18 @@
 mod detect;
 mod expand;
 mod figures;
+mod headroom;
 mod limits;
 mod parse;
 mod print;
 mod reader;
+mod root;
 #[cfg(test)]
 mod tests;
 
-pub use detect::{Detected, available_memory, detect};
+pub use detect::{Detected, detect};
 pub use expand::{CapacityId, Expanded, MemoryId, MemoryOf, NodeId, Route, UnitId, UnitOf};
+pub use headroom::headroom;
 
 use std::fmt;
 

@@ -47,7 +47,7 @@ impl Platform {
     /// [`Error::Io`] where it cannot be read, [`Error::Lines`] as [`Platform::parse`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path)
+        let text = crate::os::disk::read_to_string(path)
             .map_err(|source| Error::Io { path: path.to_owned(), source })?;
         Self::parse(path, &text)
     }
@@ -75,7 +75,7 @@ impl Platform {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Lines`]: everything that is wrong, each at its line.
+    /// [`Error::Lines`]: everything that is wrong, each at its line, up to 100 mistakes.
     pub fn parse(path: impl AsRef<Path>, text: &str) -> Result<Self> {
         let source = Source { text, errors: RefCell::default() };
         let (map, syntax) = DeTable::parse_recoverable(text);

@@ -14,12 +14,20 @@ pub(super) struct Source<'a> {
     pub(super) errors: RefCell<Vec<LineError>>,
 }
 
+/// So many mistakes of a file are reported.
+pub(super) const MOST_ERRORS: usize = 100;
+
 impl Source<'_> {
     pub(super) fn push(&self, span: Range<usize>, error: (String, String, String)) {
+        let mut errors = self.errors.borrow_mut();
+        // Each looks for its line from the top: all of a file of mistakes would take hours.
+        if errors.len() == MOST_ERRORS {
+            return;
+        }
         let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
         let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
         let (what, expected, found) = error;
-        self.errors.borrow_mut().push(LineError { line, what, expected, found });
+        errors.push(LineError { line, what, expected, found });
     }
 
     /// What stands in the file, cut short where it is long.

@@ -2,6 +2,7 @@
 
 mod bad;
 mod detect;
+mod headroom;
 
 use super::limits::{
     BANDWIDTH, FLOPS, JOULES, JOULES_PER_BYTE, MOST_BYTES, Quantity, SECONDS, SPEED, WATTS,

@@ -8,6 +8,7 @@
 
 use super::energy::{Energy, Kind, per_sample};
 use super::record::RunRecord;
+use crate::units::{digits, is_exact, significant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ const TOLD: usize = 12;
 /// Which of two runs has less of something.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What: `training time a sample`.
+    /// What: `training time per sample`.
     pub what: String,
     /// The unit of the figures.
     pub unit: String,
@@ -78,8 +79,9 @@ struct Sure {
 }
 
 impl Sure {
+    /// A time or an energy, which is not negative.
     fn around(value: f64, error: f64) -> Self {
-        Self { value, interval: [value - error, value + error] }
+        Self { value, interval: [(value - error).max(0.0), value + error] }
     }
 }
 
@@ -100,11 +102,15 @@ fn speed(run: &RunRecord) -> Option<Sure> {
 /// What is compared: what it is, its unit, the word for less.
 type Words<'a> = [&'a str; 3];
 
-fn figure(value: f64, [low, high]: [f64; 2], unit: &str) -> String {
-    match high - low > 1e-4 * value.abs() {
-        true => format!("{value:.4} {unit} ({low:.4} to {high:.4})"),
-        false => format!("{value:.4} {unit}"),
+/// A figure with no more digits than are known.
+fn figure(value: f64, interval: [f64; 2], unit: &str) -> String {
+    if is_exact(value, interval) {
+        return format!("{} {unit}", significant(value, 4));
     }
+    let digits = digits(value, interval);
+    let [value, low, high] =
+        [value, interval[0], interval[1]].map(|figure| significant(figure, digits));
+    format!("{value} {unit} ({low} to {high})")
 }
 
 /// Compares two figures; `apart` says why they cannot be told apart, where they cannot.
@@ -154,7 +160,8 @@ fn faster(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
     let single = [a, b].iter().any(|run| run.epochs.len() < 2);
     let apart = (!single && overlap(of.map(|sure| sure.interval)))
         .then(|| "epochs differ by more than that".to_owned());
-    let mut found = verdict(["training time a sample", "µs a sample", "faster"], names, of, apart);
+    let mut found =
+        verdict(["training time per sample", "µs per sample", "faster"], names, of, apart);
     if single && found.less.is_some() {
         found.text += SINGLE;
     }
@@ -183,12 +190,9 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
         }
     };
     let sures = [sure(0), sure(1)];
-    // Up to the bracket or the interval: which meter sees what, or which platform.
-    let source = |energy: &Energy| match energy.kind {
-        Kind::Measured => energy.total.source.split(", every").next().map(str::to_owned),
-        Kind::Modelled => energy.total.source.split("), ").next().map(|head| format!("{head})")),
-    };
-    let sources = [source(&of[0]).unwrap_or_default(), source(&of[1]).unwrap_or_default()];
+    // Up to how often: which meter sees what, or which platform.
+    let sources =
+        [0, 1].map(|i| of[i].total.source.split(", every").next().unwrap_or_default().to_owned());
     let partial = of.iter().zip(names).find_map(|(energy, name)| {
         let why = energy.total.partial.as_ref()?;
         Some(format!("{name} is partial: {why}"))
@@ -204,8 +208,8 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
         _ => spread([0, 1].map(|i| (sures[i].value, errors[i]))),
     };
     let unit = match kind {
-        Kind::Measured => "mJ a sample, measured",
-        Kind::Modelled => "mJ a sample, modelled",
+        Kind::Measured => "mJ per sample, measured",
+        Kind::Modelled => "mJ per sample, modelled",
     };
     let mut found = verdict(["energy", unit, "cheaper"], names, sures, apart);
     if found.less.is_some() && errors.contains(&None) {
@@ -221,8 +225,10 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
 /// are known.
 fn spread(of: [(f64, Option<f64>); 2]) -> Option<String> {
     let [(a, Some(x)), (b, Some(y))] = of else { return None };
-    overlap([Sure::around(a, x), Sure::around(b, y)].map(|sure| sure.interval))
-        .then(|| format!("epochs differ by more than that: by ±{x:.4} and ±{y:.4}"))
+    overlap([Sure::around(a, x), Sure::around(b, y)].map(|sure| sure.interval)).then(|| {
+        let [x, y] = [x, y].map(|error| significant(error, 3));
+        format!("epochs differ by more than that: by ±{x} and ±{y}")
+    })
 }
 
 /// Whether the difference of two modelled energies a sample may be of either sign. Both are of

@@ -8,7 +8,7 @@
 use super::record::RunRecord;
 use super::stats::percents;
 use crate::meter::{Modelled, Part, Reading, Scope, Total};
-use crate::units::Joules;
+use crate::units::{Joules, digits, is_exact, significant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -53,11 +53,23 @@ pub struct Figure {
     pub joules: f64,
     /// What a modelled figure lies in; a measured one is what was read.
     pub interval: [f64; 2],
-    /// `measured by …` or `modelled from …`, and how often or from which watts.
+    /// `measured by …` or `modelled from …`, and how often or which kind of watts.
     pub source: String,
     /// Why it is not all, where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<String>,
+}
+
+impl Figure {
+    /// The joules with no more digits than are known.
+    fn about(&self) -> String {
+        Joules(self.joules).about(self.interval)
+    }
+
+    /// How many digits are known, where it lies in an interval.
+    fn digits(&self) -> Option<usize> {
+        (!is_exact(self.joules, self.interval)).then(|| digits(self.joules, self.interval))
+    }
 }
 
 /// Energy of one cause.
@@ -253,16 +265,23 @@ impl Energy {
     pub fn headline(&self) -> String {
         let partial = self.total.partial.as_ref().map(|why| format!(", partial: {why}"));
         let partial = partial.unwrap_or_default();
-        format!("{}, {}{partial}", Joules(self.total.joules), self.total.source)
+        format!("{}, {}{partial}", self.total.about(), self.total.source)
     }
 
     /// As text, a line a figure; `grid` in grams of CO2 a kilowatt-hour.
     pub fn to_text(&self, grid: Option<f64>) -> String {
-        let joules = |j: f64| {
-            let sign = if j < 0.0 { "-" } else { "" };
-            format!("{sign}{}", Joules(j.abs()))
+        // Parts of a total are known no better than it is.
+        let digits = self.total.digits();
+        let joules = |j: f64| match digits {
+            Some(digits) => Joules(j).rounded(digits),
+            None if j < 0.0 => format!("-{}", Joules(-j)),
+            None => Joules(j).to_string(),
         };
-        let mut text = format!("energy {}: {}\n", joules(self.total.joules), self.total.source);
+        let number = |x: f64, decimals: usize| match digits {
+            Some(digits) => significant(x, digits),
+            None => format!("{x:.decimals$}"),
+        };
+        let mut text = format!("energy {}: {}\n", self.total.about(), self.total.source);
         if let Some(why) = &self.total.partial {
             let _ = writeln!(text, "  partial: {why}");
         }
@@ -285,11 +304,11 @@ impl Energy {
                 writeln!(text, "  {:>10}  read by {}{within}", joules(domain.joules), domain.name);
         }
         if self.samples > 0 {
-            let _ = write!(text, "  a sample {}, ", joules(self.per_sample));
+            let _ = write!(text, "  per sample {}, ", joules(self.per_sample));
         } else {
             text.push_str("  ");
         }
-        let _ = writeln!(text, "EDP {:.3} J s", self.edp);
+        let _ = writeln!(text, "EDP {} J s", number(self.edp, 3));
         if !self.epochs.is_empty() {
             let told = self.epochs.iter().take(EPOCHS);
             let told: Vec<String> =
@@ -304,8 +323,8 @@ impl Energy {
             let _ = writeln!(text, "  to {:.0} % of the test {}", 100.0 * accuracy, joules(*spent));
         }
         if let Some(grid) = grid {
-            let grams = self.co2(grid);
-            let _ = writeln!(text, "  {grams:.4} g of CO2 at {grid} g/kWh");
+            let grams = number(self.co2(grid), 4);
+            let _ = writeln!(text, "  {grams} g of CO2 at {grid} g/kWh");
         }
         text
     }
@@ -432,9 +451,10 @@ fn of_platform(run: &RunRecord, (platform, watts): (&str, &str)) -> Energy {
     };
     let mut energy = Energy::sum(run, &|line| own(line).map(|of| of.total()));
     energy.kind = Kind::Modelled;
-    let [low, high] = energy.total.interval;
-    energy.total.source =
-        format!("modelled from {platform:?} (watts: {watts}), {low:.4} to {high:.4} J");
+    energy.total.source = match watts {
+        "guess" => format!("modelled from {platform:?}, whose watts are a guess"),
+        watts => format!("modelled from {platform:?} (watts: {watts})"),
+    };
     let all: Vec<Modelled> = run.energy.iter().filter_map(own).collect();
     let sum = |of: fn(&Modelled) -> Part| all.iter().map(of).sum::<Part>();
     let mut cause = |name: String, energy_of: Part| {

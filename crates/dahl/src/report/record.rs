@@ -3,13 +3,13 @@
 use super::energy::EnergyLine;
 use crate::error::{Error, Result};
 use crate::meter::Power;
+use crate::os::disk;
 use crate::platform::Platform;
 use crate::trace::{Activity, ShapeCount, Trace};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 /// The names of files in a run's directory that this module reads or that are written for
@@ -131,7 +131,7 @@ pub struct RunRecord {
 
 /// The text of a file, where there is one.
 fn text(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
+    match disk::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::Io { path: path.to_owned(), source }),
@@ -186,7 +186,7 @@ impl RunRecord {
         run.sessions = run.kept("sessions.jsonl", lines(&file("sessions.jsonl")));
         run.epochs = run.kept("metrics.jsonl", lines(&file("metrics.jsonl")));
         run.result = run.kept("result.json", object(&file("result.json")));
-        run.counted = run.kept(files::COUNTERS, object(&file(files::COUNTERS)));
+        run.counted = run.kept(files::COUNTERS, Self::read_counters(directory));
         run.energy = run.kept(files::ENERGY, lines(&file(files::ENERGY)));
         run.power = run.kept(files::POWER, object(&file(files::POWER)));
         run.predicted = run.kept(files::PREDICTION, object(&file(files::PREDICTION)));
@@ -195,6 +195,14 @@ impl RunRecord {
         let platform = parsed(&file(files::PLATFORM), |text, path| Platform::parse(path, text));
         run.platform = run.kept(files::PLATFORM, platform);
         Ok(run)
+    }
+
+    /// Reads the counters of a run's last session, where there are any.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Data`] where they cannot be read.
+    pub fn read_counters(directory: &Path) -> Result<Option<Counted>> {
+        object(&directory.join(files::COUNTERS))
     }
 
     /// What a file says; one that is wrong is left out, which is noted.
@@ -238,6 +246,7 @@ impl RunRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn only_the_last_line_may_be_torn() {

@@ -191,7 +191,7 @@ impl Scenario {
                 let name = format!("{} of {}", node.memories[of.memory].name, node.name);
                 return Err(Error::Memory {
                     needed,
-                    limit,
+                    limit: limit.into(),
                     least: None,
                     largest: vec![(name, needed)],
                 });

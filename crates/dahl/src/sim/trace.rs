@@ -58,6 +58,7 @@ impl Steps {
             engine: "simulated".to_owned(),
             scheduling: outcome.scheduling.to_owned(),
             workers: self.scenario.workers.len(),
+            units: units(&self.scenario, on),
             memories: memories(on),
             ..header
         };
@@ -92,6 +93,7 @@ impl Tasks {
             engine: "simulated".to_owned(),
             scheduling: outcome.scheduling.to_owned(),
             workers: self.scenario.workers.len(),
+            units: units(&self.scenario, on),
             codelets: names,
             programs: vec![program],
             memories: memories(on),
@@ -99,6 +101,11 @@ impl Tasks {
         };
         Trace { header, events }
     }
+}
+
+/// The names of the workers' units.
+fn units(scenario: &Scenario, on: &Expanded<'_>) -> Vec<String> {
+    scenario.workers.iter().map(|worker| on.name_of(worker.unit)).collect()
 }
 
 /// The names of a platform's memories.

@@ -47,11 +47,22 @@ pub(super) fn calls(trace: &Trace) -> Result<(), Flaw> {
     if header.workers > MOST_WORKERS {
         return Err((1, "at most 65536 workers", header.workers.to_string()));
     }
+    if !header.units.is_empty() && header.units.len() != header.workers {
+        return Err((1, "one unit per worker, or none", header.units.len().to_string()));
+    }
     let mut ordinals = Ordinals::new(header);
     let mut free = vec![0; header.workers];
     let mut before = 0;
+    let mut sum = 0u64;
     for (i, event) in trace.events.iter().enumerate() {
         let flaw = |expected: &'static str| Err((i + 2, expected, format!("{event:?}")));
+        // Whoever adds up times of events, or of all workers, need not ask whether they fit.
+        let all = sum.checked_add(event.end() - event.start());
+        let (Some(all), Some(_)) = (all, event.end().checked_mul(header.workers.max(1) as u64))
+        else {
+            return flaw("times whose sum over all workers is below 2^64 ns");
+        };
+        sum = all;
         if event.start() < before {
             return flaw("events by start");
         }
@@ -106,6 +117,17 @@ mod tests {
             ..Header::default()
         };
         Trace { header, events }
+    }
+
+    #[test]
+    fn every_worker_has_a_unit_or_none_has() {
+        let named = |units: &[&str]| {
+            let units = units.iter().map(|unit| (*unit).to_owned()).collect();
+            let header = Header { workers: 2, units, ..Header::default() };
+            calls(&Trace { header, events: Vec::new() })
+        };
+        assert!(named(&[]).is_ok() && named(&["a/core[0]", "a/gpu[0]"]).is_ok());
+        assert_eq!(named(&["a/core[0]"]).unwrap_err().0, 1);
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub struct Header {
     pub scheduling: String,
     /// How many workers there were.
     pub workers: usize,
+    /// The units of a platform that they were on, where there is a platform.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<String>,
     /// The names of the codelets: an op in one variant.
     pub codelets: Vec<String>,
     /// The programs, with the names of their tasks.
@@ -55,6 +58,13 @@ pub struct Header {
     /// The placements that the run changed to, in order; it began with another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placements: Vec<PlacementHeader>,
+}
+
+impl Header {
+    /// What a worker is called: by its unit, where that is known, else by its number.
+    pub fn worker_name(&self, worker: usize) -> String {
+        self.units.get(worker).cloned().unwrap_or_else(|| format!("worker {worker}"))
+    }
 }
 
 /// A placement that a run changed to.
@@ -394,6 +404,23 @@ mod tests {
         assert_eq!(Trace::parse(&trace.to_text(), Path::new("x")).unwrap(), trace);
         let error = Trace::parse("{}", Path::new("x")).unwrap_err();
         assert!(error.to_string().starts_with("x: line 1: expected a trace's header"), "{error}");
+    }
+
+    #[test]
+    fn times_that_do_not_add_up_are_refused() {
+        let parsed = |events: Vec<Event>| {
+            let text = Trace { header: header(), events }.to_text();
+            Trace::parse(&text, Path::new("x")).map_err(|error| error.to_string())
+        };
+        let moved = |from, to| Event::Move { source: 0, target: 1, bytes: 64, from, to };
+        let half = u64::MAX / 2;
+        assert!(parsed(vec![moved(0, half)]).is_ok());
+        // A time that two workers cannot both have, and three that are too much together.
+        let expected = "expected times whose sum over all workers is below 2^64 ns";
+        for events in [vec![moved(1, half + 1)], vec![moved(0, half); 3]] {
+            let error = parsed(events).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

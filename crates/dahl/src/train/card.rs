@@ -15,11 +15,16 @@ const MODEL: &str = "dahl.model";
 const CLASSES: &str = "dahl.classes";
 const SHAPE: &str = "dahl.shape";
 const FIT: &str = "dahl.fit";
+const FILTER: &str = "dahl.filter";
 const MEAN: &str = "dahl.mean";
 const STD: &str = "dahl.std";
 const DATA: &str = "dahl.data";
 const SEED: &str = "dahl.seed";
 const TABLE: &str = "dahl.table";
+
+/// The filter that images are resized by: a triangle, as wide as the step between the
+/// pixels of the smaller of both images.
+const TRIANGLE: &str = "triangle";
 
 /// The card of a set of weights: the network they belong to, how a sample has to
 /// be prepared for it, and what its outputs mean.
@@ -97,6 +102,7 @@ impl Card {
             Fit::Crop => "crop",
         };
         put(FIT, fit.to_owned());
+        put(FILTER, TRIANGLE.to_owned());
         if let Some(normalise) = &self.normalise {
             put(MEAN, json(&normalise.mean));
             put(STD, json(&normalise.std));
@@ -136,6 +142,10 @@ impl Card {
             Some("crop") => Fit::Crop,
             other => return Err(bad(FIT, &format_args!("{other:?}"))),
         };
+        // Older cards do not name it.
+        if let Some(other) = file.metadata.get(FILTER).filter(|name| *name != TRIANGLE) {
+            return Err(bad(FILTER, &format_args!("{other:?}")));
+        }
         let normalise = if file.metadata.contains_key(MEAN) || file.metadata.contains_key(STD) {
             let mean = parsed(file, MEAN).map_err(|e| bad(MEAN, &e))?;
             let std = parsed(file, STD).map_err(|e| bad(STD, &e))?;

@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 use crate::exec::Snapshot;
 use crate::file::{TensorFile, durable};
 use crate::graph::{Class, Store};
+use crate::os::disk;
 use crate::units::PersistentId;
 use dahl_kernels::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -115,16 +115,16 @@ pub(super) fn write(
     let (path, temporary) =
         (directory.join(&name), directory.join(format!(".{name}.{process}.tmp")));
     let io = |source| Error::Io { path: path.clone(), source };
-    fs::create_dir(&temporary).map_err(io)?;
+    disk::make_directory(&temporary).map_err(io)?;
     let written = write_files(&temporary, state, values, about).and_then(|()| {
-        durable::sync_directory(&temporary)
-            .and_then(|()| fs::rename(&temporary, &path))
-            .and_then(|()| durable::sync_directory(directory))
+        disk::sync_directory(&temporary)
+            .and_then(|()| disk::rename(&temporary, &path))
+            .and_then(|()| disk::sync_directory(directory))
             .map_err(io)
     });
     if written.is_err() {
         // What went wrong is told below; files left over are the lesser harm.
-        let _ = fs::remove_dir_all(&temporary);
+        let _ = disk::remove_tree(&temporary);
     }
     written.map(|()| path)
 }
@@ -238,7 +238,7 @@ fn file_of(class: Class) -> &'static str {
 
 fn check_sums(path: &Path) -> Result<()> {
     let sums = path.join(SUMS);
-    let text = fs::read(&sums).map_err(|source| Error::Io { path: sums.clone(), source })?;
+    let text = disk::read(&sums).map_err(|source| Error::Io { path: sums.clone(), source })?;
     let text = String::from_utf8_lossy(&text);
     let mut expected = String::new();
     for name in [OPTIMIZER, STATE, WEIGHTS] {
@@ -260,7 +260,7 @@ fn check_sums(path: &Path) -> Result<()> {
 }
 
 fn read_state(path: &Path) -> Result<State> {
-    let text = fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    let text = disk::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
     let bad = |e: serde_json::Error| Error::data(path, "state", "a run's state as JSON", e);
     let headed: Headed = serde_json::from_slice(&text).map_err(bad)?;
     if headed.format != FORMAT {

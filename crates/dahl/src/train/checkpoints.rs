@@ -4,10 +4,11 @@ use super::checkpoint::{About, Checkpoint, State, position, write};
 use crate::error::{Error, Result};
 use crate::exec::Snapshot;
 use crate::file::{create_directories, remove_temporary};
-use std::fs::{self, File, TryLockError};
+use crate::os::disk::{self, File};
+use crate::os::threads::{self, JoinHandle};
+use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 /// A directory of checkpoints that this process alone writes to.
 ///
@@ -28,9 +29,10 @@ impl Checkpoints {
     /// [`Error::Config`] where another process has it open.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self> {
         let directory = directory.into();
-        let io = |source| Error::Io { path: directory.clone(), source };
+        let path = directory.join("lock");
+        let io = |source| Error::Io { path: path.clone(), source };
         create_directories(&directory)?;
-        let lock = File::create(directory.join("lock")).map_err(io)?;
+        let lock = File::append(&path).map_err(io)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -88,8 +90,8 @@ impl Checkpoints {
 fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     let io = |source| Error::Io { path: directory.to_owned(), source };
     let mut found = Vec::new();
-    for entry in fs::read_dir(directory).map_err(io)? {
-        let name = entry.map_err(io)?.file_name();
+    for entry in disk::list(directory).map_err(io)? {
+        let name = entry.file_name();
         if let Some(position) = name.to_str().and_then(position) {
             found.push((position, directory.join(name)));
         }
@@ -98,15 +100,18 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Removes all but the newest. Each gets a name of its own first, so that no
-/// checkpoint is ever seen half removed.
+/// Removes all but the newest. Each gets a name of its own first, and that on the disk, so that
+/// no checkpoint is ever seen half removed.
 fn prune(directory: &Path, keep: usize) -> Result<()> {
     let all = list(directory)?;
     for path in &all[..all.len().saturating_sub(keep)] {
         let io = |source| Error::Io { path: path.clone(), source };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let doomed = directory.join(format!(".{name}.{}.tmp", std::process::id()));
-        fs::rename(path, &doomed).and_then(|()| fs::remove_dir_all(&doomed)).map_err(io)?;
+        disk::rename(path, &doomed)
+            .and_then(|()| disk::sync_directory(directory))
+            .and_then(|()| disk::remove_tree(&doomed))
+            .map_err(io)?;
     }
     Ok(())
 }
@@ -116,6 +121,9 @@ struct Job {
     state: State,
     values: Snapshot,
 }
+
+/// The name of the thread that writes checkpoints.
+const THREAD: &str = "dahl-checkpoints";
 
 /// Writes checkpoints on a thread of its own, one at a time.
 pub(super) struct Writer {
@@ -133,7 +141,7 @@ impl Writer {
         let (done, results) = mpsc::channel();
         let (directory, keep) = (checkpoints.directory.clone(), checkpoints.keep);
         let last = checkpoints.list()?.pop();
-        let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(move || {
+        let thread = threads::spawn(THREAD, move || {
             for job in work {
                 // An old one that cannot be removed does not make the new one bad,
                 // and is tried again with the next.
@@ -144,8 +152,7 @@ impl Writer {
                 }
             }
         });
-        let io = |source| Error::Io { path: checkpoints.directory.clone(), source };
-        let thread = Some(thread.map_err(io)?);
+        let thread = Some(thread.map_err(|source| Error::thread(THREAD, source))?);
         Ok(Self { checkpoints, jobs: Some(jobs), results, thread, busy: false, last })
     }
 

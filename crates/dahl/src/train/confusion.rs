@@ -1,7 +1,7 @@
 //! Which classes are taken for which.
 
 use super::{Pass, Samples, Trainer};
-use crate::error::Result;
+use crate::error::{Result, one_line};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -129,15 +129,16 @@ fn largest(values: &[f64]) -> usize {
 impl fmt::Display for Confusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seen = self.seen();
-        let length = |name: &String| name.chars().count();
-        let first = seen.iter().map(|&c| length(&self.names[c])).max().unwrap_or(0).max(5);
+        let names: Vec<_> = self.names.iter().map(|name| one_line(name)).collect();
+        let length = |c: usize| names[c].chars().count();
+        let first = seen.iter().map(|&c| length(c)).max().unwrap_or(0).max(5);
         let matrix = seen.len() <= MATRIX;
         write!(f, "{:first$}  {:>7}  {:>8}", "class", "samples", "right")?;
         let digits = |n: &u64| n.to_string().len();
         let widest = self.counts.values().map(digits).max().unwrap_or(1);
-        let width = |c: usize| length(&self.names[c]).max(widest);
+        let width = |c: usize| length(c).max(widest);
         if matrix {
-            seen.iter().try_for_each(|&c| write!(f, "  {:>1$}", self.names[c], width(c)))?;
+            seen.iter().try_for_each(|&c| write!(f, "  {:>1$}", names[c], width(c)))?;
         } else {
             write!(f, "  taken for")?;
         }
@@ -146,14 +147,13 @@ impl fmt::Display for Confusion {
             let samples = self.samples(class);
             let right =
                 self.accuracy(class).map_or("-".to_owned(), |a| format!("{:.2} %", 100.0 * a));
-            write!(f, "{:first$}  {samples:>7}  {right:>8}", self.names[class])?;
+            write!(f, "{:first$}  {samples:>7}  {right:>8}", names[class])?;
             if matrix {
                 let row = self.row(class);
                 seen.iter().try_for_each(|&c| write!(f, "  {:>1$}", row[c], width(c)))?;
             } else {
                 let worst = self.mistakes(class).into_iter().take(3);
-                let worst: Vec<_> =
-                    worst.map(|(c, n)| format!("{} ({n})", self.names[c])).collect();
+                let worst: Vec<_> = worst.map(|(c, n)| format!("{} ({n})", names[c])).collect();
                 write!(f, "  {}", worst.join(", "))?;
             }
             writeln!(f)?;
@@ -168,6 +168,16 @@ mod tests {
 
     fn names(n: usize) -> Vec<String> {
         (0..n).map(|i| format!("class-{i}")).collect()
+    }
+
+    #[test]
+    fn a_name_with_a_line_end_is_one_row() {
+        let mut confusion = Confusion::new(&["cat\n100 %".to_owned(), "dog".to_owned()]);
+        confusion.add(0, &[1.0, 0.0]);
+        confusion.add(1, &[1.0, 0.0]);
+        let text = confusion.to_string();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.contains("cat\\u000a100 %"), "{text}");
     }
 
     #[test]

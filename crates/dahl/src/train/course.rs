@@ -78,6 +78,9 @@ pub struct EpochRecord {
     pub seconds: f64,
     /// When it ended, in seconds since 1970.
     pub time: f64,
+    /// The learning rate of its last step; checkpoints of earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lr: Option<f64>,
 }
 
 /// What a run tells while it goes on.

@@ -1,9 +1,10 @@
 //! Samples into slots, on as many threads as reading is worth.
 
 use super::pass::Samples;
-use crate::data::{Access, Visit};
+use crate::data::{Access, Number, Visit};
 use crate::error::{Error, Result};
 use crate::exec::Slot;
+use crate::os::threads::spawn_scoped;
 use dahl_kernels::DType;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -27,28 +28,27 @@ pub(super) fn fill(
     let mut slot = slot;
     let mut labels = vec![0.0; batch.len()];
     let mut input = slot.input("input")?;
-    let size = samples.data.shape().elements().max(1);
-    let read = |index, out: &mut [f32]| {
-        let visit = Visit { epoch: samples.epoch, index };
-        samples.transform.read(samples.data, visit, out)
-    };
     match input.meta.dtype {
-        DType::F32 => {
-            let places = input.as_mut_slice::<f32>().chunks_mut(size);
-            each(batch.iter().zip(places).zip(&mut labels), threads, read)?;
-        }
-        _ => {
-            let places = input.as_mut_slice::<f64>().chunks_mut(size);
-            each(batch.iter().zip(places).zip(&mut labels), threads, |index, out: &mut [f64]| {
-                let mut sample = vec![0.0; size];
-                let label = read(index, &mut sample)?;
-                out.iter_mut().zip(sample).for_each(|(to, from)| *to = f64::from(from));
-                Ok(label)
-            })?;
-        }
+        DType::F32 => read(input.as_mut_slice::<f32>(), &mut labels, batch, samples, threads)?,
+        _ => read(input.as_mut_slice::<f64>(), &mut labels, batch, samples, threads)?,
     }
     slot.input("target")?.write_f64(labels)?;
     Ok(slot)
+}
+
+/// Reads samples in the precision of the network.
+fn read<T: Number>(
+    input: &mut [T],
+    labels: &mut [f64],
+    batch: &[usize],
+    samples: &Samples<'_>,
+    threads: usize,
+) -> Result<()> {
+    let places = input.chunks_mut(samples.data.shape().elements().max(1));
+    each(batch.iter().zip(places).zip(labels), threads, |index, out: &mut [T]| {
+        let visit = Visit { epoch: samples.epoch, index };
+        samples.transform.read(samples.data, visit, out)
+    })
 }
 
 /// Reads samples to their places, and their labels to theirs. A thread takes the
@@ -79,9 +79,9 @@ fn each<'a, E: Send + 'a>(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads.min(samples) {
-            scope.spawn(worker);
-        }
+        // Where the system has no more threads to give, those that are there read it all.
+        let others = (1..threads.min(samples)).map(|_| spawn_scoped(scope, "dahl-reader", worker));
+        let _ = others.take_while(std::io::Result::is_ok).count();
         worker();
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);

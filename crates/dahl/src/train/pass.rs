@@ -5,10 +5,12 @@ use super::load::{fill, threads};
 use crate::data::{Dataset, Order, Transform};
 use crate::error::{Error, Result};
 use crate::exec::Slot;
+use crate::os::threads::spawn_scoped;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::mpsc;
+use std::thread::Scope;
 
 /// What a pass over samples gave so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -97,38 +99,28 @@ impl Trainer {
         let done = from.samples.div_ceil(samples.batch.max(1));
         let mut batches = samples.order.batches(samples.batch).from_batch(done);
         std::thread::scope(|scope| {
-            // Both ends go when this closure returns, which ends the loader.
-            let (to_loader, work) = mpsc::channel::<(Slot, &[usize])>();
-            let (filled_out, filled) = mpsc::channel::<Result<Slot>>();
-            scope.spawn(move || {
-                let threads = threads(samples);
-                for (slot, batch) in work {
-                    let result = fill(slot, batch, samples, threads);
-                    if filled_out.send(result).is_err() {
-                        return;
-                    }
-                }
-            });
+            // It goes when this closure returns, which ends its thread.
+            let mut loader = Loader::start(scope, samples);
             let (mut open, mut going) = (VecDeque::new(), true);
             let mut next = batches.next();
             if let Some(batch) = next {
-                let _ = to_loader.send((slot(self, batch.len())?, batch));
+                loader.begin(slot(self, batch.len())?, batch);
             }
             while let Some(batch) = next {
-                let ready = filled.recv().unwrap_or_else(|_| Err(loader_gone()))?;
+                let ready = loader.wait()?;
                 next = batches.next();
                 if let Some(batch) = next {
-                    let _ = to_loader.send((slot(self, batch.len())?, batch));
+                    loader.begin(slot(self, batch.len())?, batch);
                 }
                 let step = match what {
                     Use::Train => self.step(ready)?,
                     Use::Judge => self.eval(ready)?,
                 };
-                open.push_back((step, batch.len()));
+                open.push_back((step, batch));
                 let beside = if what == Use::Train { self.beside() } else { 0 };
                 // Of steps that are under way at once all but the first are looked at later;
                 // none is left open at the end, nor where something is done between steps.
-                while let Some(&(step, samples)) = open.front() {
+                while let Some(&(step, batch)) = open.front() {
                     let last = next.is_none() || !going || self.settling;
                     if open.len() <= beside && !last {
                         break;
@@ -137,11 +129,14 @@ impl Trainer {
                     self.open = open.len();
                     let loss = self.loss(step)?;
                     if !loss.is_finite() {
-                        return Err(Error::NotFinite { step: self.ended(), loss });
+                        return Err(match what {
+                            Use::Train => Error::NotFinite { step: self.ended(), loss },
+                            Use::Judge => not_finite(samples.data, batch, loss),
+                        });
                     }
-                    pass.samples += samples;
+                    pass.samples += batch.len();
                     pass.correct += self.scalar(step, "correct")? as u64;
-                    pass.total_loss += loss * samples as f64;
+                    pass.total_loss += loss * batch.len() as f64;
                     going &= watch(self, &pass)?.is_continue();
                 }
                 self.settling = false;
@@ -154,6 +149,56 @@ impl Trainer {
     }
 }
 
+/// Fills slots, one at a time, while steps run.
+enum Loader<'a> {
+    Thread {
+        work: mpsc::Sender<(Slot, &'a [usize])>,
+        filled: mpsc::Receiver<Result<Slot>>,
+    },
+    /// The system has no thread to give: steps wait.
+    Here {
+        samples: &'a Samples<'a>,
+        filled: Option<Result<Slot>>,
+    },
+}
+
+impl<'a> Loader<'a> {
+    fn start<'scope>(scope: &'scope Scope<'scope, 'a>, samples: &'a Samples<'a>) -> Self {
+        let (work, todo) = mpsc::channel::<(Slot, &[usize])>();
+        let (done, filled) = mpsc::channel();
+        let body = move || {
+            let threads = threads(samples);
+            for (slot, batch) in todo {
+                if done.send(fill(slot, batch, samples, threads)).is_err() {
+                    return;
+                }
+            }
+        };
+        match spawn_scoped(scope, "dahl-loader", body) {
+            Ok(_) => Loader::Thread { work, filled },
+            Err(_) => Loader::Here { samples, filled: None },
+        }
+    }
+
+    fn begin(&mut self, slot: Slot, batch: &'a [usize]) {
+        match self {
+            // Where it has gone, waiting for it tells.
+            Loader::Thread { work, .. } => drop(work.send((slot, batch))),
+            Loader::Here { samples, filled } => {
+                *filled = Some(fill(slot, batch, samples, threads(samples)));
+            }
+        }
+    }
+
+    fn wait(&mut self) -> Result<Slot> {
+        let filled = match self {
+            Loader::Thread { filled, .. } => filled.recv().ok(),
+            Loader::Here { filled, .. } => filled.take(),
+        };
+        filled.unwrap_or_else(|| Err(loader_gone()))
+    }
+}
+
 /// A watch that never stops a pass.
 fn watched(
     progress: &mut dyn FnMut(&Pass),
@@ -162,6 +207,12 @@ fn watched(
         progress(pass);
         Ok(ControlFlow::Continue(()))
     }
+}
+
+/// A loss of samples that nothing is learned from.
+fn not_finite(data: &dyn Dataset, batch: &[usize], loss: f64) -> Error {
+    let place = |index: Option<&usize>| index.map_or(String::new(), |&index| data.place(index));
+    Error::EvalNotFinite { first: place(batch.first()), last: place(batch.last()), loss }
 }
 
 fn loader_gone() -> Error {

@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
     /// after the step. At its end a checkpoint is written.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] where a loss is not finite, [`Error::Overflow`]
+    /// [`Error::NotFinite`] and [`Error::EvalNotFinite`] where a loss is not finite, [`Error::Overflow`]
     /// where a value to be saved is not, [`Error::NotSaved`] where the last
     /// checkpoint cannot be written. Earlier checkpoints are as they were.
     pub fn go(&mut self, watch: &mut Watcher<'_>) -> Result<End> {
@@ -315,6 +315,7 @@ impl<'a> Run<'a> {
             judged,
             seconds: state.seconds,
             time: now.map_or(0.0, |d| d.as_secs_f64()),
+            lr: Some(self.trainer.learning_rate(state.steps.saturating_sub(1))),
         };
         state.history.push(record.clone());
         (state.epoch, state.batch, state.seconds) = (state.epoch + 1, 0, 0.0);

@@ -196,7 +196,7 @@ fn batch_norm2d(case: &Case<'_>, b: &mut Builder<'_>, x: Var, affine: [Var; 2]) 
     let norm = b.ops().batch_norm2d(x, affine[0], affine[1], eps);
     let ok = b.ops().constant(Meta::new([], DType::U8), 1.0);
     let batches = b.persistent("num_batches_tracked", Meta::new([], DType::I64), Class::Buffer);
-    let track = Arc::new(BatchNorm2dTrack { count: norm.count, momentum });
+    let track = Arc::new(BatchNorm2dTrack { count: norm.count, momentum, dtype: meta.dtype });
     b.update(track, &[norm.stats, ok], &[mean, variance, batches]);
     Ok(norm.output)
 }

@@ -2,6 +2,7 @@
 //! mid-run: none changes a bit.
 
 use crate::support::{Run, Setup, engine, grain, setup};
+use crate::timed::{Timed, made_up_nanos};
 use dahl::calibrate::{Racer, race};
 use dahl::exec::{Decision, Session};
 use dahl::graph::Programs;
@@ -10,7 +11,7 @@ use dahl::perf::{About, Company, Overheads, PerfModel, Series, Work, cpu_kind};
 use dahl::plan::{Numerics, Plan, trace_header};
 use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience, candidates, choose, fit};
 use dahl::platform::{Figure, Memory, Node, Origin, Platform, Unit, UnitId};
-use dahl::report::{CallAt, Calls, Stats};
+use dahl::report::{Calls, Stats};
 use dahl::sched::Rule;
 use dahl::sim::{Known, Worker, expectations};
 use dahl::trace::{CellCount, Event};
@@ -48,16 +49,31 @@ fn machine() -> Platform {
     Platform { nodes: vec![node], ..Platform::default() }
 }
 
-/// What the calls of a plan take here, by a few steps of each program.
-fn measured(setup: &Setup, plan: &Plan) -> PerfModel {
-    let programs = setup.lower().programs;
+/// What the calls of plans take on that machine: on a busy one calls are found to take
+/// anything, and workers to wait for each other for ages.
+fn made_up(programs: &Programs, plans: &[Plan]) -> PerfModel {
     let mut known = PerfModel::new(About::default());
-    let kind = cpu_kind(plan.numerics.isa);
-    for program in (0..programs.programs.len()).map(ProgramId::new) {
-        dahl::calibrate::steps(&programs, plan, program, Duration::ZERO, &kind, &mut known)
-            .unwrap();
+    let (overhead_ns, step_ns, hop_ns, spin_ns) = (100.0, 500.0, Some(200.0), 20_000.0);
+    known.overheads = Some(Overheads { overhead_ns, step_ns, hop_ns, spin_ns });
+    for plan in plans {
+        let kind = cpu_kind(plan.numerics.isa);
+        let (expanded, graphs) = plan.task_graphs(programs).unwrap();
+        for (program, graph) in expanded.programs.iter().zip(&graphs) {
+            for call in graph.tasks.iter().flat_map(|task| &task.calls) {
+                let work = Work::of_node(&program.graph, call.node, &call.piece);
+                let nanos = &[made_up_nanos(work.features.flops)];
+                let series = Series { nanos, most: 1, company: Company::Nobody };
+                known.add(&work.key(&kind), work.features, series);
+            }
+        }
     }
     known
+}
+
+/// Plans of all cuts of a batch of 12.
+fn cuts_of_twelve(programs: &Programs, grain: &Grain) -> Vec<Plan> {
+    let cut = |pieces| grain.with(&format!("sample={pieces}")).unwrap().plan(programs).unwrap();
+    (1..=12).map(cut).collect()
 }
 
 #[test]
@@ -70,7 +86,7 @@ fn every_policy_gives_the_bits_of_the_plan() {
         let programs = setup.lower().programs;
         for workers in 1..=3 {
             let plan = grain(workers, 3, 1, Gather::On).plan(&programs).unwrap();
-            let known = measured(&setup, &plan);
+            let known = made_up(&programs, std::slice::from_ref(&plan));
             let unit = |unit| Worker { unit: UnitId(unit), state: None };
             let units: Vec<Worker> = (0..workers as u32).map(unit).collect();
             let what = (&programs, &plan);
@@ -115,7 +131,7 @@ fn tasks(plan: &Plan) -> [usize; 2] {
 }
 
 #[test]
-fn a_slow_worker_changes_no_bit_and_its_waiting_counts_as_its_calls() {
+fn a_slow_worker_changes_no_bit_and_its_calls_follow_each_other() {
     let mut setup = setup("lenet", DType::F32);
     setup.steps = 10;
     let plan = Grain::for_workers(2).plan(&setup.lower().programs).unwrap();
@@ -132,16 +148,6 @@ fn a_slow_worker_changes_no_bit_and_its_waiting_counts_as_its_calls() {
         assert!(own.is_sorted_by_key(|call| call.from), "in order");
         assert!(own.windows(2).all(|two| two[0].to <= two[1].from), "one follows the other");
     }
-    // The shortest call of each shape that both have run, when worker 1 is slow: what else the
-    // machine does lengthens some calls, not all.
-    let shortest = |cell: u32, worker| {
-        let slow = calls.all.iter().filter(|call| call.step >= 2);
-        slow.filter(|call| (call.cell, call.worker) == (cell, worker)).map(CallAt::nanos).min()
-    };
-    let both = (0..calls.cells.len() as u32)
-        .filter_map(|cell| Some((shortest(cell, 0)?, shortest(cell, 1)?)));
-    let (first, second) = both.fold((0, 0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
-    assert!(first > 0 && 2 * second >= 3 * first, "{first} ns on worker 0, {second} on 1");
     let wrong = Native {
         throttles: vec![Throttle { worker: 0, speed: 0.0, from_step: 0 }],
         ..Native::default()
@@ -276,8 +282,8 @@ struct Adapted {
     trainer: Trainer,
 }
 
-/// Trains 60 steps, adapting as soon as there is a reason to.
-fn adapted_from(begin: Begin, throttles: &[(f64, u64)], retry: u64) -> Adapted {
+/// Trains 60 steps, adapting as soon as there is a reason to; worker 1 has this speed.
+fn adapted_from(begin: Begin, speed: f64, retry: u64) -> Adapted {
     let mut setup = setup("lenet", DType::F32);
     setup.spec.train = vec![12];
     setup.steps = 60;
@@ -294,43 +300,20 @@ fn adapted_from(begin: Begin, throttles: &[(f64, u64)], retry: u64) -> Adapted {
         Bytes(least.0 + (part * (plain.0 - least.0) as f64) as u64)
     });
     let plan = within(limit.unwrap_or(Bytes(u64::MAX))).unwrap().plan;
-    let known = begin.known.unwrap_or_else(|| measured(&setup, &plan));
+    let known = begin.known.unwrap_or_else(|| {
+        let plans = [cuts_of_twelve(&lowered.programs, &grain), vec![plan.clone()]].concat();
+        made_up(&lowered.programs, &plans)
+    });
     let about = Circumstances { known, platform: machine(), grain, samples: 12, limit };
     let patience = Patience { steps: 4, time: Nanos(0), part: 1e9, retry, ..Patience::default() };
-    let slow = |&(speed, from_step)| Throttle { worker: 1, speed, from_step };
-    let throttles = throttles.iter().map(slow).collect();
-    let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
-    let session = engine.prepare_native(&lowered.programs, &plan).unwrap();
+    let engine = Native { record: true, ..engine(Scheduling::Static) };
+    let session = Timed::new(engine.prepare_native(&lowered.programs, &plan).unwrap());
+    session.clock().set_speeds([1.0, speed]);
     let mut trainer = setup.trainer(plan.clone(), Box::new(session));
     trainer.adapt(Adapter::new(about, patience));
     let run = setup.run(&mut trainer).unwrap();
     run.assert_same(&reference, "adapted");
     Adapted { plan, limit, trainer }
-}
-
-/// What a call takes on a machine that does nothing else.
-fn made_up_nanos(flops: u64) -> u64 {
-    1000 + flops
-}
-
-/// What the calls of all cuts of a batch of 12 take on that machine: on a busy one calls are
-/// found to take anything, and workers to wait for each other for ages.
-fn made_up(programs: &Programs, grain: &Grain) -> PerfModel {
-    let mut known = PerfModel::new(About::default());
-    let (overhead_ns, step_ns, hop_ns, spin_ns) = (100.0, 500.0, Some(200.0), 20_000.0);
-    known.overheads = Some(Overheads { overhead_ns, step_ns, hop_ns, spin_ns });
-    for pieces in 1..=12 {
-        let plan = grain.with(&format!("sample={pieces}")).unwrap().plan(programs).unwrap();
-        let kind = cpu_kind(plan.numerics.isa);
-        let (expanded, graphs) = plan.task_graphs(programs).unwrap();
-        for call in graphs[0].tasks.iter().flat_map(|task| &task.calls) {
-            let work = Work::of_node(&expanded.programs[0].graph, call.node, &call.piece);
-            let nanos = &[made_up_nanos(work.features.flops)];
-            let series = Series { nanos, most: 1, company: Company::Nobody };
-            known.add(&work.key(&kind), work.features, series);
-        }
-    }
-    known
 }
 
 /// A training of two workers that is to adapt as soon as there is a reason to.
@@ -339,7 +322,8 @@ fn adapter(retry: u64) -> (Setup, Plan, Adapter) {
     setup.spec.train = vec![12];
     let grain = Grain::for_workers(2);
     let plan = grain.plan(&setup.lower().programs).unwrap();
-    let known = made_up(&setup.lower().programs, &grain);
+    let programs = setup.lower().programs;
+    let known = made_up(&programs, &cuts_of_twelve(&programs, &grain));
     let about = Circumstances { known, platform: machine(), grain, samples: 12, limit: None };
     let patience = Patience { steps: 4, time: Nanos(0), part: 1e9, retry, ..Patience::default() };
     (setup, plan, Adapter::new(about, patience))
@@ -355,22 +339,27 @@ fn gives_less(grain: &str) -> bool {
 #[test]
 fn a_worker_that_becomes_slow_gets_less() {
     let (mut setup, plan, adapter) = adapter(u64::MAX);
-    let throttles = vec![Throttle { worker: 1, speed: 0.2, from_step: 12 }];
-    let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
+    let engine = Native { record: true, ..engine(Scheduling::Static) };
     let session = engine.prepare_native(&setup.lower().programs, &plan).unwrap();
+    let session = Timed::new(session);
+    let clock = session.clock();
     let mut trainer = setup.trainer(plan, Box::new(session));
     trainer.adapt(adapter);
-    // Who is slow shows sooner or later, whatever else the machine does.
     let mut losses = Vec::new();
-    let has_less = |trainer: &Trainer| {
-        let [first, second] = tasks(trainer.plan());
-        trainer.changes() > 0 && second < first
+    let mut steps = |trainer: &mut Trainer, steps: usize| {
+        for _ in 0..steps {
+            let step = crate::support::feed(trainer, 12, losses.len() as u64).unwrap();
+            losses.push(trainer.loss(step).unwrap().to_bits());
+        }
     };
-    while losses.len() < 2000 && !has_less(&trainer) {
-        let step = crate::support::feed(&mut trainer, 12, losses.len() as u64).unwrap();
-        losses.push(trainer.loss(step).unwrap().to_bits());
-    }
-    assert!(has_less(&trainer), "{} changes", trainer.changes());
+    steps(&mut trainer, 12);
+    assert_eq!(trainer.changes(), 0, "both are as fast");
+    clock.set_speeds([1.0, 0.2]);
+    // Two looks, each after four steps, and the one that was due.
+    steps(&mut trainer, 12);
+    assert!(trainer.changes() > 0);
+    let [first, second] = tasks(trainer.plan());
+    assert!(second < first, "{first} tasks on worker 0, {second} on worker 1");
     setup.steps = losses.len();
     let run = Run { losses, state: crate::support::state(&mut trainer).unwrap() };
     run.assert_same(&setup.reference(), "adapted");
@@ -431,7 +420,7 @@ fn a_worker_that_was_left_out_is_tried_again() {
 #[test]
 fn a_run_in_little_memory_adapts_within_it() {
     let begin = Begin { limit: Some(0.5), ..Begin::with(Grain::for_workers(2)) };
-    let Adapted { plan, limit, trainer } = adapted_from(begin, &[(0.02, 12)], 1000);
+    let Adapted { plan, limit, trainer } = adapted_from(begin, 0.02, 1000);
     let limit = limit.expect("one");
     assert!(plan.memory.peak() <= limit, "{} of {limit}", plan.memory.peak());
     let peak = trainer.plan().memory.peak();
@@ -441,7 +430,7 @@ fn a_run_in_little_memory_adapts_within_it() {
 #[test]
 fn workers_that_get_nothing_at_first_are_tried() {
     let begin = Begin::with(Grain::for_workers(1).among(2));
-    let Adapted { plan, mut trainer, .. } = adapted_from(begin, &[], 2);
+    let Adapted { plan, mut trainer, .. } = adapted_from(begin, 1.0, 2);
     assert_eq!(plan.placement.workers, 2);
     assert_eq!(pieces(&plan)[1], 0);
     let stats = Stats::of_trace(&trainer.session().take_trace());
@@ -452,7 +441,7 @@ fn workers_that_get_nothing_at_first_are_tried() {
 fn a_run_goes_on_where_nobody_knows_what_would_be_better() {
     let nothing = Some(PerfModel::new(About::default()));
     let begin = Begin { known: nothing, ..Begin::with(Grain::for_workers(2)) };
-    let Adapted { plan, trainer, .. } = adapted_from(begin, &[(0.02, 12)], 1000);
+    let Adapted { plan, trainer, .. } = adapted_from(begin, 0.02, 1000);
     assert_eq!(trainer.changes(), 0);
     assert_eq!(*trainer.plan(), plan);
     // Whoever asked for it can say why.
@@ -467,7 +456,7 @@ fn a_decision_is_measured_by_steps_alone() {
     let grain = Grain::for_workers(1).among(2);
     let lowered = setup.lower();
     let plan = grain.plan(&lowered.programs).unwrap();
-    let known = measured(&setup, &plan);
+    let known = made_up(&lowered.programs, &cuts_of_twelve(&lowered.programs, &grain));
     let about = Circumstances { known, platform: machine(), grain, samples: 12, limit: None };
     // The first look, after four steps, tries the worker that has nothing.
     let patience =
@@ -485,7 +474,7 @@ fn a_decision_is_measured_by_steps_alone() {
         let step = trainer.step(slot).unwrap();
         trainer.loss(step).unwrap();
         around += begin.elapsed();
-        // A pause that is longer than the steps are.
+        // A pause as long as the steps.
         let pause = Instant::now();
         while pause.elapsed() < around {
             drop(trainer.snapshot().unwrap());
@@ -509,7 +498,8 @@ fn calls_that_nobody_knows_are_measured_for_a_choice() {
     let numerics = Numerics::default_for(&programs, base.target);
     let (platform, grains) = (machine(), candidates(2, 4, &base));
     let kind = cpu_kind(numerics.isa);
-    let partial = measured(&other, &base.plan(&other.lower().programs).unwrap());
+    let others = other.lower().programs;
+    let partial = made_up(&others, &[base.plan(&others).unwrap()]);
     let choice = |most: usize| {
         let mut known = partial.clone();
         let mut learn = |plan: &Plan, known: &mut PerfModel| {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The modules of the crate by row, lowest first. A module uses lower rows and
 /// itself; what is missing here has no place yet.
 const ROWS: [(usize, &[&str]); 12] = [
-    (0, &["error", "units"]),
+    (0, &["error", "os", "units"]),
     (1, &["tensor", "compare", "file"]),
     (2, &["data", "ops", "platform"]),
     (3, &["graph"]),
@@ -114,9 +114,82 @@ fn an_arrow_that_points_up_is_seen() {
     check("cache", "", &["a.rs: module cache has no row in tests/it/layers.rs"]);
 }
 
+/// Calls that go around `os`, where each can be made to fail.
+const AROUND: [&str; 14] = [
+    "fs::File",
+    "fs::OpenOptions",
+    "fs::copy",
+    "fs::create",
+    "fs::hard_link",
+    "fs::read",
+    "fs::remove",
+    "fs::rename",
+    "fs::write",
+    "fs::{",
+    "thread::Builder",
+    "thread::spawn",
+    "scope.spawn",
+    ".spawn_scoped",
+];
+
+/// What reads datasets: its files are many and none of them dahl's own, its threads are as all others.
+const DATASETS: &str = "dahl/src/data/";
+
+/// What reads the system's own files, and the models of loom.
+const ELSEWHERE: [&str; 8] = [
+    "dahl/src/meter/battery.rs",
+    "dahl/src/meter/rapl.rs",
+    "dahl/src/native/loom.rs",
+    "dahl/src/native/sys.rs",
+    "dahl/src/platform/detect.rs",
+    "dahl/src/platform/root.rs",
+    "dahl-cli/src/machine.rs",
+    "dahl-cli/src/platform/measure.rs",
+];
+
+/// The lines of a file's text, but for its tests, that go around `os`.
+fn around(file: &str, text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = code.lines().enumerate().filter(|(_, line)| {
+        let code = line.split("//").next().unwrap_or_default();
+        let reads = |call: &str| call.starts_with("fs::") && file.starts_with(DATASETS);
+        let mut calls = AROUND.iter().filter(|call| code.contains(**call));
+        calls.any(|call| !reads(call)) && !code.contains("/proc/self/")
+    });
+    lines.map(|(i, line)| format!("{file}:{}: {}", i + 1, line.trim())).collect()
+}
+
+#[test]
+fn files_and_threads_go_through_os() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut wrong = Vec::new();
+    for path in ["dahl/src", "dahl-cli/src"].iter().flat_map(|src| sources(&crates.join(src))) {
+        let file = path.strip_prefix(&crates).unwrap().to_string_lossy().replace('\\', "/");
+        let tests = file.ends_with("/tests.rs") || file.contains("/tests/");
+        let own = file.starts_with("dahl/src/os");
+        if !tests && !own && !ELSEWHERE.iter().any(|known| file.starts_with(known)) {
+            wrong.extend(around(&file, &fs::read_to_string(&path).unwrap()));
+        }
+    }
+    assert!(wrong.is_empty(), "calls that cannot be made to fail:\n{}", wrong.join("\n"));
+    let line = "use std::fs::{self, File};";
+    assert_eq!(around("a.rs", line), [format!("a.rs:1: {line}")]);
+    assert_eq!(around("a.rs", "scope.spawn(f); // why"), ["a.rs:1: scope.spawn(f); // why"]);
+    let data = "dahl/src/data/a.rs";
+    assert!(around(data, line).is_empty());
+    assert_eq!(around(data, "scope.spawn(f);"), [format!("{data}:1: scope.spawn(f);")]);
+    let tests = "disk::read(path)\n#[cfg(test)]\nmod tests { fs::read(path) }";
+    assert!(around("a.rs", tests).is_empty());
+}
+
 /// The crates of the workspace that a crate may depend on.
-const CRATES: [(&str, &[&str]); 3] =
-    [("dahl-kernels", &[]), ("dahl", &["dahl-kernels"]), ("dahl-cli", &["dahl", "dahl-kernels"])];
+const CRATES: [(&str, &[&str]); 4] = [
+    ("dahl-kernels", &[]),
+    ("dahl", &["dahl-kernels"]),
+    ("dahl-fuzz", &["dahl"]),
+    // The fuzz targets of what only the command line reads are among its tests.
+    ("dahl-cli", &["dahl", "dahl-kernels", "dahl-fuzz"]),
+];
 
 #[test]
 fn crates_depend_on_lower_crates_only() {

@@ -20,5 +20,6 @@ mod session;
 mod sim;
 mod support;
 mod tensor;
+mod timed;
 mod trace;
 mod updates;

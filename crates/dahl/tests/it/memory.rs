@@ -224,7 +224,7 @@ fn a_limit_below_the_peak_is_refused_with_the_largest_tensors_named() {
     plan.check_memory(&programs, peak).unwrap();
     let error = plan.check_memory(&programs, Bytes(peak.0 - 1)).unwrap_err();
     let Error::Memory { needed, limit, largest, .. } = &error else { panic!("{error}") };
-    assert_eq!((*needed, *limit), (peak, Bytes(peak.0 - 1)));
+    assert_eq!((*needed, *limit), (peak, Bytes(peak.0 - 1).into()));
     assert!(largest.iter().any(|(name, _)| name == "7.weight f32 [120, 400]"), "{largest:?}");
     assert_eq!(largest[0].1, Bytes(120 * 400 * 4));
     assert!(largest.len() == 5 && largest.is_sorted_by(|a, b| a.1 >= b.1), "{largest:?}");

@@ -2,7 +2,7 @@
 //! model that does not fit together.
 
 use dahl::graph::Class;
-use dahl::model::{Lowered, Model, NAMES, Optimizer, Sequence, TrainSpec};
+use dahl::model::{LayerKind, Lowered, Model, NAMES, Optimizer, Sequence, TrainSpec};
 use dahl::ops::conv2d::Conv2d;
 use dahl::train::Trainer;
 use dahl::{DType, Error};
@@ -220,16 +220,41 @@ fn what_is_read_wrong_and_what_does_not_fit_are_reported_together() {
 
 #[test]
 fn two_layers_of_one_name_are_refused() {
-    let expected = [
-        r#"layer "fc": name: expected a name of its own in the model, found fc.weight again"#,
-        r#"layer "fc": name: expected a name of its own in the model, found fc.bias again"#,
-    ];
+    let expected = [r#"layer "fc": name: expected a name of its own in the model, found fc again"#];
     check_toml(
         r#"{type = "flatten"}, {type = "linear", out = 784, name = "fc"},
            {type = "linear", out = 784, name = "fc"}"#,
         &expected,
     );
     check_built(|s| s.flatten().linear(784).named("fc").linear(784).named("fc"), &expected);
+    // Without parameters there was no error.
+    let expected =
+        [r#"layer "act": name: expected a name of its own in the model, found act again"#];
+    check_toml(
+        r#"{type = "flatten"}, {type = "relu", name = "act"}, {type = "tanh", name = "act"}"#,
+        &expected,
+    );
+    check_built(|s| s.flatten().relu().named("act").relu().named("act"), &expected);
+    // A layer without a name is called by its number.
+    let expected = [r#"layer "2": name: expected a name of its own in the model, found 2 again"#];
+    check_toml(r#"{type = "flatten"}, {type = "relu", name = "2"}, {type = "tanh"}"#, &expected);
+}
+
+#[test]
+fn batch_norm_has_numbers_that_normalise() {
+    let check = |keys: &str, what: &str| {
+        let layers = format!(r#"{{type = "batch_norm2d", {keys}}}, {{type = "flatten"}}"#);
+        check_toml(&layers, &[&format!("batch_norm2d \"0\": {what}")]);
+    };
+    check("eps = -1", "eps: expected a number from 0 on, found -1");
+    check("momentum = 1.5", "momentum: expected a number from 0 to 1, found 1.5");
+    // They were said to be missing.
+    check("eps = nan", "eps: expected a number, found nan or inf");
+    check("momentum = inf", "momentum: expected a number, found nan or inf");
+    check_built(
+        |s| s.layer(LayerKind::BatchNorm2d { eps: f64::NAN, momentum: 0.1 }).flatten(),
+        &["batch_norm2d \"0\": eps: expected a number from 0 on, found NaN"],
+    );
 }
 
 #[test]

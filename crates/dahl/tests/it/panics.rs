@@ -148,7 +148,7 @@ fn bounded<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::spawn(move || {
         let _ = done.send(body());
     });
-    match result.recv_timeout(Duration::from_secs(30)) {
+    match result.recv_timeout(Duration::from_secs(600)) {
         Ok(value) => {
             thread.join().unwrap();
             value

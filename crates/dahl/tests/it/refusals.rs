@@ -242,3 +242,24 @@ fn no_workers_or_pieces_is_an_error() {
         check_refused(grain.plan(&lowered.programs), "expected at least 1, found 0");
     }
 }
+
+/// Plans take longer than their size: 100,000 layers, or pieces, took minutes.
+#[test]
+fn what_would_take_too_long_to_plan_is_refused() {
+    let deep =
+        |layers: usize| Model::sequential("deep", &[2], |s| (0..layers).fold(s, |s, _| s.relu()));
+    let spec = |batch| TrainSpec::new(batch, DType::F32, Optimizer::sgd(0.1));
+    check_refused(
+        deep(10_001).lower(&spec(1)),
+        "model \"\": layers: expected at most 10000, found 10001",
+    );
+    let wide = Model::named("mlp").unwrap().lower(&spec(20_000)).unwrap().programs;
+    let grain = |text: &str| Grain::for_workers(1).with(text);
+    let expected = "grain: expected a grain that cuts the ops of \"train 20000\" into at most \
+                    65536 pieces, found sample=20000, which cuts them into ";
+    check_refused(grain("sample=20000").unwrap().plan(&wide), expected);
+    check_refused(grain("sample=100000"), "sample: expected at most 65536, found 100000");
+    // Of few samples there are few pieces.
+    let few = deep(2).lower(&spec(3)).unwrap().programs;
+    grain("sample=60000").unwrap().plan(&few).unwrap();
+}

@@ -43,6 +43,27 @@ fn all_elements_are_read() {
 }
 
 #[test]
+fn a_network_of_f64_gets_all_digits() {
+    let scratch = Scratch::new("npy-f64");
+    let values = [1e8 + 0.125, 0.1f64];
+    let whole = [(1i64 << 53) - 1, -3];
+    let labels = file("|u1", "(1,)", &[0]);
+    let check = |descr: &str, elements: Vec<u8>, expected: [f64; 2]| {
+        let set = open(&scratch, &file(descr, "(1, 2)", &elements), &labels).unwrap();
+        let mut out = [0.0f64; 2];
+        set.read_f64(0, &mut out).unwrap();
+        assert_eq!(out, expected, "{descr}");
+        let part = crate::data::Subset::new(std::sync::Arc::new(set), vec![0], "all");
+        part.read_f64(0, &mut out).unwrap();
+        assert_eq!(out, expected, "a part of {descr}");
+    };
+    check("<f8", values.iter().flat_map(|x| x.to_le_bytes()).collect(), values);
+    check("<i8", whole.iter().flat_map(|x| x.to_le_bytes()).collect(), whole.map(|x| x as f64));
+    // As an image file of the same byte.
+    check("|u1", vec![51, 77], [51.0f32 / 255.0, 77.0 / 255.0].map(f64::from));
+}
+
+#[test]
 fn samples_larger_than_the_buffer_are_read_whole() {
     let scratch = Scratch::new("npy-large");
     let elements: Vec<u8> = (0..2 * CHUNK).flat_map(|i| (i as f64).to_le_bytes()).collect();

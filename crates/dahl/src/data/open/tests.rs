@@ -98,6 +98,18 @@ fn directories_are_recognised() {
     assert_eq!(sizes(&path("arrays"), &with_validation()), [7, 1, 2]);
     assert_eq!(sizes(&path("arrays/images.npy"), &with_validation()), [7, 1, 2]);
 
+    // Train and test agree on the classes of arrays too.
+    scratch.write("both/x_train.npy", &npy::file("|u1", "(3, 2)", &[7; 6]));
+    scratch.write("both/y_train.npy", &npy::file("|u1", "(3,)", &[0, 1, 1]));
+    scratch.write("both/x_test.npy", &npy::file("|u1", "(2, 2)", &[7; 4]));
+    scratch.write("both/y_test.npy", &npy::file("|u1", "(2,)", &[0, 3]));
+    let both = open_parts(&path("both"), &[Part::Train, Part::Test], &Options::default()).unwrap();
+    assert!(both.iter().all(|set| set.classes() == ["0", "1", "2", "3"]));
+    let threads = std::num::NonZeroUsize::MIN;
+    let found = crate::data::check_against(&*both[0], &*both[1], threads, &mut |_| ()).to_string();
+    let wrong = "x_test.npy, sample 1: label: expected a class that a training sample has, found 3";
+    assert!(found.starts_with("2 samples, 1 wrong\n") && found.ends_with(wrong), "{found}");
+
     scratch.write("table/images/1.jpg", &encoded(&gradient(5, 5), ImageFormat::Jpeg));
     scratch.write("table/styles.csv", b"id,masterCategory\n1,a\n");
     let whole =

@@ -45,7 +45,7 @@ fn blocks_without_a_name_and_with_one() {
                  { type = "relu" },
                  { type = "batch_norm2d" },
                ], shortcut = [{ type = "conv2d", out = 8, kernel = 1 }], then = [{ type = "gelu" }] },
-             { type = "residual", body = [{ type = "tanh", name = "f" }, { type = "dropout", p = 0.25, name = "f" }] },
+             { type = "residual", body = [{ type = "tanh", name = "f" }, { type = "dropout", p = 0.25, name = "g" }] },
              { type = "sequential", name = "head", layers = [
                  { type = "avg_pool2d", kernel = 3, stride = 1, padding = 1 }, { type = "flatten" } ] },
              { type = "linear", out = 3, name = "\"fc\"" },
@@ -74,7 +74,7 @@ fn blocks_without_a_name_and_with_one() {
         ("1", Residual(
             ("body", [
                 ("f", nn.Tanh()),
-                ("f_", nn.Dropout(0.25)),
+                ("g", nn.Dropout(0.25)),
             ]),
             ("shortcut", []),
             [],
@@ -103,6 +103,6 @@ fn names_that_pytorch_does_not_take_are_refused() {
     check(
         r#"{ type = "sequential", name = "a", layers = [{ type = "linear", name = "b", out = 2 }] },
            { type = "sequential", name = "a", layers = [{ type = "linear", name = "c", out = 2 }] }"#,
-        "not supported: a PyTorch module called \"a\", twice",
+        "layer \"a\": name: expected a name of its own in the model, found a again",
     );
 }

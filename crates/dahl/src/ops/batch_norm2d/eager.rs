@@ -5,7 +5,7 @@ use super::{
     BatchNorm2dApply, BatchNorm2dFinish, BatchNorm2dStats, BatchNorm2dTracked, Statistics,
 };
 use crate::ops::eager::{self, Accum, Arg};
-use crate::ops::{Recorder, Var};
+use crate::ops::{Meta, Recorder, Var};
 use crate::tensor::{Arena, AsView, Matrix, Tensor, TensorView};
 use dahl_kernels::Float;
 
@@ -22,7 +22,7 @@ pub struct Affine<'t, E> {
 
 /// y = (x − mean) / √(variance + eps) · w + b by channel of x \[N, C, H, W\],
 /// with the batch's own statistics: training. The second result is
-/// \[mean, Σ (x − mean)²\], for the tracking.
+/// \[mean, Σ (x − mean)²\] in `f64`, for the tracking.
 ///
 /// ```
 /// use dahl::{ops::batch_norm2d::{Affine, batch_norm2d}, tensor::{Arena, Tensor, Vector}};
@@ -37,7 +37,7 @@ pub fn batch_norm2d<'a, E: Float>(
     arena: &'a Arena,
     x: &impl AsView<E, 4>,
     affine: &Affine<'_, E>,
-) -> (Tensor<'a, E, 4>, Matrix<'a, E>) {
+) -> (Tensor<'a, E, 4>, Matrix<'a, f64>) {
     let (stats, norm) = batch_statistics(arena, x, affine.eps);
     let inputs = [Arg::new(x), Arg::new(&norm), Arg::new(&affine.weight), Arg::new(&affine.bias)];
     (eager::run(arena, &BatchNorm2dApply::new(Statistics::Batch), &inputs), stats)
@@ -62,10 +62,10 @@ fn batch_statistics<'a, E: Float>(
     arena: &'a Arena,
     x: &impl AsView<E, 4>,
     eps: f64,
-) -> (Matrix<'a, E>, Matrix<'a, E>) {
-    let stats: Matrix<'_, E> = eager::run(arena, &BatchNorm2dStats, &[Arg::new(x)]);
+) -> (Matrix<'a, f64>, Matrix<'a, E>) {
+    let stats: Matrix<'_, f64> = eager::run(arena, &BatchNorm2dStats, &[Arg::new(x)]);
     let [n, _, h, w] = x.as_view().shape();
-    let finish = BatchNorm2dFinish { count: n * h * w, eps };
+    let finish = BatchNorm2dFinish { count: n * h * w, eps, dtype: E::DTYPE };
     let norm = eager::run(arena, &finish, &[Arg::new(&stats)]);
     (stats, norm)
 }
@@ -130,7 +130,7 @@ pub fn batch_norm2d_eval_in_place<E: Float>(
 pub struct BatchNorm2dRecorded {
     /// The normalised values.
     pub output: Var,
-    /// \[mean, Σ (x − mean)²\], for the tracking.
+    /// \[mean, Σ (x − mean)²\] in `f64`, for the tracking.
     pub stats: Var,
     /// How many values each channel has.
     pub count: usize,
@@ -145,13 +145,13 @@ impl dyn Recorder + '_ {
         bias: Var,
         eps: f64,
     ) -> BatchNorm2dRecorded {
-        let shape = self.meta(x).shape;
+        let Meta { shape, dtype } = self.meta(x);
         let count = match shape.axes() {
             [n, _, h, w] => n.saturating_mul(*h).saturating_mul(*w),
             _ => 1,
         };
         let stats = self.one(BatchNorm2dStats, &[x]);
-        let norm = self.one(BatchNorm2dFinish { count, eps }, &[stats]);
+        let norm = self.one(BatchNorm2dFinish { count, eps, dtype }, &[stats]);
         let apply = BatchNorm2dApply::new(Statistics::Batch);
         let output = self.one(apply, &[x, norm, weight, bias]);
         BatchNorm2dRecorded { output, stats, count }

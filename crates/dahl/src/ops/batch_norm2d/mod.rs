@@ -31,7 +31,8 @@ fn pairs(channels: Range<usize>) -> Region {
     Region::new(&[0..2, channels])
 }
 
-/// \[mean, Σ (x − mean)²\] by channel: x is \[N, C, H, W\], the result \[2, C\].
+/// \[mean, Σ (x − mean)²\] by channel: x is \[N, C, H, W\], the result \[2, C\] in `f64`,
+/// whatever the elements of x are.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNorm2dStats;
 
@@ -46,7 +47,7 @@ impl Op for BatchNorm2dStats {
             return Err(Mismatch::new("input", "4 axes [N, C, H, W]", x.shape));
         }
         expect_floats(inputs)?;
-        let out = Meta { shape: Shape::new(&[2, x.shape[1]]), ..x };
+        let out = Meta { shape: Shape::new(&[2, x.shape[1]]), dtype: DType::F64 };
         let count = [0, 2, 3].iter().try_fold(1usize, |n, &a| n.checked_mul(x.shape[a]));
         if count.is_none_or(|n| n < 2) {
             let expected = "more than one value a channel to train on";
@@ -135,6 +136,8 @@ pub struct BatchNorm2dFinish {
     pub count: usize,
     /// Added to the variance.
     pub eps: f64,
+    /// The element type of what is normalised.
+    pub dtype: DType,
 }
 
 impl Op for BatchNorm2dFinish {
@@ -147,7 +150,7 @@ impl Op for BatchNorm2dFinish {
     }
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
-        Ok(vec![inputs[0]])
+        Ok(vec![Meta { dtype: self.dtype, ..inputs[0] }])
     }
 
     fn cuts(&self, _: Metas<'_>) -> Vec<Cut> {
@@ -219,6 +222,8 @@ pub struct BatchNorm2dTrack {
     pub count: usize,
     /// The weight of the new statistics.
     pub momentum: f64,
+    /// The element type of the tracked ones.
+    pub dtype: DType,
 }
 
 impl Op for BatchNorm2dTrack {
@@ -235,7 +240,7 @@ impl Op for BatchNorm2dTrack {
     }
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
-        let channels = Meta { shape: inputs[0].shape.without(0), ..inputs[0] };
+        let channels = Meta { shape: inputs[0].shape.without(0), dtype: self.dtype };
         Ok(vec![channels, channels, Meta::new([], DType::I64)])
     }
 

@@ -2,7 +2,7 @@
 //! units would change, and how much watts that nobody knows exactly can change.
 
 use super::explain::cost_of;
-use super::machines::{Machinery, Watts, machinery};
+use super::machines::{Watts, machinery};
 use super::solve::{Extent, Limits, solve};
 use super::table::Replicas;
 use super::types::{Pipeline, Problem};
@@ -10,14 +10,12 @@ use crate::error::{Error, Result};
 use crate::platform::Platform;
 
 /// A unit type that a plan leaves off.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftOff {
     /// The type, by index.
     pub unit: usize,
     /// How many of it are off.
     pub off: usize,
-    /// When one more of it would be used.
-    pub break_even: BreakEven,
 }
 
 /// When one more unit would be used.
@@ -31,45 +29,46 @@ pub enum BreakEven {
     Unknown,
 }
 
-/// The units that a plan leaves off, and from which part of their watts on it would not.
-pub fn left_off(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> Result<Vec<LeftOff>> {
-    let used = |plan: &Pipeline, unit: usize| -> usize {
-        plan.stages.iter().filter(|stage| stage.unit == unit).map(|stage| stage.replicas).sum()
+/// The units of a type that a plan uses.
+fn used(plan: &Pipeline, unit: usize) -> usize {
+    plan.stages.iter().filter(|stage| stage.unit == unit).map(|stage| stage.replicas).sum()
+}
+
+/// The units that a plan leaves off.
+pub fn left_off(problem: &Problem, plan: &Pipeline) -> Vec<LeftOff> {
+    let types = problem.units.iter().enumerate();
+    let all = types.map(|(unit, of)| LeftOff { unit, off: of.count - used(plan, unit) });
+    all.filter(|left| left.off > 0).collect()
+}
+
+/// From which part of its watts on one more unit of a type would be used than a plan uses.
+pub fn break_even(
+    problem: &Problem,
+    plan: &Pipeline,
+    unit: usize,
+    limits: &Limits<'_>,
+) -> Result<BreakEven> {
+    let now = used(plan, unit);
+    // Whether one more is used at such a part; nothing where that is not known.
+    let worth = |part: f64| -> Result<Option<bool>> {
+        let best = proved(&scaled(problem, unit, part), limits)?;
+        Ok(best.map(|plan| used(&plan, unit) > now))
     };
-    let mut all = Vec::new();
-    for unit in 0..problem.units.len() {
-        let now = used(plan, unit);
-        let off = problem.units[unit].count - now;
-        if off == 0 {
-            continue;
-        }
-        // Whether one more is used at such a part; nothing where that is not known.
-        let worth = |part: f64| -> Result<Option<bool>> {
-            let cheaper = scaled(problem, unit, part);
-            let best = proved(&cheaper, limits)?;
-            Ok(best.map(|plan| used(&plan, unit) > now))
-        };
-        let mut break_even = match worth(0.0)? {
-            Some(true) => BreakEven::At(0.0),
-            Some(false) => BreakEven::Never,
-            None => BreakEven::Unknown,
-        };
-        let (mut low, mut high) = (0.0, 1.0);
-        while break_even == BreakEven::At(low) && high - low > 0.01 {
-            let middle = (low + high) / 2.0;
-            match worth(middle)? {
-                Some(true) => low = middle,
-                Some(false) => high = middle,
-                None => {
-                    break_even = BreakEven::Unknown;
-                    break;
-                }
-            }
-            break_even = BreakEven::At(low);
-        }
-        all.push(LeftOff { unit, off, break_even });
+    match worth(0.0)? {
+        Some(true) => {}
+        Some(false) => return Ok(BreakEven::Never),
+        None => return Ok(BreakEven::Unknown),
     }
-    Ok(all)
+    let (mut low, mut high) = (0.0, 1.0);
+    while high - low > 0.01 {
+        let middle = (low + high) / 2.0;
+        match worth(middle)? {
+            Some(true) => low = middle,
+            Some(false) => high = middle,
+            None => return Ok(BreakEven::Unknown),
+        }
+    }
+    Ok(BreakEven::At(low))
 }
 
 /// The best plan, if all were looked at or none can be better.
@@ -95,7 +94,8 @@ fn scaled(problem: &Problem, unit: usize, part: f64) -> Problem {
     cheaper
 }
 
-/// A change of the units that there are: `add=1xA40`, `remove=2xP100`.
+/// A change of the units that there are: `add=1xA40`, `remove=2xP100`. Units come and go in
+/// whole machines, with all else that these have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// How many more, or fewer.
@@ -124,16 +124,47 @@ impl std::str::FromStr for Change {
     }
 }
 
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let verb = if self.count > 0 { "add" } else { "remove" };
+        write!(f, "{verb}={}x{}", self.count.abs(), self.unit)
+    }
+}
+
 impl Change {
-    /// The problem with these units more or fewer.
-    pub fn apply(&self, problem: &Problem) -> Result<Problem> {
-        let names = Machinery { units: problem.units.clone(), nodes: vec![], slowdowns: vec![] };
-        let unit = names.find(&self.unit)?;
-        let mut changed = problem.clone();
-        let count = &mut changed.units[unit].count;
-        *count = usize::try_from(*count as i64 + self.count).map_err(|_| {
-            Error::config("what-if", format!("at most {count} to remove"), -self.count)
-        })?;
+    /// The kind of machine whose number changes, by index, and by how many.
+    ///
+    /// # Errors
+    /// Where no type or several have that name, or the units are not those of whole machines.
+    pub fn machines(&self, platform: &Platform) -> Result<(usize, i64)> {
+        let types = machinery(platform, Watts::Likely)?;
+        let unit = &types.units[types.find(&self.unit)?];
+        let (kind, each) = (&platform.nodes[unit.node], unit.per_node as i64);
+        if self.count % each != 0 {
+            let expected = format!(
+                "a multiple of {each} x {}: units come in whole machines, and each {:?} has {each}",
+                unit.name, kind.name
+            );
+            return Err(Error::config("what-if", expected, self));
+        }
+        let machines = self.count / each;
+        if kind.count as i64 + machines < 0 {
+            let expected = format!("at most {} x {} to remove", unit.count, unit.name);
+            return Err(Error::config("what-if", expected, self));
+        }
+        Ok((unit.node, machines))
+    }
+
+    /// The platform with these machines more or fewer. A kind that has none left stays, so that a
+    /// profile stays one of the unit that it was measured on.
+    ///
+    /// # Errors
+    /// As [`Change::machines`].
+    pub fn apply(&self, platform: &Platform) -> Result<Platform> {
+        let (kind, machines) = self.machines(platform)?;
+        let mut changed = platform.clone();
+        let count = &mut changed.nodes[kind].count;
+        *count = count.saturating_add_signed(machines as isize);
         Ok(changed)
     }
 }
@@ -187,29 +218,36 @@ impl Prices {
     }
 }
 
-/// How a plan fares where watts are others within their intervals.
+/// A problem whose watts are others within their intervals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// `all low`, `a40/gpu high, others low`.
     pub name: String,
-    /// Joules of the plan.
-    pub plan_j: f64,
-    /// Joules of the best plan, where it is known.
-    pub best_j: Option<f64>,
-    /// Whether the best plan uses other unit types.
-    pub other_units: bool,
+    problem: Problem,
 }
 
-/// How much the intervals of watts can change what is best: all at one end, and each type
-/// at the other end from all others.
-pub fn sensitivity(
-    problem: &Problem,
-    plan: &Pipeline,
-    platform: &Platform,
-    limits: &Limits<'_>,
-) -> Result<Vec<Scenario>> {
-    let [low, high] = [Watts::Low, Watts::High];
-    let [lows, highs] = [machinery(platform, low)?, machinery(platform, high)?];
+impl Scenario {
+    /// Joules that a plan takes in it.
+    pub fn joules(&self, plan: &Pipeline) -> f64 {
+        cost_of(&self.problem, plan)[1]
+    }
+
+    /// The best plan in it, where one is proved to be.
+    ///
+    /// # Errors
+    /// Where the problem cannot be.
+    pub fn best(&self, limits: &Limits<'_>) -> Result<Option<Pipeline>> {
+        proved(&self.problem, limits)
+    }
+}
+
+/// The ends of the intervals of watts: all at one end, and each type at the other end from all
+/// others.
+///
+/// # Errors
+/// Where the platform has no ways between its units.
+pub fn scenarios(problem: &Problem, platform: &Platform) -> Result<Vec<Scenario>> {
+    let [lows, highs] = [machinery(platform, Watts::Low)?, machinery(platform, Watts::High)?];
     let types = problem.units.len();
     let mut cases: Vec<(String, Vec<bool>)> = vec![
         ("all low".to_owned(), vec![false; types]),
@@ -221,14 +259,7 @@ pub fn sensitivity(
         cases.push((format!("{name} high, others low"), one(true)));
         cases.push((format!("{name} low, others high"), one(false)));
     }
-    let kinds = |plan: &Pipeline| -> Vec<usize> {
-        let mut kinds: Vec<usize> = plan.stages.iter().map(|stage| stage.unit).collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        kinds
-    };
-    let mut all = Vec::new();
-    for (name, up) in cases {
+    let scenario = |(name, up): (String, Vec<bool>)| {
         let mut other = problem.clone();
         for (unit, up) in up.into_iter().enumerate() {
             let from = if up { &highs } else { &lows };
@@ -237,14 +268,14 @@ pub fn sensitivity(
             let node = problem.units[unit].node;
             other.nodes[node].base_watts = from.nodes[node].base_watts;
         }
-        let best = proved(&other, limits)?;
-        let plan_j = cost_of(&other, plan)[1];
-        all.push(Scenario {
-            name,
-            plan_j,
-            best_j: best.as_ref().map(|best| best.energy_j),
-            other_units: best.is_some_and(|best| kinds(&best) != kinds(plan)),
-        });
-    }
-    Ok(all)
+        Scenario { name, problem: other }
+    };
+    Ok(cases.into_iter().map(scenario).collect())
+}
+
+/// Whether two plans use the same unit types.
+pub fn same_types(a: &Pipeline, b: &Pipeline) -> bool {
+    let uses = |plan: &Pipeline, unit: usize| plan.stages.iter().any(|stage| stage.unit == unit);
+    let in_other = |plan: &Pipeline, other| plan.stages.iter().all(|stage| uses(other, stage.unit));
+    in_other(a, b) && in_other(b, a)
 }

@@ -3,6 +3,7 @@
 
 use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Level, Potential};
+use super::certify;
 use super::cover::{Cover, Known};
 use super::labels::{Effort, Ended, Search, Wanted};
 use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
@@ -20,7 +21,8 @@ const FEW: usize = 2_000;
 /// The gap below which more of them are.
 const NEAR: f64 = 0.02;
 
-/// A proof has no more numbers: files get large.
+/// Potentials of a proof have no more numbers, where that is possible: each is computed again
+/// when the proof is checked.
 const MOST_NUMBERS: usize = 8_000_000;
 
 /// A claim that no plan is better than one, with its proof; of no plan is better than
@@ -37,7 +39,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     let aim = |value| Aim::Claim { objective: problem.objective, value, period_cap: cap };
     let mut cover = Cover::new(&table, limits);
     cover.front.add(plan.clone());
-    // The fewer potentials the smaller the file; labels fill what they leave open.
+    // The fewer potentials the sooner it is checked; labels fill what they leave open.
     let each = table.lattice.size.saturating_mul(table.sets());
     let most_cells = match cover.full {
         true => (MOST_NUMBERS / each).max(16).min(cover.most_cells()),
@@ -73,41 +75,25 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     };
     let numbers = cells.iter().map(|cell| cell.potential.len());
     let numbers = numbers.chain(levels.iter().map(|level| level.potential.len()));
-    if numbers.sum::<usize>() > 5 * MOST_NUMBERS {
+    if numbers.sum::<usize>() > certify::MOST_NUMBERS {
         return None;
     }
-    let finite = |x: &f64| x.is_finite().then_some(*x);
-    let cells = cells.iter().map(|cell| {
-        let range = cell.range;
-        let mut proof = CellProof {
-            low: range.low,
-            high: finite(&range.high),
-            most_low: range.most_low,
-            most_high: finite(&range.most_high),
-            theta: range.theta,
-            joules: Vec::new(),
-            by_set: Vec::new(),
-            prices: Vec::new(),
-        };
-        match &cell.potential {
-            Potential::Full(all) => proof.joules = all.iter().map(finite).collect(),
-            Potential::Priced { by_set, prices } => {
-                proof.by_set = by_set.iter().map(finite).collect();
-                proof.prices = prices.clone();
-            }
-        }
-        proof
+    let finite = |x: f64| x.is_finite().then_some(x);
+    let prices = |potential: &Potential| match potential {
+        Potential::Full(_) => Vec::new(),
+        Potential::Priced { prices, .. } => prices.clone(),
+    };
+    let cells = cells.iter().map(|Cell { range, potential }| CellProof {
+        low: range.low,
+        high: finite(range.high),
+        most_low: range.most_low,
+        most_high: finite(range.most_high),
+        theta: range.theta,
+        prices: prices(potential),
     });
-    let levels = levels.iter().map(|level| {
-        let mut proof = LevelProof { most_high: finite(&level.most_high), ..Default::default() };
-        match &level.potential {
-            Potential::Full(all) => proof.sums = all.iter().map(finite).collect(),
-            Potential::Priced { by_set, prices } => {
-                proof.by_set = by_set.iter().map(finite).collect();
-                proof.prices = prices.clone();
-            }
-        }
-        proof
+    let levels = levels.iter().map(|Level { most_high, potential }| LevelProof {
+        most_high: finite(*most_high),
+        prices: prices(potential),
     });
     let last = table.sets() - 1;
     let labels = kept.iter().map(|label| LabelProof {
@@ -120,9 +106,10 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         stages: label.stages as usize,
     });
     Some(Certificate {
-        dahl_certificate: 1,
+        dahl_certificate: 2,
         problem: problem.clone(),
         plan: plan.clone(),
+        not_about: None,
         value: value * (1.0 - CLAIMED),
         sets: (0..=last).map(|set| table.space.between(0, set)).collect(),
         levels: levels.collect(),

@@ -1,6 +1,7 @@
 //! Checks certificates. This module knows nothing of how plans are found: it takes the data
 //! types and the documented formulas (docs/planner.md), and every rounding goes against
-//! the claim. Potentials are checked here, labels in `labels.rs`, the plan in `plan.rs`.
+//! the claim. Potentials are computed in `potentials.rs`, labels are checked in `labels.rs`, the
+//! plan in `plan.rs`.
 //!
 //! The claim: no plan whose stages are differences of the listed sets of layers, with
 //! units of one type a stage, has an objective below `value`.
@@ -8,14 +9,15 @@
 //! The proof: half-made plans (labels) that begin at the last layer. The empty one is
 //! listed; whatever stage is put before a listed one gives a half-made plan than which a
 //! listed one is as good in everything, or that cannot become better than the claim. The
-//! latter is shown by potentials of intervals of the period (cells), each of them right by
-//! one inequality a column.
+//! latter is shown by potentials of intervals of the period (cells).
 
 mod labels;
 mod plan;
+mod potentials;
 
 use super::proof::{CellProof, Certificate};
 use super::types::{Problem, Semantics, UnitType};
+use std::cell::Cell;
 
 /// What is wrong with a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,8 +67,14 @@ fn small(x: &f64) -> bool {
     x.abs() <= LARGEST
 }
 
-/// More would not be checked in a day.
-const MOST_COLUMNS: usize = 20_000_000;
+/// Stages on units; about 100 bytes each.
+const MOST_COLUMNS: usize = 6_000_000;
+
+/// Numbers of all potentials together, 8 bytes each.
+pub(super) const MOST_NUMBERS: usize = 40_000_000;
+
+/// Steps of all checks together, a nanosecond each or so.
+const MOST_WORK: u64 = 30_000_000_000;
 
 /// A stage on units, rounded down.
 struct Column {
@@ -83,14 +91,19 @@ struct Column {
 
 /// Says what is wrong, or that the claim holds; the latter with the number of inequalities
 /// that were checked.
+///
+/// A proof that takes more than 30,000,000,000 steps to check, of about a nanosecond each, is
+/// refused before it does.
 pub fn certify(of: &Certificate) -> Result<u64, Flaw> {
-    let checker = Checker::new(of)?;
+    certify_within(of, MOST_WORK)
+}
+
+/// The same with another bound on the steps.
+pub fn certify_within(of: &Certificate, steps: u64) -> Result<u64, Flaw> {
+    let mut checker = Checker::new(of, steps)?;
     checker.plan()?;
     let columns = checker.columns()?;
-    let mut checked = 0;
-    checked += checker.potentials(&columns)?;
-    checked += checker.labels(&columns)?;
-    Ok(checked)
+    Ok(checker.potentials(&columns)? + checker.labels(&columns)?)
 }
 
 struct Checker<'a> {
@@ -103,12 +116,22 @@ struct Checker<'a> {
     /// Watts of a unit with its part of a full machine, by type, rounded down.
     unit_watts: Vec<f64>,
     inside: Vec<Vec<bool>>,
+    /// Potentials of cells and of levels: by set and combination, or by set where units have
+    /// multipliers.
+    cells: Vec<Vec<f64>>,
+    levels: Vec<Vec<f64>>,
+    /// More than any plan of a cell takes.
+    most_joules: Vec<f64>,
+    /// Steps that the checks have taken, and may take.
+    work: Cell<u64>,
+    most_work: u64,
 }
 
 impl<'a> Checker<'a> {
-    fn new(of: &'a Certificate) -> Result<Self, Flaw> {
-        if of.dahl_certificate != 1 {
-            return flaw("dahl_certificate", 1, of.dahl_certificate);
+    fn new(of: &'a Certificate, most_work: u64) -> Result<Self, Flaw> {
+        // Version 1 has potentials too. Those computed here are no smaller than any that hold.
+        if !(1..=2).contains(&of.dahl_certificate) {
+            return flaw("dahl_certificate", "1 or 2", of.dahl_certificate);
         }
         let p = &of.problem;
         if let Err(error) = p.check() {
@@ -123,11 +146,13 @@ impl<'a> Checker<'a> {
         if size == usize::MAX {
             return flaw("problem", "units whose combinations can be counted", "more");
         }
-        let full = of.cells.iter().any(|cell| !cell.joules.is_empty())
-            || of.levels.iter().any(|level| !level.sums.is_empty());
-        let numbers = size.saturating_mul(of.sets.len());
-        if full && numbers > 1 << 28 {
-            return flaw("problem", "at most 2^28 states", numbers);
+        let listed = of.cells.iter().map(|cell| &cell.prices);
+        let listed = listed.chain(of.levels.iter().map(|level| &level.prices));
+        let full = listed.filter(|prices| prices.is_empty()).count();
+        let numbers = size.saturating_mul(of.sets.len()).saturating_mul(full);
+        if numbers > MOST_NUMBERS {
+            let expected = format!("at most {MOST_NUMBERS} potentials of sets and units");
+            return flaw("problem", expected, numbers);
         }
         let layers = p.layers.len();
         let mut inside = Vec::new();
@@ -146,7 +171,7 @@ impl<'a> Checker<'a> {
         if ends != right || of.sets.len() < 2 {
             return flaw("sets", "from none to all layers", of.sets.len());
         }
-        let idle = match full {
+        let idle = match full > 0 {
             true => (0..size)
                 .map(|n| {
                     let used = p.units.iter().zip(&strides);
@@ -162,39 +187,71 @@ impl<'a> Checker<'a> {
             down(unit.idle_watts + base)
         };
         let unit_watts = p.units.iter().map(watts).collect();
-        let checker = Self { of, p, size, strides, idle, unit_watts, inside };
-        checker.cells()?;
+        let most = |cell: &CellProof| up(p.most_joules(cell.high.unwrap_or(f64::INFINITY)));
+        let most_joules = of.cells.iter().map(most).collect();
+        let (cells, levels) = (Vec::new(), Vec::new());
+        let work = Cell::new(0);
+        let checker = Self {
+            of,
+            p,
+            size,
+            strides,
+            idle,
+            unit_watts,
+            inside,
+            cells,
+            levels,
+            most_joules,
+            work,
+            most_work,
+        };
+        checker.intervals()?;
         Ok(checker)
     }
 
-    /// Cells cover all periods and slowest stages, and have as many numbers as they should.
-    fn cells(&self) -> Result<(), Flaw> {
-        let (sets, types) = (self.of.sets.len(), self.p.units.len());
-        let states = self.size.saturating_mul(sets);
-        let right = |numbers: [usize; 3]| numbers == [states, 0, 0] || numbers == [0, sets, types];
-        let bad = |price: &f64| !small(price) || *price < 0.0;
-        let large = |all: &[Option<f64>]| all.iter().flatten().any(|x| !small(x));
+    /// Counts work.
+    fn count(&self, steps: u64) {
+        self.work.set(self.work.get().saturating_add(steps));
+    }
+
+    /// Counts work that is about to be done; refuses what is too much.
+    fn spend(&self, steps: u64) -> Result<(), Flaw> {
+        self.count(steps);
+        if self.work.get() <= self.most_work {
+            return Ok(());
+        }
+        flaw("proof", format!("one that is checked in {} steps", self.most_work), "more")
+    }
+
+    /// Cells cover all periods and slowest stages, and have as many multipliers as they should.
+    fn intervals(&self) -> Result<(), Flaw> {
+        let types = self.p.units.len();
+        let bad = |x: &f64| !small(x) || *x < 0.0;
+        let right = |prices: &[f64]| {
+            (prices.is_empty() || prices.len() == types) && !prices.iter().any(bad)
+        };
+        let multipliers = "a multiplier from 0 to 1e60 for each unit type, or none";
         for (i, cell) in self.of.cells.iter().enumerate() {
             let place = format!("cell {i}");
             let priced = cell.theta > 0.0 && cell.high.is_some();
             if !(cell.theta == 0.0 || priced && small(&cell.theta)) {
-                return flaw(place, "a price of seconds that is not negative", cell.theta);
+                return flaw(place, "a multiplier of seconds from 0 to 1e60", cell.theta);
             }
             let edges = [Some(cell.low), Some(cell.most_low), cell.high, cell.most_high];
             if edges.iter().flatten().any(bad) {
                 return flaw(place, "edges from 0 to 1e60", format!("{edges:?}"));
             }
-            if large(&cell.joules) || large(&cell.by_set) {
-                return flaw(place, "potentials from -1e60 to 1e60", "larger ones");
-            }
-            let numbers = [cell.joules.len(), cell.by_set.len(), cell.prices.len()];
-            if !right(numbers) {
-                return flaw(place, "a number for each state", format!("{numbers:?}"));
-            }
-            if cell.prices.iter().any(bad) {
-                return flaw(place, "prices that are not negative", format!("{:?}", cell.prices));
+            if !right(&cell.prices) {
+                return flaw(place, multipliers, format!("{:?}", cell.prices));
             }
         }
+        for (i, level) in self.of.levels.iter().enumerate() {
+            if !right(&level.prices) {
+                return flaw(format!("level {i}"), multipliers, format!("{:?}", level.prices));
+            }
+        }
+        let cells = self.of.cells.len() as u64;
+        self.spend(cells.saturating_mul(cells).saturating_mul(4))?;
         // Whatever period: one that a cell begins with is like all up to the next of them.
         let ends = self.of.cells.iter().flat_map(|cell| [Some(cell.low), cell.high]);
         for at in ends.flatten().chain([0.0]) {
@@ -215,19 +272,9 @@ impl<'a> Checker<'a> {
             }
         }
         let edges = self.of.levels.iter().map(|level| level.most_high.unwrap_or(f64::INFINITY));
-        let all = self.of.levels.iter().all(|level| {
-            right([level.sums.len(), level.by_set.len(), level.prices.len()])
-                && !level.prices.iter().any(bad)
-                && !large(&level.sums)
-                && !large(&level.by_set)
-        });
         let ends = self.of.levels.last().is_none_or(|level| level.most_high.is_none());
-        if !all || !ends || !edges.is_sorted() {
-            return flaw(
-                "levels",
-                "a number for each state, from fast stages to all",
-                self.of.levels.len(),
-            );
+        if !ends || !edges.is_sorted() {
+            return flaw("levels", "ascending ones, from fast stages to all", "others");
         }
         Ok(())
     }
@@ -242,8 +289,11 @@ impl<'a> Checker<'a> {
     /// Every stage between two sets on every number of units of a type at every power.
     fn columns(&self) -> Result<Vec<Column>, Flaw> {
         let each: usize = self.p.units.iter().map(|unit| unit.count * unit.powers.len()).sum();
+        let layers = self.p.layers.len() as u64;
+        let types = self.p.units.len() as u64;
         let mut columns = Vec::new();
         for end in 0..self.inside.len() {
+            self.spend(layers.saturating_mul(self.inside.len() as u64))?;
             for before in 0..self.inside.len() {
                 let [small, large] = [before, end].map(|set| &self.inside[set]);
                 if small.iter().zip(large).any(|(s, l)| *s && !*l) || small == large {
@@ -256,9 +306,12 @@ impl<'a> Checker<'a> {
                     let expected = format!("at most {MOST_COLUMNS} stages on units");
                     return flaw("problem", expected, "more");
                 }
-                let layers: Vec<usize> =
+                let stage: Vec<usize> =
                     (0..small.len()).filter(|&i| large[i] && !small[i]).collect();
-                self.on_units(&layers, [before, end], &mut columns);
+                let inputs: usize = stage.iter().map(|&i| self.p.layers[i].inputs.len()).sum();
+                let sums = (4 * types + 20).saturating_mul((stage.len() + inputs) as u64);
+                self.spend(sums.saturating_add(40 * each as u64))?;
+                self.on_units(&stage, [before, end], &mut columns);
             }
         }
         // What does not fit even as the last stage is in no plan.
@@ -332,112 +385,5 @@ impl<'a> Checker<'a> {
 
     fn used(&self, index: usize, unit: usize) -> usize {
         index / self.strides[unit] % (self.p.units[unit].count + 1)
-    }
-
-    /// Every potential is at most what each column leads to.
-    fn potentials(&self, columns: &[Column]) -> Result<u64, Flaw> {
-        let mut checked = 0;
-        let value = |x: &Option<f64>| x.unwrap_or(f64::INFINITY);
-        let size = self.size;
-        for (c, cell) in self.of.cells.iter().enumerate() {
-            let high = cell.high.unwrap_or(f64::INFINITY);
-            let most_high = cell.most_high.unwrap_or(f64::INFINITY);
-            let allowed = |column: &&Column| {
-                down(column.sum + self.slowest() * column.most) < high && column.most < most_high
-            };
-            let cost = |column: &Column| down(column.joules + down(cell.theta * column.sum));
-            let wrong = |set: usize, at: usize| {
-                flaw(
-                    format!("cell {c}, set {set}, units {at}"),
-                    "no more than a column leads to",
-                    "more",
-                )
-            };
-            if cell.joules.is_empty() {
-                if value(&cell.by_set[0]) > 0.0 {
-                    return wrong(0, 0);
-                }
-                for column in columns.iter().filter(allowed) {
-                    let each = self.unit_watts[column.unit] * cell.low + cell.prices[column.unit];
-                    let through = value(&cell.by_set[column.before])
-                        + down(cost(column) + column.replicas as f64 * each);
-                    checked += 1;
-                    if value(&cell.by_set[column.end]) > down(through) {
-                        return wrong(column.end, 0);
-                    }
-                }
-                continue;
-            }
-            for n in 0..size {
-                if value(&cell.joules[n]) > down(self.idle[n] * cell.low) {
-                    return wrong(0, n);
-                }
-            }
-            for column in columns.iter().filter(allowed) {
-                checked += self
-                    .inequalities(&cell.joules, column, cost(column))
-                    .or_else(|n| wrong(column.end, n))?;
-            }
-        }
-        for (l, level) in self.of.levels.iter().enumerate() {
-            let wrong = |set: usize, n: usize| {
-                let place = format!("level {l}, set {set}, units {n}");
-                flaw(place, "no more than a column leads to", "more")
-            };
-            let most_high = level.most_high.unwrap_or(f64::INFINITY);
-            let columns = columns.iter().filter(|column| column.most < most_high);
-            if level.sums.is_empty() {
-                if value(&level.by_set[0]) > 0.0 {
-                    return wrong(0, 0);
-                }
-                for column in columns {
-                    let paid = column.replicas as f64 * level.prices[column.unit];
-                    let through = value(&level.by_set[column.before]) + down(column.sum + paid);
-                    checked += 1;
-                    if value(&level.by_set[column.end]) > down(through) {
-                        return wrong(column.end, 0);
-                    }
-                }
-                continue;
-            }
-            if let Some(n) = (0..size).find(|&n| value(&level.sums[n]) > 0.0) {
-                return wrong(0, n);
-            }
-            for column in columns {
-                let sums = self.inequalities(&level.sums, column, column.sum);
-                checked += sums.or_else(|n| wrong(column.end, n))?;
-            }
-        }
-        Ok(checked)
-    }
-
-    /// One column at all combinations of units; else the first that is wrong.
-    fn inequalities(
-        &self,
-        potential: &[Option<f64>],
-        column: &Column,
-        cost: f64,
-    ) -> Result<u64, usize> {
-        let size = self.size;
-        let here = &potential[column.end * size..][..size];
-        let before = &potential[column.before * size..][..size];
-        let step = column.replicas * self.strides[column.unit];
-        let most = self.p.units[column.unit].count - column.replicas;
-        let mut checked = 0;
-        for n in 0..size {
-            if self.used(n, column.unit) > most {
-                continue;
-            }
-            let units: usize = (0..self.p.units.len()).map(|unit| self.used(n, unit)).sum();
-            if self.too_large(column, units + column.replicas) {
-                continue;
-            }
-            checked += 1;
-            let through = before[n + step].unwrap_or(f64::INFINITY);
-            if here[n].unwrap_or(f64::INFINITY) > down(through + cost) {
-                return Err(n);
-            }
-        }
-        Ok(checked)
     }
 }

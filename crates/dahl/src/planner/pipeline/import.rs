@@ -84,7 +84,7 @@ pub enum Imported {
 impl Imported {
     /// Reads a file of either kind.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = crate::os::disk::read_to_string(path)
             .map_err(|source| Error::Io { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }

@@ -147,14 +147,30 @@ impl Machinery {
         self.units.iter_mut().for_each(|unit| unit.memory_bytes = unit.memory_bytes.min(bytes));
     }
 
-    /// The type of a name, such as `a40/gpu`, `a40`, or its beginning in any case.
+    /// The type of a name, such as `a40/gpu`; of the name of its machine, or of the beginning of
+    /// its own, where no other type has them. Capital letters do not count.
+    ///
+    /// # Errors
+    /// Names the types that it may be.
     pub fn find(&self, name: &str) -> Result<usize> {
         let wanted = name.to_lowercase();
-        let starts = |unit: &UnitType| unit.name.to_lowercase().starts_with(&wanted);
-        let exact = self.units.iter().position(|unit| unit.name.to_lowercase() == wanted);
-        exact.or_else(|| self.units.iter().position(starts)).ok_or_else(|| {
-            let names: Vec<&str> = self.units.iter().map(|unit| &*unit.name).collect();
-            Error::config("unit", format!("one of {}", names.join(", ")), name)
-        })
+        let names: Vec<String> = self.units.iter().map(|unit| unit.name.to_lowercase()).collect();
+        let those = |fits: &dyn Fn(&str) -> bool| -> Vec<usize> {
+            (0..names.len()).filter(|&i| fits(&names[i])).collect()
+        };
+        let found = [
+            those(&|own| own == wanted),
+            those(&|own| own.split_once('/').is_some_and(|(machine, _)| machine == wanted)),
+            those(&|own| own.starts_with(&wanted)),
+            (0..names.len()).collect(),
+        ];
+        let closest = found.iter().find(|found| !found.is_empty()).map_or(&[][..], |found| found);
+        match closest {
+            [one] if names[*one].starts_with(&wanted) => Ok(*one),
+            several => {
+                let names: Vec<&str> = several.iter().map(|&i| &*self.units[i].name).collect();
+                Err(Error::config("unit", format!("one of {}", names.join(", ")), name))
+            }
+        }
     }
 }

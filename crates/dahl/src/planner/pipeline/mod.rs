@@ -33,9 +33,11 @@ mod table;
 mod tests;
 mod types;
 
-pub use advice::{Bill, BreakEven, Change, LeftOff, Prices, Scenario, left_off, sensitivity};
+pub use advice::{
+    Bill, BreakEven, Change, LeftOff, Prices, Scenario, break_even, left_off, same_types, scenarios,
+};
 pub use certificate::certificate;
-pub use certify::{Flaw, certify};
+pub use certify::{Flaw, certify, certify_within};
 pub use explain::{Explained, StageCost, cost_of, explain};
 pub use front::Front;
 pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
@@ -45,7 +47,7 @@ pub use measured::layers;
 pub use parted::{parted, together, wide_bound};
 pub use pipedream::{DreamPlan, Machines, pipedream};
 pub use proof::{CellProof, Certificate, LabelProof, LevelProof};
-pub use solve::{Extent, Limits, Solution, infeasible, solve};
+pub use solve::{Bounded, Extent, Limits, Solution, infeasible, solve};
 pub use space::Cuts;
 pub use table::Replicas;
 pub use types::{

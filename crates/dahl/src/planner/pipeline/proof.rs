@@ -6,12 +6,15 @@ use serde::{Deserialize, Serialize};
 /// A claim and its proof.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
-    /// The version of the format: 1.
+    /// The version of the format: 2; 1 had potentials too, which are not needed.
     pub dahl_certificate: u32,
     /// What the claim is about.
     pub problem: Problem,
-    /// The plan that is claimed to be the best.
+    /// The plan that the claim is about.
     pub plan: Pipeline,
+    /// What the claim is not about: a plan that was printed beside it, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_about: Option<String>,
     /// No plan has an objective below this.
     pub value: f64,
     /// Sets of layers, each behind those that it contains: the first has none, the last
@@ -26,7 +29,7 @@ pub struct Certificate {
     pub labels: Vec<LabelProof>,
 }
 
-/// An interval of the period and what plans in it take at least.
+/// An interval of the period, and with which multipliers plans in it are bounded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellProof {
     /// Where it begins.
@@ -37,28 +40,22 @@ pub struct CellProof {
     pub most_low: f64,
     /// Where that ends, if it does.
     pub most_high: Option<f64>,
-    /// The price of a second that adds up, in joules.
+    /// The Lagrange multiplier of a second that adds up, in joules.
     pub theta: f64,
-    /// Joules by set and units in use; nothing where no plan exists.
-    pub joules: Vec<Option<f64>>,
-    /// Or joules by set alone, where `joules` is empty.
-    pub by_set: Vec<Option<f64>>,
-    /// With a price a unit of each type.
+    /// The Lagrange multiplier of a unit of each type, in joules; empty where potentials are by
+    /// combination of units.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prices: Vec<f64>,
 }
 
 /// What adds up at least in plans whose stages are all faster than this.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LevelProof {
     /// Seconds of the slowest stage, if they are bounded.
     pub most_high: Option<f64>,
-    /// Seconds by set and units in use; nothing where no plan exists.
-    pub sums: Vec<Option<f64>>,
-    /// Or seconds by set alone, where `sums` is empty.
-    #[serde(default)]
-    pub by_set: Vec<Option<f64>>,
-    /// With a price a unit of each type.
-    #[serde(default)]
+    /// The Lagrange multiplier of a unit of each type, in seconds; empty where potentials are by
+    /// combination of units.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prices: Vec<f64>,
 }
 

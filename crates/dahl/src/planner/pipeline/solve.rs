@@ -49,15 +49,38 @@ impl Default for Limits<'_> {
     }
 }
 
+/// Which plans a lower bound holds for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bounded {
+    /// Those of the space that was searched.
+    Space,
+    /// Any, also with several unit types in a stage.
+    Any,
+}
+
+impl Bounded {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Space => "any plan of this space",
+            Self::Any => "any plan, also with several unit types in one stage",
+        }
+    }
+}
+
 /// What is known of a problem.
 #[derive(Clone, Debug)]
 pub struct Solution {
     /// The best plan for the objective within the caps.
     pub best: Option<Pipeline>,
+    /// The best plan without uneven shares: certificates are about these.
+    pub best_pipeline: Option<Pipeline>,
     /// All plans of which none is both faster and cheaper, whatever the period's cap.
     pub front: Front,
     /// No plan has an objective below this.
     pub lower_bound: f64,
+    /// Which plans that holds for.
+    pub bounded: Bounded,
     /// Whether the front is all of it.
     pub whole: bool,
     /// Whether all plans were looked at, for the objective.
@@ -91,8 +114,10 @@ impl Solution {
         front.add(plan.clone());
         Self {
             best: Some(plan.clone()),
+            best_pipeline: Some(plan.clone()),
             front,
             lower_bound,
+            bounded: Bounded::Space,
             whole: false,
             proved: false,
             cuts: Cuts::All,
@@ -102,18 +127,25 @@ impl Solution {
         }
     }
 
-    /// The plans that 'optimal' refers to.
+    /// The plans that were searched.
     pub fn space(&self) -> String {
+        match self.shares {
+            true => format!(
+                "{}; or one stage on several unit types with uneven shares",
+                self.pipelines()
+            ),
+            false => self.pipelines(),
+        }
+    }
+
+    /// Those of them without uneven shares.
+    pub fn pipelines(&self) -> String {
         let numbers = match self.replicas {
             Replicas::All => "",
             Replicas::Thinned => ", above 16 not every number of them",
-            Replicas::Clipped => ", of so many types not all units; the bound holds for any",
+            Replicas::Clipped => ", of so many types not all units",
         };
-        let shares = match self.shares {
-            true => "; or one stage on several types with unequal shares; the bound holds for any",
-            false => "",
-        };
-        format!("stages of one unit type each{numbers}, cut at {}{shares}", self.cuts.name())
+        format!("stages of one unit type each{numbers}, cut at {}", self.cuts.name())
     }
 }
 
@@ -187,8 +219,10 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
         // Nothing can even wait.
         return Ok(Solution {
             best: None,
+            best_pipeline: None,
             front: Front::default(),
             lower_bound: f64::INFINITY,
+            bounded: Bounded::Space,
             whole: true,
             proved: true,
             cuts: Cuts::All,
@@ -215,7 +249,8 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     }
     let least = cover.bounds().least_of_all(problem.objective, cap);
     let mut front = std::mem::take(&mut cover.front);
-    let mut best = pick(problem, &front);
+    let best_pipeline = pick(problem, &front);
+    let mut best = best_pipeline.clone();
     let value = best.as_ref().map(|plan| problem.objective.value(plan.period_s, plan.energy_j));
     let lower_bound = match proved {
         true => value.unwrap_or(f64::INFINITY),
@@ -224,10 +259,11 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
             value.map_or(least, |value| if least > value * (1.0 - 1e-9) { value } else { least })
         }
     };
-    let mut lower_bound = lower_bound;
+    let (mut lower_bound, mut bounded) = (lower_bound, Bounded::Space);
     if table.numbers == Replicas::Clipped {
         // The search knows nothing of plans with more units.
         lower_bound = lower_bound.min(wide_bound(problem));
+        bounded = Bounded::Any;
         whole = false;
     }
     if let Some(shared) = shared {
@@ -236,11 +272,14 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
         // With one type there are no others to part a stage among.
         if problem.units.iter().filter(|unit| unit.count > 0).count() > 1 {
             lower_bound = lower_bound.min(wide_bound(problem));
+            bounded = Bounded::Any;
         }
     }
     Ok(Solution {
         best,
+        best_pipeline,
         lower_bound,
+        bounded,
         whole,
         proved,
         cuts: table.space.cuts,

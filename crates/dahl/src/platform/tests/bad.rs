@@ -558,3 +558,12 @@ fn a_figure_is_bare_or_has_an_interval() {
     assert_eq!(node.units[0].speed, Figure::exact(1.0, Origin::Guess));
     assert_eq!((node.memories[0].bytes, node.memories[1].bytes), (16 << 30, 8_000_000_000));
 }
+
+#[test]
+fn a_file_of_mistakes_is_told_up_to_a_limit() {
+    let text = format!("dahl_platform = 1\nx {}\n", "=".repeat(1000));
+    let crate::Error::Lines { errors, .. } = Platform::parse("bad.toml", &text).unwrap_err() else {
+        panic!("expected an error of lines");
+    };
+    assert_eq!((errors.len(), errors[0].line), (super::super::reader::MOST_ERRORS, 2));
+}

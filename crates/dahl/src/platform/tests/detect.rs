@@ -1,16 +1,15 @@
 //! Machines as directories of files.
 
-use super::super::{Detected, Platform, available_memory, detect};
-use crate::units::Bytes;
+use super::super::{Detected, Platform, detect};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A directory with the files of a machine, removed at the end.
-struct Machine(PathBuf);
+pub(super) struct Machine(pub(super) PathBuf);
 
 impl Machine {
-    fn new(name: &str, files: &[(&str, &str)]) -> Self {
+    pub(super) fn new(name: &str, files: &[(&str, &str)]) -> Self {
         let root = std::env::temp_dir().join(format!("dahl-machine-{name}-{}", std::process::id()));
         for (path, text) in files {
             let path = root.join(path);
@@ -215,43 +214,4 @@ fn other_systems_are_refused() {
         let error = detect(&machine.0).expect_err("no machine").to_string();
         assert!(error.starts_with("not supported: finding out about a machine without"), "{error}");
     }
-}
-
-/// What a control group has left was not known to whoever asked for the memory that is left.
-#[test]
-fn memory_is_left_as_far_as_the_system_and_the_groups_have_it() {
-    #[track_caller]
-    fn check(name: &str, files: &[(&str, &str)], expected: Option<u64>) {
-        let machine = Machine::new(&format!("left-{name}"), files);
-        assert_eq!(available_memory(&machine.0), expected.map(Bytes), "{name}");
-    }
-    let meminfo = ("proc/meminfo", "MemTotal: 4096 kB\nMemAvailable:    1024 kB\n");
-    check("nothing", &[("proc/version", "Linux")], None);
-    check("alone", &[meminfo], Some(1 << 20));
-    let second = [
-        meminfo,
-        ("proc/self/cgroup", "0::/job/step\n"),
-        ("sys/fs/cgroup/job/memory.max", "600000\n"),
-        ("sys/fs/cgroup/job/memory.current", "500000\n"),
-        ("sys/fs/cgroup/job/memory.stat", "anon 1\nactive_file 10000\ninactive_file 40000\n"),
-        ("sys/fs/cgroup/job/step/memory.max", "max\n"),
-        ("sys/fs/cgroup/job/step/memory.current", "500000\n"),
-    ];
-    check("second", &second, Some(150_000));
-    // A limit above what the system has left says nothing.
-    let mut wide = second;
-    wide[2].1 = "9000000\n";
-    check("wide", &wide, Some(1 << 20));
-    let first = [
-        meminfo,
-        ("proc/self/cgroup", "5:cpu:/\n4:memory:/job\n"),
-        ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "300000\n"),
-        ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "200000\n"),
-        ("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 7000\n"),
-    ];
-    check("first", &first, Some(107_000));
-    // More than is allowed is used already.
-    let mut full = first;
-    full[3].1 = "900000\n";
-    check("full", &full, Some(0));
 }

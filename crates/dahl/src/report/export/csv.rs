@@ -2,6 +2,7 @@
 
 use super::super::calls::Calls;
 use crate::trace::{Event, Trace};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 const COLUMNS: [&str; 17] = [
@@ -24,6 +25,15 @@ const COLUMNS: [&str; 17] = [
     "lost_ns",
 ];
 
+/// A name from a file as a cell: a spreadsheet takes what begins with one of these characters
+/// for a formula, unless an apostrophe stands before it.
+fn name(text: &str) -> Cow<'_, str> {
+    match text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        true => format!("'{text}").into(),
+        false => text.into(),
+    }
+}
+
 /// The error of whoever is written to: that a reader has gone must be told from others.
 fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
@@ -43,12 +53,12 @@ pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         let written = table.write_record([
             "call",
             &call.step.to_string(),
-            &header.programs[call.program as usize].name,
-            calls.task(call),
+            &name(&header.programs[call.program as usize].name),
+            &name(calls.task(call)),
             &call.ordinal.to_string(),
-            calls.codelet(call),
-            &cell.shape,
-            calls.layer(call),
+            &name(calls.codelet(call)),
+            &name(&cell.shape),
+            &name(calls.layer(call)),
             &call.worker.to_string(),
             &call.from.to_string(),
             &call.to.to_string(),
@@ -69,7 +79,7 @@ pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
             Event::Submit { step, program, .. } => {
                 row[0] = "submit".to_owned();
                 row[1] = step.to_string();
-                row[2].clone_from(&header.programs[program as usize].name);
+                row[2] = name(&header.programs[program as usize].name).into_owned();
             }
             Event::Wait { worker, parked, .. } => {
                 row[0] = if parked { "waiting" } else { "spinning" }.to_owned();
@@ -81,9 +91,9 @@ pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
                 row[16] = lost.to_string();
             }
             Event::Move { source, target, bytes, .. } => {
-                let name = |m: u32| &header.memories[m as usize];
+                let [from, to] = [source, target].map(|m| &header.memories[m as usize]);
                 row[0] = "move".to_owned();
-                row[3] = format!("{} to {}", name(source), name(target));
+                row[3] = name(&format!("{from} to {to}")).into_owned();
                 row[13] = bytes.to_string();
             }
             Event::Replan { step, placement, .. } => {
@@ -98,4 +108,25 @@ pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         table.write_record(&row).map_err(io_error)?;
     }
     table.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::ProgramHeader;
+
+    #[test]
+    fn a_name_that_begins_a_formula_is_text() {
+        for formula in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"] {
+            let program = ProgramHeader { name: formula.to_owned(), ..ProgramHeader::default() };
+            let header = crate::trace::Header { programs: vec![program], ..Default::default() };
+            let events = vec![Event::Submit { step: 0, program: 0, at: 7 }];
+            let mut text = Vec::new();
+            csv(&Trace { header, events }, &mut text).unwrap();
+            let mut table = csv::Reader::from_reader(&text[..]);
+            let row = table.records().next().unwrap().unwrap();
+            assert_eq!((&row[2], &row[9]), (&*format!("'{formula}"), "7"));
+        }
+        assert_eq!(name("conv2d.gemm"), "conv2d.gemm");
+    }
 }

@@ -46,7 +46,9 @@ pub fn dot(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         let time = if runs > 0 { Nanos(mean(t)).to_string() } else { "not run".to_owned() };
         let colour = COLOURS[worker as usize % COLOURS.len()];
         let bold = if critical.get(t) == Some(&true) { ", penwidth=3" } else { "" };
-        let label = quoted(&format!("{label}\n{time} on w{worker}"));
+        let on = trace.header.units.get(worker as usize).cloned();
+        let on = on.unwrap_or_else(|| format!("w{worker}"));
+        let label = quoted(&format!("{label}\n{time} on {on}"));
         writeln!(out, "  t{t} [label={label}, fillcolor=\"{colour}\"{bold}];")?;
     }
     for (t, work) in program.work.iter().enumerate() {

@@ -100,7 +100,8 @@ pub fn paje(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<
     let at = seconds(begin);
     writeln!(out, "4 {at} run R 0 {}", quoted(&format!("dahl, {}", header.engine)))?;
     for w in 0..header.workers {
-        writeln!(out, "4 {at} w{w} W run \"worker {w}\"\n6 {at} S w{w} idle")?;
+        let name = quoted(&header.worker_name(w));
+        writeln!(out, "4 {at} w{w} W run {name}\n6 {at} S w{w} idle")?;
     }
     let ways = ways(trace);
     for (i, &(source, target)) in ways.iter().enumerate() {

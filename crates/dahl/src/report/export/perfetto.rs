@@ -25,7 +25,7 @@ pub fn perfetto(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Res
     let name = |kind: &str, tid: usize, name: String| json!({"ph": "M", "pid": 1, "tid": tid, "ts": 0, "name": kind, "args": {"name": name}});
     write!(out, "\n{}", name("process_name", 0, format!("dahl, {} engine", header.engine)))?;
     for w in 0..workers {
-        write!(out, ",\n{}", name("thread_name", w + 1, format!("worker {w}")))?;
+        write!(out, ",\n{}", name("thread_name", w + 1, header.worker_name(w)))?;
     }
     if !header.memories.is_empty() {
         write!(out, ",\n{}", name("thread_name", workers + 1, "transfers".to_owned()))?;

@@ -38,7 +38,9 @@ impl Bins {
         let mut at = from.max(self.begin);
         while at < to {
             let bin = ((at - self.begin) / self.width) as usize;
-            let end = (self.begin + (bin as u64 + 1) * self.width).min(to);
+            // The last bin may reach beyond the last nanosecond that there is.
+            let end =
+                (bin as u64 + 1).saturating_mul(self.width).saturating_add(self.begin).min(to);
             let Some(sum) = self.sums.get_mut(bin) else { return };
             *sum += (end - at) as f64 * weight;
             at = end;
@@ -122,7 +124,7 @@ fn measured(power: &Power, domain: usize, begin: i64) -> Vec<(u64, Option<f64>)>
     let mut points = Vec::new();
     let mut end = None;
     for sample in &power.samples {
-        let at = |nanos: u64| u64::try_from(nanos as i64 + begin).unwrap_or(0);
+        let at = |nanos: u64| nanos.saturating_add_signed(begin);
         // What was before the trace's clock began is of no interest.
         if at(sample.to) == 0 {
             continue;
@@ -140,6 +142,15 @@ mod tests {
     use crate::meter::Sample;
 
     #[test]
+    fn bins_reach_to_the_last_nanosecond() {
+        let mut bins = Bins::new((5, u64::MAX));
+        bins.add(5, u64::MAX, 2.0);
+        let curve = bins.curve("busy", 1.0);
+        assert_eq!((curve.points.len(), curve.points[0].0), (BINS, 5));
+        assert!(curve.points.iter().all(|(_, mean)| mean.is_some_and(|x| (x - 3.0).abs() < 1e-9)));
+    }
+
+    #[test]
     fn measured_watts_stand_where_they_were_taken() {
         let sample = |from: u64, watts| Sample { from, to: from + 100, watts: vec![watts] };
         let samples = vec![
@@ -154,5 +165,13 @@ mod tests {
         let found = measured(&power, 0, -150);
         let expected = [(0, Some(10.0)), (50, None), (150, Some(30.0)), (250, None)];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn measured_watts_of_a_late_clock_stand_at_its_end() {
+        let sample = Sample { from: i64::MAX as u64, to: u64::MAX, watts: vec![Some(9.0)] };
+        let power = Power { names: vec!["package-0".to_owned()], samples: vec![sample] };
+        let expected = [(i64::MAX as u64 + 1000, Some(9.0)), (u64::MAX, None)];
+        assert_eq!(measured(&power, 0, 1000), expected);
     }
 }

@@ -46,6 +46,18 @@ function nanosBy(step, most) {
 }
 const bytes = (x) => scaled(x, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
 const joules = (x) => (x < 0 ? `−${joules(-x)}` : x < 1 ? scaled(x * 1e6, 1000, ["µJ", "mJ", "J"]) : scaled(x, 1000, ["J", "kJ", "MJ", "GJ"]));
+/** A number with at most so many significant digits. */
+const significant = (x, digits) => String(Number(x.toPrecision(digits)));
+/** Joules of which only the first digits are known, in an interval. */
+function about(x, [low, high]) {
+  if (!(high - low > 1e-4 * Math.abs(x))) return joules(x);
+  const [scale, unit] = x >= 1e6 ? [1e-6, "MJ"] : x >= 1e3 ? [1e-3, "kJ"] : x >= 1 || x === 0 ? [1, "J"] : x >= 1e-3 ? [1e3, "mJ"] : [1e6, "µJ"];
+  const digits = 2 + Math.max(0, Math.min(10, Math.ceil(Math.log10((2 * Math.abs(x)) / (high - low)))));
+  const of = (j) => significant(j * scale, digits);
+  return `about ${of(x)} ${unit} (${of(low)}–${of(high)} ${unit})`;
+}
+/** What joules of a figure lie in, of which a part is looked at. */
+const part = (figure, of) => figure.interval.map((x) => (figure.joules > 0 ? (x * of) / figure.joules : 0));
 const seconds = (x) => nanos(x * 1e9);
 const percent = (x) => `${(100 * x).toFixed(2)} %`;
 const exact = (x) => `${Math.round(x).toLocaleString("en").replaceAll(",", " ")} ns`;

@@ -29,7 +29,7 @@ fn signed(out: &mut Vec<u8>, n: i64) {
     number(out, ((n << 1) ^ (n >> 63)) as u64);
 }
 
-fn base64(bytes: &[u8]) -> String {
+pub(super) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
@@ -104,7 +104,7 @@ pub(super) fn gantt(calls: &Calls<'_>) -> Value {
             Event::Submit { .. } | Event::Preempt { .. } | Event::Replan { .. } => {}
         }
     }
-    let mut names: Vec<String> = (0..header.workers).map(|w| format!("worker {w}")).collect();
+    let mut names: Vec<String> = (0..header.workers).map(|w| header.worker_name(w)).collect();
     for ((source, target), spans) in ways {
         let name = |memory: u32| &header.memories[memory as usize];
         names.push(format!("{} to {}", name(source), name(target)));

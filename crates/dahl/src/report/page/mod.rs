@@ -6,6 +6,7 @@ mod gantt;
 pub use data::{run_json, runs_json};
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
@@ -26,6 +27,20 @@ pub enum Mode {
     Live,
 }
 
+/// What a page may load and run (CSP): its own script and styles and, where the run goes on,
+/// the runs. So markup that came in by a name of a file could do nothing.
+pub fn content_security_policy(mode: Mode) -> String {
+    let hash = gantt::base64(&Sha256::digest(SCRIPTS.join("\n")));
+    let runs = match mode {
+        Mode::File => "'none'",
+        Mode::Live => "'self'",
+    };
+    format!(
+        "default-src 'none'; script-src 'sha256-{hash}'; style-src 'unsafe-inline'; \
+         img-src data:; connect-src {runs}; base-uri 'none'; form-action 'none'"
+    )
+}
+
 /// The page of runs, which [`runs_json`] makes.
 pub fn page(runs: &Value, mode: Mode) -> String {
     // A text in the data must not end the element that it stands in; only texts have it.
@@ -34,7 +49,9 @@ pub fn page(runs: &Value, mode: Mode) -> String {
     let script = SCRIPTS.join("\n");
     let mut page = String::with_capacity(HTML.len() + STYLE.len() + script.len() + data.len());
     let mut rest = HTML;
-    for (mark, text) in [("/*STYLE*/", STYLE), ("/*DATA*/", &data), ("/*SCRIPT*/", &script)] {
+    let policy = content_security_policy(mode);
+    let parts = [("/*POLICY*/", &*policy), ("/*STYLE*/", STYLE), ("/*DATA*/", &data)];
+    for (mark, text) in parts.into_iter().chain([("/*SCRIPT*/", &*script)]) {
         let (before, after) = rest.split_once(mark).expect("the marks of the page");
         page += before;
         page += text;

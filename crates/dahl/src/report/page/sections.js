@@ -8,6 +8,8 @@ const energyOf = (run) => energiesOf(run)[0];
 /** Where statistics come from, in words. */
 const sourceOf = (stats) => (stats.from === "counters" ? "counters of the session" : stats.engine === "simulated" ? "a simulated trace" : "the trace");
 const statsOf = (run) => run.stats || run.counters;
+/** The unit that a worker was on, where there was a platform. */
+const unitOf = (stats, worker) => (stats.units || [])[worker];
 const runColour = (i) => COLOURS[i % COLOURS.length];
 
 function summary(runs, compared) {
@@ -21,13 +23,14 @@ function summary(runs, compared) {
       row("epochs", run.epochs.length + (run.result ? "" : ", not ended")),
       row("test accuracy", end.test_accuracy !== undefined ? percent(end.test_accuracy) : undefined),
       row("loss", end.loss !== undefined ? end.loss.toFixed(4) : undefined),
+      row("learning rate", end.lr !== undefined ? `${end.lr.toPrecision(3)} at the end` : undefined),
       row("training", run.epochs.length ? seconds(run.seconds) : undefined),
       row("samples/s", run.seconds > 0 ? Math.round(samples / run.seconds).toLocaleString("en") : undefined),
       row("parallel efficiency", stats ? `${percent(efficiency(stats))}, ${sourceOf(stats)}` : undefined),
       row("recorded", run.stats ? recorded(run.stats) : undefined),
-      row("energy", energy ? joules(energy.total.joules) : undefined),
-      row("a sample", energy && energy.samples ? joules(energy.per_sample) : undefined),
-      row("EDP", energy ? `${energy.edp.toPrecision(4)} J s` : undefined),
+      row("energy", energy ? about(energy.total.joules, energy.total.interval) : undefined),
+      row("per sample", energy && energy.samples ? about(energy.per_sample, part(energy.total, energy.per_sample)) : undefined),
+      row("EDP", energy ? `${significant(energy.edp, energy.kind === "modelled" ? 2 : 4)} J s` : undefined),
       energy ? row("energy is", energy.total.source) : [],
       energy && energy.total.partial ? row("partial", energy.total.partial) : [],
       run.silent.flatMap((text) => row("no figures", text)),
@@ -72,7 +75,8 @@ function learning(runs) {
   const axis = { x: (x) => String(x), whole: true };
   return card("Learning", "learning", h("div", { class: "grid" },
     lineChart(lines([["loss", "training"], ["test_loss", "test", "5 3"], ["validation_loss", "validation", "2 2"]]), { ...axis, title: "Loss by epoch", y: (y) => y.toPrecision(3), zero: true }),
-    lineChart(lines([["accuracy", "training"], ["test_accuracy", "test", "5 3"], ["validation_accuracy", "validation", "2 2"]]), { ...axis, title: "Accuracy by epoch", y: (y) => `${(100 * y).toFixed(1)} %` })));
+    lineChart(lines([["accuracy", "training"], ["test_accuracy", "test", "5 3"], ["validation_accuracy", "validation", "2 2"]]), { ...axis, title: "Accuracy by epoch", y: (y) => `${(100 * y).toFixed(1)} %` }),
+    lineChart(lines([["lr", "learning rate"]]), { ...axis, title: "Learning rate by epoch (of its last step)", y: (y) => y.toPrecision(2), zero: true })));
 }
 
 function epochs(runs) {
@@ -102,7 +106,7 @@ function workers(runs) {
     if (!stats) return null;
     const rows = stats.workers.map((w, i) => {
       const cells = percents(CAUSES.map(([cause]) => w[cause]));
-      return [`worker ${i}`, stack(CAUSES.map(([cause, colour]) => [cause.replace("_", " "), w[cause], colour])), ...cells.map((p) => `${p.toFixed(1)} %`)];
+      return [unitOf(stats, i) || `worker ${i}`, stack(CAUSES.map(([cause, colour]) => [cause.replace("_", " "), w[cause], colour])), ...cells.map((p) => `${p.toFixed(1)} %`)];
     });
     return h("div", {}, h("h3", {}, `${run.name}: ${percent(efficiency(stats))} parallel efficiency over ${nanos(stats.window)}, ${sourceOf(stats)}`),
       table(["", "", ...CAUSES.map(([cause]) => cause.replace("_", " "))], rows, { label: "what workers did" }));
@@ -168,7 +172,7 @@ function path(runs) {
   const parts = runs.filter((run) => run.stats).map((run) => h("div", {}, h("h3", {}, run.name),
     ...run.stats.paths.map((p) => h("p", {}, `${p.program}: the critical path is ${nanos(p.path)} of ${nanos(p.span)} a step (${percent(p.path / (p.span || 1))}), with ${nanos(p.work)} of work; `,
       p.codelets.slice(0, 4).map(([name, time]) => `${name} ${nanos(time)}`).join(", "))),
-    table(["gap", "worker", "at", "step", "cause", "ended by; then"], run.stats.gaps.map((g) => [nanos(g.to - g.from), g.worker, nanos(g.from - run.stats.begin), g.step, g.cause, `${g.ended_by}; then ${g.then}`]), { wide: 5, label: "largest gaps" })));
+    table(["gap", "worker", "at", "step", "cause", "ended by; then"], run.stats.gaps.map((g) => [nanos(g.to - g.from), unitOf(run.stats, g.worker) || g.worker, nanos(g.from - run.stats.begin), g.step, g.cause, `${g.ended_by}; then ${g.then}`]), { wide: 5, label: "largest gaps" })));
   return parts.length ? card("Critical path and gaps", "path", ...parts) : null;
 }
 
@@ -178,13 +182,12 @@ function energyFigure(run, e) {
   const whole = values.every((v) => v >= 0);
   const shares = percents(values);
   const colours = e.causes.map((c, i) => COLOURS[i % COLOURS.length]);
-  const cause = (c, i) => [h("span", {}, h("span", { class: "swatch", style: `background:${colours[i]}` }), c.name), joules(values[i]),
-    c.energy.high > c.energy.low ? `${joules(c.energy.low)} to ${joules(c.energy.high)}` : "", whole ? `${shares[i].toFixed(1)} %` : ""];
-  return h("div", {}, h("h3", {}, `${run.name}, ${e.kind}: ${joules(e.total.joules)}`), h("p", { class: "faint" }, e.total.source, e.total.partial ? `; partial: ${e.total.partial}` : ""),
+  const cause = (c, i) => [h("span", {}, h("span", { class: "swatch", style: `background:${colours[i]}` }), c.name), about(values[i], [c.energy.low, c.energy.high]), whole ? `${shares[i].toFixed(1)} %` : ""];
+  return h("div", {}, h("h3", {}, `${run.name}, ${e.kind}: ${about(e.total.joules, e.total.interval)}`), h("p", { class: "faint" }, e.total.source, e.total.partial ? `; partial: ${e.total.partial}` : ""),
     e.causes.length && whole ? stack(e.causes.map((c, i) => [c.name, values[i], colours[i]])) : null,
-    e.causes.length ? table(["cause", "energy", "between", "share"], e.causes.map(cause), { label: "energy by cause" }) : null,
+    e.causes.length ? table(["cause", "energy", "share"], e.causes.map(cause), { label: "energy by cause" }) : null,
     e.domains.length > 1 ? table(["read by", "energy", "missed"], e.domains.map((d) => [`${d.name}${d.covers === "part" ? " (in its package)" : ""}`, joules(d.joules), d.missed > 0 ? `${d.missed.toFixed(1)} s` : "–"]), { label: "energy by meter" }) : null,
-    e.to_accuracy.length ? h("p", {}, e.to_accuracy.map(([a, j]) => `${joules(j)} to ${Math.round(100 * a)} % of the test`).join(", ")) : null);
+    e.to_accuracy.length ? h("p", {}, e.to_accuracy.map(([a, j]) => `${about(j, part(e.total, j))} to ${Math.round(100 * a)} % of the test`).join(", ")) : null);
 }
 
 function energy(runs) {
@@ -224,8 +227,8 @@ function prediction(runs) {
     const p = run.predicted;
     const train = run.stats && run.stats.paths.find((x) => x.program === p.program);
     const step = run.counted && run.counted.steps ? (run.seconds * 1e9) / Math.max(1, last(run.epochs) ? last(run.epochs).steps : run.counted.steps) : undefined;
-    const rows = [["a step, predicted", nanos(p.step), `${nanos(p.interval[0])} to ${nanos(p.interval[1])}`], ["energy of a step, modelled", joules(p.joules), ""]];
-    if (run.step_joules) rows.push(["energy of a step, modelled from what workers did in the trace", joules(run.step_joules), p.joules > 0 ? `${(100 * (run.step_joules / p.joules - 1)).toFixed(1)} %` : ""]);
+    const rows = [["a step, predicted", nanos(p.step), `${nanos(p.interval[0])} to ${nanos(p.interval[1])}`], ["energy of a step, modelled", `about ${joules(Number(p.joules.toPrecision(2)))}`, ""]];
+    if (run.step_joules) rows.push(["energy of a step, modelled from what workers did in the trace", `about ${joules(Number(run.step_joules.toPrecision(2)))}`, p.joules > 0 ? `${(100 * (run.step_joules / p.joules - 1)).toFixed(1)} %` : ""]);
     if (train) rows.push(["a step, measured in the trace (median)", nanos(train.span), `${(100 * (train.span / p.step - 1)).toFixed(1)} % beside the prediction`]);
     if (step) rows.push(["a step, measured with everything around it (mean)", nanos(step), `${(100 * (step / p.step - 1)).toFixed(1)} %`]);
     return h("div", {}, h("h3", {}, `${run.name}: ${p.program || "a training step"}, by ${p.from}`), table(["", "", ""], rows, { label: "prediction" }));

@@ -89,6 +89,9 @@ pub struct Stats {
     pub codelets: Vec<CodeletRow>,
     /// By worker.
     pub workers: Vec<WorkerUse>,
+    /// The units of a platform that workers were on, where there is a platform.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<String>,
     /// Nanoseconds by place in the model and codelet, in the order of the model.
     pub layers: Vec<(String, String, u64)>,
     /// Why calls of one codelet and shape take different times, the largest spread first.
@@ -135,6 +138,7 @@ impl Stats {
             window: calls.window.1 - calls.window.0,
             codelets: codelets::of_calls(calls),
             workers,
+            units: header.units.clone(),
             layers: layers.collect(),
             spreads: spread::spreads(calls),
             paths: critical::paths(calls),
@@ -156,6 +160,7 @@ impl Stats {
             window: activity.elapsed,
             codelets: codelets::of_counters(shapes),
             workers: idle::of_counters(activity),
+            units: Vec::new(),
             layers: Vec::new(),
             spreads: Vec::new(),
             paths: Vec::new(),

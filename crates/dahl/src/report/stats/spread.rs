@@ -9,6 +9,7 @@
 //! analysis of variance), so an earlier cause gets what a later one would explain too.
 
 use super::super::calls::{CallAt, Calls};
+use crate::trace::{Cell, Header};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -106,8 +107,7 @@ pub(super) fn spreads(calls: &Calls<'_>) -> Vec<Spread> {
     }
     let mut found: Vec<(f64, Spread)> = Vec::new();
     for (cell, own) in calls.cells.iter().zip(&by_cell).filter(|(_, own)| own.len() >= FEWEST) {
-        let codelet = calls.trace.header.codelets[cell.codelet as usize].clone();
-        let (squares, spread) = spread(codelet, cell.shape.clone(), own);
+        let (squares, spread) = spread(&calls.trace.header, cell, own);
         if squares > 0.0 {
             found.push((squares, spread));
         }
@@ -116,7 +116,7 @@ pub(super) fn spreads(calls: &Calls<'_>) -> Vec<Spread> {
     found.into_iter().take(TOLD).map(|(_, spread)| spread).collect()
 }
 
-fn spread(codelet: String, shape: String, calls: &[&CallAt]) -> (f64, Spread) {
+fn spread(header: &Header, cell: &Cell, calls: &[&CallAt]) -> (f64, Spread) {
     let n = calls.len() as f64;
     let mean = calls.iter().map(|c| c.nanos() as f64).sum::<f64>() / n;
     let whole: f64 = calls.iter().map(|c| (c.nanos() as f64 - mean).powi(2)).sum();
@@ -131,15 +131,15 @@ fn spread(codelet: String, shape: String, calls: &[&CallAt]) -> (f64, Spread) {
     level("off the processor".to_owned(), &|c| c.lost > 0);
     let workers: std::collections::BTreeSet<u32> = calls.iter().map(|c| c.worker).collect();
     for worker in workers {
-        level(format!("worker {worker}"), &|c| c.worker == worker);
+        level(header.worker_name(worker as usize), &|c| c.worker == worker);
     }
     level("cold data".to_owned(), &|c| !c.warm);
     level("warm data".to_owned(), &|c| c.warm);
     level("alone".to_owned(), &|c| c.neighbours < 0.5);
     level("beside others".to_owned(), &|c| c.neighbours >= 0.5);
     let result = Spread {
-        codelet,
-        shape,
+        codelet: header.codelets[cell.codelet as usize].clone(),
+        shape: cell.shape.clone(),
         calls: calls.len() as u64,
         mean,
         deviation: (whole / n).sqrt(),

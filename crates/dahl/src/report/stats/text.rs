@@ -162,6 +162,16 @@ impl Stats {
         }
     }
 
+    /// A worker in a table of workers: its unit, or its number.
+    fn short_name(&self, worker: usize) -> String {
+        self.units.get(worker).cloned().unwrap_or_else(|| worker.to_string())
+    }
+
+    /// A worker in a sentence.
+    fn worker_name(&self, worker: usize) -> String {
+        self.units.get(worker).cloned().unwrap_or_else(|| format!("worker {worker}"))
+    }
+
     fn worker_table(&self, text: &mut String) {
         let _ = writeln!(
             text,
@@ -172,16 +182,18 @@ impl Stats {
                 From::Counters => "of the session, with judging and pauses",
             }
         );
+        let names: Vec<String> = (0..self.workers.len()).map(|w| self.short_name(w)).collect();
+        let wide = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(9);
         let _ = writeln!(
             text,
-            "{:<9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+            "{:<wide$} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
             "worker", "busy", "no work", "waiting", "transfer", "spinning", "overhead"
         );
-        for (w, of) in self.workers.iter().enumerate() {
+        for (name, of) in names.iter().zip(&self.workers) {
             let parts = [of.busy, of.no_work, of.waiting, of.transfer, of.spinning, of.overhead];
             let cells = percents(&parts.map(|part| part as f64));
             let cells: Vec<String> = cells.iter().map(|p| format!(" {p:>7.1}%")).collect();
-            let _ = writeln!(text, "{w:<9}{}", cells.concat());
+            let _ = writeln!(text, "{name:<wide$}{}", cells.concat());
         }
         if let Some(left) = self.left_ready {
             let all = self.window as f64 * self.workers.len() as f64;
@@ -207,9 +219,9 @@ impl Stats {
         for gap in &self.gaps {
             let _ = writeln!(
                 text,
-                "  {:>10}  worker {} at {}, step {}, {}",
+                "  {:>10}  {} at {}, step {}, {}",
                 nanos(gap.to - gap.from),
-                gap.worker,
+                self.worker_name(gap.worker as usize),
                 nanos(gap.from - self.begin),
                 gap.step,
                 gap.cause

@@ -4,7 +4,7 @@ use crate::data::{Part, digits};
 fn card() -> Card {
     let data = digits(Part::Train).unwrap();
     // Numbers that need all their digits.
-    let normalise = Normalise { mean: vec![0.1 + 0.2], std: vec![f32::from_bits(0x3eaa_aaab)] };
+    let normalise = Normalise { mean: vec![0.1 + 0.2], std: vec![1.0 / 3.0] };
     let transform = Transform { normalise: Some(normalise), augment: None };
     let table = TableOptions { class: "species".to_owned(), ..TableOptions::default() };
     let origin = Some(Origin { data: "a \"b\"\n".to_owned(), seed: u64::MAX, table });
@@ -30,6 +30,23 @@ fn what_is_put_is_read_back() {
     assert!(Card::of(&TensorFile::default(), path).unwrap().is_none());
 }
 
+/// Means were rounded to `f32`, rows had one for all features, and the filter had no name.
+#[test]
+fn older_cards_mean_what_they_meant() {
+    let mut old = file(&card());
+    let means = [("dahl.mean", "[0.30038264]"), ("dahl.std", "[0.37577152]")];
+    for (key, value) in means {
+        old.metadata.insert(key.to_owned(), value.to_owned());
+    }
+    old.metadata.insert(SHAPE.to_owned(), "[64]".to_owned());
+    old.metadata.remove(FILTER);
+    let normalise = Card::of(&old, Path::new("w")).unwrap().unwrap().normalise.unwrap();
+    assert_eq!((normalise.mean[0] as f32, normalise.std[0] as f32), (0.30038264, 0.37577152));
+    let mut row = [0.5f32; 64];
+    normalise.apply(&mut row);
+    assert_eq!(row, [(0.5f32 - 0.30038264) / 0.37577152; 64]);
+}
+
 #[test]
 fn a_card_that_is_not_whole_is_refused() {
     let check = |key: &str, value: Option<&str>, found: &str| {
@@ -53,7 +70,8 @@ fn a_card_that_is_not_whole_is_refused() {
     check(SHAPE, Some("[-1]"), "[-1]");
     check(SHAPE, None, "found nothing");
     check(FIT, Some("squeeze"), "squeeze");
-    check(MEAN, Some("[0.5, 0.5]"), "expected 1 numbers");
+    check(FILTER, Some("nearest"), "nearest");
+    check(MEAN, Some("[0.5, 0.5]"), "expected 1 number");
     check(MEAN, None, "found nothing");
     check(STD, Some("[0]"), "expected positive numbers");
     check(CLASSES, Some("{}"), "{}");

@@ -33,6 +33,8 @@ pub(crate) enum Fill {
     Ok,
     /// A count.
     Count,
+    /// As `Positive`, in `f64` whatever the others are.
+    Statistics,
 }
 
 pub(crate) struct Input {
@@ -118,6 +120,7 @@ pub(crate) fn filled(fill: Fill, shape: &[usize], dtype: DType, stream: u32) -> 
         Fill::Signed | Fill::Positive => dtype,
         Fill::Labels(_) | Fill::Count => DType::I64,
         Fill::Ok => DType::U8,
+        Fill::Statistics => DType::F64,
     };
     let meta = Meta::new(shape, dtype);
     let data: Vec<f64> = (0..meta.shape.elements())
@@ -125,7 +128,7 @@ pub(crate) fn filled(fill: Fill, shape: &[usize], dtype: DType, stream: u32) -> 
             let r = uniform(7, stream, 1, i as u64);
             match fill {
                 Fill::Signed => 4.0 * r - 2.0,
-                Fill::Positive => 2.0 * r + 0.2,
+                Fill::Positive | Fill::Statistics => 2.0 * r + 0.2,
                 Fill::Labels(classes) => (r * classes as f64).floor(),
                 Fill::Ok => 1.0,
                 Fill::Count => 4.0,
@@ -225,7 +228,8 @@ pub(crate) fn batch_norm2d_cases(x: [usize; 4]) -> Vec<Case> {
         cases.push(case(name, inputs, move |g, v| {
             let stats = g.one(BatchNorm2dStats, &[v[0]]);
             let count = x[0] * x[2] * x[3];
-            let norm = g.one(BatchNorm2dFinish { count, eps: 1e-3 }, &[stats]);
+            let dtype = g.meta(v[0]).dtype;
+            let norm = g.one(BatchNorm2dFinish { count, eps: 1e-3, dtype }, &[stats]);
             of(g, norm, v, Statistics::Batch)
         }));
         let inputs: Vec<Input> = tracked();
@@ -538,14 +542,15 @@ fn updates() -> Vec<Case> {
         g.update(Arc::new(CountUpdate), &v[..1], &v[1..2]);
     }));
     let inputs = vec![
-        positive(&[2, 3]),
+        Input { fill: Fill::Statistics, shape: vec![2, 3] },
         ok(),
         signed(&[3]),
         positive(&[3]),
         Input { fill: Fill::Count, shape: vec![] },
     ];
     cases.push(without_gradient("batch_norm2d_track", inputs, |g, v| {
-        let track = BatchNorm2dTrack { count: 10, momentum: 0.1 };
+        let dtype = g.meta(v[2]).dtype;
+        let track = BatchNorm2dTrack { count: 10, momentum: 0.1, dtype };
         g.update(Arc::new(track), &v[..2], &v[2..5]);
     }));
     cases

@@ -39,29 +39,32 @@ impl Checker<'_> {
         let levels = OnceCell::new();
         let with_levels = |most: f64, most_high: f64| {
             let levels = levels.get_or_init(|| self.levels(label, &used));
+            self.count(4 * levels.len() as u64);
             let here = levels.iter().filter(|(low, high, _)| most < *high && *low < most_high);
             let seconds = here.map(|(low, _, left)| left + self.slowest() * most.max(*low));
             seconds.fold(f64::INFINITY, f64::min)
         };
-        self.of.cells.iter().any(|cell| {
+        (0..self.of.cells.len()).any(|i| {
+            let (cell, known) = (&self.of.cells[i], &self.cells[i]);
             let high = cell.high.unwrap_or(f64::INFINITY);
             let most = label.most.max(cell.most_low);
             let most_high = cell.most_high.unwrap_or(f64::INFINITY);
             let least = self.slowest() * most;
             let at = cell.low.max(down(label.sum + least));
+            self.count(4);
             if at >= high || label.most >= most_high {
                 return false;
             }
+            self.count(20 + 4 * p.units.len() as u64);
             let beyond = match cell.theta > 0.0 {
                 true => cell.theta * (down(label.sum + least) - high),
                 false => 0.0,
             };
-            let watts = if cell.joules.is_empty() { parts } else { watts };
-            let rest = match cell.joules.is_empty() {
-                false => cell.joules[label.set * self.size + label.used].unwrap_or(f64::INFINITY),
-                true => {
-                    let done = cell.by_set[label.set].unwrap_or(f64::INFINITY);
-                    down(done + down(watts * cell.low)) - self.paid(&cell.prices, &used)
+            let (watts, rest) = match cell.prices.is_empty() {
+                true => (watts, known[label.set * self.size + label.used]),
+                false => {
+                    let done = down(known[label.set] + down(parts * cell.low));
+                    (parts, done - self.paid(&cell.prices, &used))
                 }
             };
             // Whether a plan of this cell that takes so long at least may be better; no if there
@@ -74,7 +77,7 @@ impl Checker<'_> {
                 let joules = joules - (label.joules.abs() + rest.abs() + beyond.abs()) * ROUNDING;
                 let waits = p.power_cap.map_or(0.0, |power| down(joules / power));
                 let at = at.max(waits);
-                if at >= high || at > cap || joules > up(p.most_joules(high)) {
+                if at >= high || at > cap || joules > self.most_joules[i] {
                     return false;
                 }
                 // Whatever is not known to be no better may be.
@@ -91,21 +94,16 @@ impl Checker<'_> {
     /// least by each.
     fn levels(&self, label: &LabelProof, used: &[usize]) -> Vec<(f64, f64, f64)> {
         let mut edge = 0.0;
-        let of = |level: &LevelProof| {
+        let of = |(level, known): (&LevelProof, &Vec<f64>)| {
             let low = edge;
             edge = level.most_high.unwrap_or(f64::INFINITY);
-            (low, edge, self.left(level, label, used))
+            let left = match level.prices.is_empty() {
+                true => known[label.set * self.size + label.used],
+                false => (down(known[label.set]) - self.paid(&level.prices, used)).max(0.0),
+            };
+            (low, edge, left)
         };
-        self.of.levels.iter().map(of).collect()
-    }
-
-    /// Seconds that the rest of a half-made plan adds at least, by a level.
-    fn left(&self, level: &LevelProof, label: &LabelProof, used: &[usize]) -> f64 {
-        if !level.sums.is_empty() {
-            return level.sums[label.set * self.size + label.used].unwrap_or(f64::INFINITY);
-        }
-        let done = level.by_set[label.set].unwrap_or(f64::INFINITY);
-        (down(done) - self.paid(&level.prices, used)).max(0.0)
+        self.of.levels.iter().zip(&self.levels).map(of).collect()
     }
 
     /// What units cost that are not in use, rounded up.
@@ -140,8 +138,8 @@ impl Checker<'_> {
         columns.iter().for_each(|column| ending[column.end].push(column));
         let mut checked = 0;
         for label in &self.of.labels {
-            let units: usize =
-                (0..self.p.units.len()).map(|unit| self.used(label.used, unit)).sum();
+            self.spend(10 * ending[label.set].len() as u64)?;
+            let units = self.units(label.used);
             for column in &ending[label.set] {
                 let of = &self.p.units[column.unit];
                 let free = of.count - self.used(label.used, column.unit);
@@ -179,6 +177,7 @@ impl Checker<'_> {
         };
         // What is whole is not covered by a list.
         let listed = by_state.get(&(label.set, label.used)).filter(|_| label.set > 0);
+        self.spend((100 + 4 * listed.map_or(0, Vec::len)) as u64)?;
         if listed.is_some_and(|list| list.iter().any(as_good)) || !self.hopeful(label) {
             return Ok(());
         }

@@ -114,6 +114,7 @@ fn many_units_beside_many_types_are_all_used() {
 
 /// More states than a proof may have cells for: it is there or not, without a panic.
 #[test]
+#[ignore = "takes a quarter of a minute: .ci/run runs it"]
 fn a_proof_with_many_states_ends() {
     let mut p = super::made::problem(0);
     p.layers.truncate(2);
@@ -128,6 +129,7 @@ fn a_proof_with_many_states_ends() {
 }
 
 #[test]
+#[ignore = "takes a quarter of a minute: .ci/run runs it"]
 fn long_chains_on_many_units_end() {
     let mut problem = super::made::problem(1);
     let layer = problem.layers[0].clone();

@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::made::problem;
+use super::tried;
 
 /// All ways to part whole samples among some units.
 fn partings(samples: usize, units: usize) -> Vec<Vec<usize>> {
@@ -113,7 +114,7 @@ fn two_units_share_a_batch_two_to_one() {
 
 #[test]
 fn nothing_is_below_the_bound_for_all_plans() {
-    for seed in 0..200 {
+    for seed in tried(200) {
         let p = Problem { samples: Some(16), period_cap: None, power_cap: None, ..problem(seed) };
         let bound = wide_bound(&p);
         let found = solve(&p, &Limits::default()).unwrap();
