@@ -2,7 +2,8 @@
 # Fuzzes every file format that dahl reads, and prints one line per target: kept cases,
 # executions, cases that were read, memory, the longest execution, failures.
 #
-#   scripts/fuzz.sh [SECONDS per target, 10 by default]
+#   scripts/fuzz.sh [SECONDS per target, 10 by default]   mutations that are drawn
+#   scripts/fuzz.sh --same TIMES   those of cargo test, TIMES as many, the same everywhere
 #
 # Two targets run at a time. Where one fails, the files of its case are in the directory of
 # temporary files, in dahl-fuzz-FORMAT-PROCESS/failed (in now where the process was killed);
@@ -10,14 +11,23 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-seconds=${1:-10}
+case ${1:-} in
+--same)
+    export FUZZ_TIMES=${2:?how many times as many as cargo test}
+    seconds=$((FUZZ_TIMES * 2))
+    ;;
+*)
+    seconds=${1:-10}
+    export BOLERO_RANDOM_TEST_TIME_MS=$((seconds * 1000))
+    ;;
+esac
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 tests() { cargo test -q --workspace --locked --no-fail-fast --test formats --test it --bin dahl "$@"; }
 
 tests --no-run || exit 1
 # What hangs is killed after several times what all targets take together.
-BOLERO_RANDOM_TEST_TIME_MS=$((seconds * 1000)) timeout $((30 * seconds + 120)) \
+timeout $((30 * seconds + 120)) \
     bash -c "$(declare -f tests); tests -- --nocapture --test-threads 2 fuzz" >"$log" 2>&1
 code=$?
 

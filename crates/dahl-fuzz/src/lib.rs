@@ -5,9 +5,10 @@
 //! panic, on a result that does not survive printing and parsing, and on more memory than
 //! the target's bound.
 //!
-//! `cargo test` runs the same few mutations on every machine. With
-//! `BOLERO_RANDOM_TEST_TIME_MS` or `BOLERO_RANDOM_ITERATIONS`, as `scripts/fuzz.sh` sets
-//! them, bolero draws others, for as long as they say.
+//! `cargo test` runs the same few mutations on every machine, and `FUZZ_TIMES` as many
+//! where that is set, as `.ci/run` does. With `BOLERO_RANDOM_TEST_TIME_MS` or
+//! `BOLERO_RANDOM_ITERATIONS`, as `scripts/fuzz.sh` sets them, bolero draws others, for as
+//! long as they say.
 
 mod case;
 mod memory;

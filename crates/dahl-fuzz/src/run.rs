@@ -94,12 +94,14 @@ impl Run {
         Mutated { kept: &self.kept, repair: self.target.repair }
     }
 
-    /// The mutations that are the same everywhere.
+    /// The mutations that are the same everywhere; `FUZZ_TIMES` as many as usual.
     ///
     /// # Panics
     /// Where one fails.
     pub fn few(&self) {
-        for seed in 0..self.target.few {
+        let times = std::env::var("FUZZ_TIMES").ok();
+        let times = times.map_or(1, |times| times.parse::<u64>().expect("a number of times"));
+        for seed in 0..times * self.target.few {
             let options = Options::default();
             let mut driver = Rng::new(ChaCha8Rng::seed_from_u64(seed), &options);
             let case = self.mutated().generate(&mut driver).expect("a driver that does not end");

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::meter::Power;
 use crate::os::disk;
 use crate::platform::Platform;
-use crate::trace::{Activity, ShapeCount, Trace};
+use crate::trace::{Activity, ShapeCount, Trace, WorkerTime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,6 +55,35 @@ pub struct Counted {
     /// The part of it in which there was training: no judging, no checkpoints.
     #[serde(default)]
     pub training: Training,
+}
+
+/// Whether a sum of numbers, each of which may be too large itself, fits in 64 bits.
+fn fits(terms: impl IntoIterator<Item = Option<u64>>) -> bool {
+    terms.into_iter().try_fold(0u64, |sum, term| sum.checked_add(term?)).is_some()
+}
+
+impl Counted {
+    /// Whether all sums that are made of it fit in 64 bits, so that whoever adds need not ask.
+    fn adds_up(&self) -> bool {
+        let of_shapes = |of: fn(&ShapeCount) -> Option<u64>| fits(self.shapes.iter().map(of));
+        let of_workers = |activity: &Activity| {
+            let times = |w: &WorkerTime| [Some(w.busy), Some(w.spinning), Some(w.parked)];
+            fits(activity.workers.iter().flat_map(times))
+        };
+        let buckets = self.shapes.iter().flat_map(|shape| &shape.times.buckets);
+        let codelets = || self.training.codelets.values();
+        fits([Some(self.from_step), Some(self.steps)])
+            && of_shapes(|shape| Some(shape.calls))
+            && of_shapes(|shape| Some(shape.nanos))
+            && of_shapes(|shape| shape.calls.checked_mul(shape.flops))
+            && of_shapes(|shape| shape.calls.checked_mul(shape.bytes))
+            && fits(buckets.map(|&(_, _, count)| Some(count)))
+            && fits(codelets().map(|&(calls, _)| Some(calls)))
+            && fits(codelets().map(|&(_, nanos)| Some(nanos)))
+            && of_workers(&self.activity)
+            && of_workers(&self.training.activity)
+            && fits(self.planned.iter().map(|&(_, bytes)| Some(bytes)))
+    }
 }
 
 /// What was counted while training steps were under way.
@@ -202,7 +231,14 @@ impl RunRecord {
     /// # Errors
     /// [`Error::Io`] or [`Error::Data`] where they cannot be read.
     pub fn read_counters(directory: &Path) -> Result<Option<Counted>> {
-        object(&directory.join(files::COUNTERS))
+        let path = directory.join(files::COUNTERS);
+        match object::<Counted>(&path)? {
+            Some(counted) if !counted.adds_up() => {
+                let expected = "counts whose sums are below 2^64";
+                Err(Error::data(&path, "file", expected, "larger ones"))
+            }
+            counted => Ok(counted),
+        }
     }
 
     /// What a file says; one that is wrong is left out, which is noted.
@@ -266,6 +302,36 @@ mod tests {
         assert!(problem.contains("energy.jsonl: line 2: expected an object"), "{problem}");
         // A last line that is whole and wrong was not torn.
         assert!(read(format!("{line}\nrubbish\n")).problem(files::ENERGY).is_some());
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn counters_whose_sums_do_not_fit_are_refused() {
+        let root = std::env::temp_dir().join(format!("dahl-counters-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let read = |counted: &Counted| {
+            fs::write(root.join(files::COUNTERS), serde_json::to_string(counted).unwrap()).unwrap();
+            RunRecord::read_counters(&root).map_err(|error| error.to_string())
+        };
+        let half = 1 << 63;
+        let shape = |calls, flops| ShapeCount { calls, flops, ..ShapeCount::default() };
+        let with = |shapes| Counted { shapes, ..Counted::default() };
+        let worker = |busy, parked| WorkerTime { busy, spinning: 0, parked };
+        let working = |workers| {
+            let activity = Activity { workers, ..Activity::default() };
+            Counted { activity, ..Counted::default() }
+        };
+        let fitting = [with(vec![shape(half, 1)]), working(vec![worker(half, 1)])];
+        fitting.iter().for_each(|counted| assert!(read(counted).is_ok()));
+        let larger = [
+            with(vec![shape(2, half)]),
+            with(vec![shape(half, 1), shape(half, 0)]),
+            working(vec![worker(half, 0), worker(0, half)]),
+        ];
+        for counted in larger {
+            let error = read(&counted).unwrap_err();
+            assert!(error.contains("counts whose sums are below 2^64"), "{error}");
+        }
         fs::remove_dir_all(&root).unwrap();
     }
 

@@ -53,16 +53,18 @@ pub(super) fn calls(trace: &Trace) -> Result<(), Flaw> {
     let mut ordinals = Ordinals::new(header);
     let mut free = vec![0; header.workers];
     let mut before = 0;
-    let mut sum = 0u64;
+    let [mut nanos, mut flops, mut bytes] = [0u64; 3];
     for (i, event) in trace.events.iter().enumerate() {
         let flaw = |expected: &'static str| Err((i + 2, expected, format!("{event:?}")));
-        // Whoever adds up times of events, or of all workers, need not ask whether they fit.
-        let all = sum.checked_add(event.end() - event.start());
-        let (Some(all), Some(_)) = (all, event.end().checked_mul(header.workers.max(1) as u64))
-        else {
+        // Whoever adds up what is in events need not ask whether the sum fits.
+        let all = event.end().checked_mul(header.workers.max(1) as u64);
+        if all.is_none() || !add(&mut nanos, event.end() - event.start()) {
             return flaw("times whose sum over all workers is below 2^64 ns");
-        };
-        sum = all;
+        }
+        let moved = if let Event::Move { bytes, .. } = *event { bytes } else { 0 };
+        if !add(&mut bytes, moved) {
+            return flaw("moves of fewer than 2^64 bytes together");
+        }
         if event.start() < before {
             return flaw("events by start");
         }
@@ -78,15 +80,25 @@ pub(super) fn calls(trace: &Trace) -> Result<(), Flaw> {
         let Some(work) = header.programs[program as usize].work.get(task as usize) else {
             continue;
         };
-        match work.calls.get(ordinal as usize) {
-            None => return flaw("no more calls of a task than the header lists"),
-            Some(&(cell, _)) if header.cells[cell as usize].codelet != codelet => {
-                return flaw("the codelet that the header lists for this call");
-            }
-            Some(_) => {}
+        let Some(&(cell, _)) = work.calls.get(ordinal as usize) else {
+            return flaw("no more calls of a task than the header lists");
+        };
+        let cell = &header.cells[cell as usize];
+        if cell.codelet != codelet {
+            return flaw("the codelet that the header lists for this call");
+        }
+        if !add(&mut flops, cell.flops) || !add(&mut bytes, cell.bytes) {
+            return flaw("calls of fewer than 2^64 operations and bytes together");
         }
     }
     Ok(())
+}
+
+/// Adds to a sum; false where it does not fit.
+fn add(sum: &mut u64, term: u64) -> bool {
+    let all = sum.checked_add(term);
+    *sum = all.unwrap_or(u64::MAX);
+    all.is_some()
 }
 
 #[cfg(test)]
@@ -143,6 +155,17 @@ mod tests {
         refused(with(call(1, 0, 1, [4, 5])), "the codelet that the header lists");
         refused(with(call(1, 1, 1, [2, 5])), "the end of the one before");
         refused(with(call(1, 1, 1, [0, 1])), "events by start");
+        for [flops, bytes] in [[u64::MAX / 2, 0], [0, u64::MAX / 2]] {
+            let mut large = trace(good.clone());
+            large.header.cells[0] = Cell { flops, bytes, ..Cell::default() };
+            Trace::parse(&large.to_text(), Path::new("x")).unwrap();
+            large.header.cells[1] = Cell { codelet: 1, ..large.header.cells[0].clone() };
+            refused(large, "fewer than 2^64 operations and bytes");
+        }
+        let moved = |bytes| Event::Move { source: 0, target: 0, bytes, from: 4, to: 4 };
+        let mut large = trace(vec![moved(u64::MAX), moved(1)]);
+        large.header.memories = vec!["ram".to_owned()];
+        refused(large, "moves of fewer than 2^64 bytes");
         let mut many = trace(good);
         many.header.workers = 1_000_000_000_000_000;
         refused(many, "at most 65536 workers");
