@@ -202,7 +202,7 @@ fn fuzz_configuration() {
     };
     dahl_fuzz::fuzz!(Target {
         format: "configuration",
-        peak: Bound { times: 100, plus: 8 << 20 },
+        peak: Bound { times: 300, plus: 8 << 20 },
         total: Bound { times: 1 << 17, plus: 32 << 20 },
         few: 60,
         made: Vec::new,

@@ -97,7 +97,7 @@ fn fuzz_platform() {
         }
         true
     });
-    fuzz!(Target { peak: Bound { times: 100, plus: 8 << 20 }, ..target });
+    fuzz!(Target { peak: Bound { times: 300, plus: 8 << 20 }, ..target });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::io::sink;
 
 /// A trace may have 65,536 workers, and statistics of each.
 const WORKERS: Target = Target {
-    peak: Bound { times: 200, plus: 64 << 20 },
+    peak: Bound { times: 300, plus: 64 << 20 },
     total: Bound { times: 4000, plus: 256 << 20 },
     ..TEXT
 };
