@@ -168,7 +168,8 @@ fn products_are_measured_on_threads() {
 #[test]
 fn unequal_workers_are_planned_run_and_reported() {
     let quick = ["--steps", "0", "--rounds", "3", "--seconds", "0.05", "--json"];
-    let all = objects(&[&["bench", "unequal", "lenet-b64"], &quick[..]].concat());
+    let small = ["bench", "unequal", "--model", "lenet", "--batch", "12"];
+    let all = objects(&[&small[..], &quick].concat());
     assert_eq!(
         all.iter().map(|of| of["speed"].as_f64()).collect::<Vec<_>>(),
         [Some(0.5), Some(0.25)]
@@ -192,7 +193,7 @@ fn unequal_workers_are_planned_run_and_reported() {
         }
         let over = |key: &str| of[key].as_f64().filter(|x| *x >= 0.0).expect("a part");
         println!(
-            "lenet-b64, worker 1 at {} of its speed: the choice for time is {:.1} % above the best of \
+            "lenet, worker 1 at {} of its speed: the choice for time is {:.1} % above the best of \
              {} ways, that for energy {:.1} %",
             of["speed"],
             100.0 * over("time_over_best"),

@@ -429,12 +429,13 @@ fn million() -> Trace {
 
 #[test]
 fn a_million_events_are_drawn() {
+    // Where there is no browser there is nothing to draw with.
+    let Some(mut browser) = Browser::start("million", [1200, 900]) else { return };
     let place = Place::new("million");
     let run =
         RunRecord { name: "million".to_owned(), trace: Some(million()), ..RunRecord::default() };
     let file = place.0.join("million.html");
     fs::write(&file, page(&runs_json(&[run], None), Mode::File)).unwrap();
-    let Some(mut browser) = Browser::start("million", [1200, 900]) else { return };
     browser.open(&format!("file://{}", file.display()));
     let all = "document.querySelector('.tools').innerText.includes('1,000,000 events')";
     assert_eq!(browser.value(all), json!(true));

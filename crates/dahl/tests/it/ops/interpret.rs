@@ -31,25 +31,17 @@ impl Buffer {
         self.meta.shape.elements()
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        self.words.iter().flat_map(|w| w.to_ne_bytes()).collect()
-    }
-
-    /// The bytes of each element, to compare bit by bit.
-    pub(crate) fn bits(&self) -> Vec<Vec<u8>> {
-        let size = self.meta.dtype.size();
-        self.bytes()[..self.meta.bytes()].chunks(size).map(<[u8]>::to_vec).collect()
+    /// The bytes of its elements, to compare bit by bit.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.meta.bytes()]
     }
 
     pub(crate) fn get(&self, i: usize) -> f64 {
-        let size = self.meta.dtype.size();
-        let word = self.words[i * size / 8].to_ne_bytes();
-        let bytes = &word[i * size % 8..][..size];
         match self.meta.dtype {
-            DType::F32 => f32::from_ne_bytes(bytes.try_into().unwrap()).into(),
-            DType::F64 => f64::from_ne_bytes(bytes.try_into().unwrap()),
-            DType::I64 => i64::from_ne_bytes(bytes.try_into().unwrap()) as f64,
-            DType::U8 => bytes[0].into(),
+            DType::F32 => bytemuck::cast_slice::<_, f32>(&self.words)[i].into(),
+            DType::F64 => bytemuck::cast_slice::<_, f64>(&self.words)[i],
+            DType::I64 => bytemuck::cast_slice::<_, i64>(&self.words)[i] as f64,
+            DType::U8 => bytemuck::cast_slice::<_, u8>(&self.words)[i].into(),
         }
     }
 
@@ -58,18 +50,11 @@ impl Buffer {
     }
 
     pub(crate) fn set(&mut self, i: usize, x: f64) {
-        let size = self.meta.dtype.size();
-        let bytes: Vec<u8> = match self.meta.dtype {
-            DType::F32 => (x as f32).to_ne_bytes().to_vec(),
-            DType::F64 => x.to_ne_bytes().to_vec(),
-            DType::I64 => (x as i64).to_ne_bytes().to_vec(),
-            DType::U8 => vec![x as u8],
-        };
-        for (k, byte) in bytes.into_iter().enumerate() {
-            let at = i * size + k;
-            let mut word = self.words[at / 8].to_ne_bytes();
-            word[at % 8] = byte;
-            self.words[at / 8] = u64::from_ne_bytes(word);
+        match self.meta.dtype {
+            DType::F32 => bytemuck::cast_slice_mut(&mut self.words)[i] = x as f32,
+            DType::F64 => bytemuck::cast_slice_mut(&mut self.words)[i] = x,
+            DType::I64 => bytemuck::cast_slice_mut(&mut self.words)[i] = x as i64,
+            DType::U8 => bytemuck::cast_slice_mut(&mut self.words)[i] = x as u8,
         }
     }
 
