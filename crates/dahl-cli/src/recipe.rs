@@ -189,9 +189,12 @@ impl RecipeArgs {
             let found = format!("samples of {} in {}", data.shape(), data.name());
             return Err(Error::config(key, "images", found));
         }
-        let side = data.shape().axes().iter().rev().take(2).copied().max().unwrap_or(0);
+        let side = data.shape().axes().iter().rev().take(2).copied().min().unwrap_or(0);
         if let Some(crop) = self.crop.filter(|&crop| crop >= side) {
-            let expected = format!("fewer than the {side} pixels of an image of {}", data.name());
+            let expected = format!(
+                "fewer than the {side} pixels of the shorter side of images of {}",
+                data.name()
+            );
             return Err(Error::config("crop", expected, crop));
         }
         Ok(Some(Augment { seed, padding: self.crop.unwrap_or(0), flip: self.flip }))

@@ -450,3 +450,22 @@ fn a_million_events_are_drawn() {
     browser.picture(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("million.png"), false);
     assert!(browser.errors.is_empty(), "{:?}", browser.errors);
 }
+
+/// A directory of others made `stats` and `report` wait for a writer that never comes.
+#[cfg(unix)]
+#[test]
+fn a_run_with_a_pipe_among_its_files_is_read_without_it() {
+    let place = Place::new("pipe");
+    let train =
+        ["train", "--model", "small.toml", "--limit", "12", "--batch", "6", "--epochs", "1"];
+    let (code, _, stderr) = place.dahl(&[&train[..], &["--run", "r", "--workers", "1"]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let trace = place.0.join("runs/r").join(dahl::report::files::TRACE);
+    let _socket = std::os::unix::net::UnixListener::bind(&trace).expect("a socket");
+    let (code, _, stderr) = place.dahl(&["stats", "r"]);
+    assert!(stderr.contains("expected a regular file, found a socket"), "{code} {stderr}");
+    fs::remove_file(&trace).expect("a socket");
+    std::os::unix::fs::symlink("/dev/zero", &trace).expect("a link");
+    let (code, _, stderr) = place.dahl(&["report", "r", "-o", "r.html"]);
+    assert!(stderr.contains("expected a regular file, found a device"), "{code} {stderr}");
+}

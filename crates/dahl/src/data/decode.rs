@@ -18,6 +18,8 @@ const MAX_DECODED: u64 = 1 << 30;
 /// Resizing computes four floats for every pixel of an image that has the new height
 /// and the old width.
 const RESIZED_PIXEL: u64 = 16;
+/// What making an image higher may take: a file of a few bytes may be a line of a million pixels.
+const MAX_ENLARGING: u64 = 32 << 20;
 
 /// A byte of deflate gives up to eight pixels a byte, of one bit each.
 const MAX_RATIO: u64 = 8 * MAX_EXPANSION;
@@ -99,10 +101,10 @@ pub(super) fn decode(
 ) -> Result<()> {
     let image = decoded(path, bytes)?;
     let (width, height) = (options.width as u32, options.height as u32);
-    let needed = resizing_bytes(&image, options);
-    if needed > MAX_DECODED {
+    let (needed, most) = resizing_bytes(&image, options);
+    if needed > most {
         let expected = format!(
-            "an image that takes at most {MAX_DECODED} bytes while it is brought to {width}x{height}"
+            "an image that takes at most {most} bytes while it is brought to {width}x{height}"
         );
         let found = format!("{}x{}, which takes {needed}", image.width(), image.height());
         return Err(Error::data(path, "image", expected, found));
@@ -127,8 +129,10 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// How many bytes an image takes, with those that bringing it to its size adds.
-fn resizing_bytes(image: &DynamicImage, options: &ImageOptions) -> u64 {
+/// How many bytes an image takes, with those that bringing it to its size adds, and how many it
+/// may take: those of the image, of its pixels while they are resized and of the result, and
+/// [`MAX_ENLARGING`]. One that becomes lower never takes more.
+fn resizing_bytes(image: &DynamicImage, options: &ImageOptions) -> (u64, u64) {
     let [width, height] = [image.width(), image.height()].map(u64::from);
     let (new_width, new_height) = (options.width as u64, options.height as u64);
     let (wide, high) = match options.fit {
@@ -143,7 +147,10 @@ fn resizing_bytes(image: &DynamicImage, options: &ImageOptions) -> u64 {
     let product = |a: u64, b: u64, bytes: u64| a.saturating_mul(b).saturating_mul(bytes);
     let own = product(width, height, pixel);
     let (between, new) = (product(width, high, RESIZED_PIXEL), product(wide, high, pixel));
-    own.saturating_add(between).saturating_add(new)
+    let needed = own.saturating_add(between).saturating_add(new);
+    let result = product(new_width, new_height, pixel);
+    let most = own + product(width, height, RESIZED_PIXEL) + result + MAX_ENLARGING;
+    (needed, most.min(MAX_DECODED))
 }
 
 fn decoded(path: &Path, bytes: &[u8]) -> Result<DynamicImage> {
@@ -289,6 +296,20 @@ pub(super) mod tests {
         // As high as asked for, and so 16 times as wide.
         let cropped = ImageOptions { fit: Fit::Crop, ..options(16, 16, 1) };
         check(cropped, 4_000_000 + 4_000_000 * 16 * 16 + 64_000_000 * 16);
+    }
+
+    /// It was below the bound of all images, and took a gigabyte.
+    #[test]
+    fn a_file_of_a_few_bytes_takes_little_memory() {
+        let line = GrayImage::from_raw(900_000, 1, vec![0; 900_000]).unwrap();
+        let png = encoded(&DynamicImage::ImageLuma8(line), ImageFormat::Png);
+        assert!(png.len() < 5_000, "{}", png.len());
+        let error = read(&png, options(64, 64, 3)).unwrap_err().to_string();
+        assert!(error.ends_with("found 900000x1, which takes 922504096"), "{error}");
+        // A row of a scan that is made higher is not refused.
+        let row = GrayImage::from_raw(5_000, 20, vec![7; 100_000]).unwrap();
+        let png = encoded(&DynamicImage::ImageLuma8(row), ImageFormat::Png);
+        read(&png, options(224, 224, 1)).unwrap();
     }
 
     #[cfg(unix)]

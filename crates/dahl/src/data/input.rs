@@ -4,9 +4,10 @@
 //! where the file cannot hold it, and memory grows with what was really read.
 
 use crate::error::{Error, Result};
+use crate::os::disk::irregular;
 use flate2::bufread::MultiGzDecoder;
 use std::borrow::Cow;
-use std::fs::{self, File, FileType};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
@@ -134,26 +135,12 @@ pub(super) fn open_file(path: &Path) -> Result<(File, u64)> {
     let io = |source| Error::Io { path: path.to_owned(), source };
     let kind = fs::metadata(path).map_err(io)?.file_type();
     if !kind.is_file() {
-        return Err(Error::data(path, "file", "a regular file", named(kind)));
+        let found = irregular(kind).unwrap_or("a directory");
+        return Err(Error::data(path, "file", "a regular file", found));
     }
     let file = File::open(path).map_err(io)?;
     let length = file.metadata().map_err(io)?.len();
     Ok((file, length))
-}
-
-/// What a file is that is not a regular one.
-fn named(kind: FileType) -> &'static str {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::FileTypeExt;
-        if kind.is_fifo() {
-            return "a named pipe";
-        }
-        if kind.is_socket() {
-            return "a socket";
-        }
-    }
-    if kind.is_dir() { "a directory" } else { "a device" }
 }
 
 /// The file, or the same with `.gz`, in the first directory that has one.

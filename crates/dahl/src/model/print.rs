@@ -11,7 +11,8 @@ impl Model {
     ///
     /// A layer from outside of the crate has no text.
     pub fn to_toml(&self) -> Result<String> {
-        let mut text = format!("name = {:?}\ninput = {:?}\nlayers = ", self.name, self.input);
+        let mut text =
+            format!("name = {}\ninput = {:?}\nlayers = ", quoted(&self.name), self.input);
         layers(&mut text, &self.layers, 0)?;
         text.push('\n');
         Ok(text)
@@ -38,7 +39,7 @@ fn layer(text: &mut String, layer: &Layer, depth: usize) -> Result<()> {
     let (name, keys) = attributes(&layer.kind)?;
     let _ = write!(text, "{{ type = \"{name}\"");
     if let Some(name) = &layer.name {
-        let _ = write!(text, ", name = {name:?}");
+        let _ = write!(text, ", name = {}", quoted(name));
     }
     for (key, value) in keys {
         let _ = write!(text, ", {key} = {value}");
@@ -60,6 +61,11 @@ fn layer(text: &mut String, layer: &Layer, depth: usize) -> Result<()> {
     }
     text.push_str(" }");
     Ok(())
+}
+
+/// A string of TOML, which has other escapes than Rust.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
 }
 
 type Keys = Vec<(&'static str, String)>;
@@ -132,10 +138,10 @@ fn attributes(kind: &LayerKind) -> Result<(&'static str, Keys)> {
         LayerKind::Residual { body_name, shortcut_name, .. } => {
             let mut keys = Vec::new();
             if body_name != "body" {
-                keys.push(("body_name", format!("{body_name:?}")));
+                keys.push(("body_name", quoted(body_name)));
             }
             if shortcut_name != "shortcut" {
-                keys.push(("shortcut_name", format!("{shortcut_name:?}")));
+                keys.push(("shortcut_name", quoted(shortcut_name)));
             }
             ("residual", keys)
         }
@@ -156,6 +162,16 @@ mod tests {
             let text = model.to_toml().unwrap();
             let again = Model::parse(&text).unwrap();
             assert_eq!(format!("{model:?}"), format!("{again:?}"), "{text}");
+        }
+    }
+
+    /// Weights of such a model could not be read back.
+    #[test]
+    fn names_of_any_characters_are_read_back() {
+        for name in ["Caf\u{a0}e", "a\u{1b}[31m", "\"'\\", "two\nlines", "\u{0}\u{7f}\u{202e}"] {
+            let model = Model::sequential(name, &[4], |s| s.linear(2));
+            let again = Model::parse(&model.to_toml().unwrap()).unwrap();
+            assert_eq!(again.name, name);
         }
     }
 }

@@ -19,7 +19,18 @@ impl File {
     }
 
     /// Opens a file to be read.
+    ///
+    /// # Errors
+    /// Where it is a named pipe, a socket or a device, but for what the process itself was
+    /// given: opening a pipe would wait for its writer, and a device may have no end.
     pub fn open(path: &Path) -> io::Result<Self> {
+        let own = ["/dev/fd", "/dev/stdin", "/proc/self/fd"];
+        if !own.iter().any(|own| path.starts_with(own))
+            && let Some(kind) = irregular(fs::metadata(path)?.file_type())
+        {
+            let text = format!("expected a regular file, found {kind}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         Self::opened(path, Op::Open(path), fs::OpenOptions::new().read(true))
     }
 
@@ -88,6 +99,21 @@ impl Write for File {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// What a file is that is neither a regular one nor a directory.
+pub(crate) fn irregular(kind: fs::FileType) -> Option<&'static str> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return Some("a named pipe");
+        }
+        if kind.is_socket() {
+            return Some("a socket");
+        }
+    }
+    (!kind.is_file() && !kind.is_dir()).then_some("a device")
 }
 
 /// The bytes of a file.
