@@ -8,10 +8,13 @@ use dahl::Error;
 use dahl::error::is_control;
 pub(crate) use dahl::error::one_line;
 use std::borrow::Cow;
+use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::hash::{BuildHasher, Hasher};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 /// The answer is no: the tensors differ.
 pub(crate) const DIFFERENT: u8 = 1;
@@ -56,43 +59,48 @@ impl Colour {
     pub(crate) fn paint(self, style: &str, text: &str) -> String {
         match self {
             Colour::Never => text.to_owned(),
-            Colour::Ansi => format!("\x1b[{style}m{text}\x1b[0m"),
+            Colour::Ansi => format!("{mark}{style}m{text}{mark}0m", mark = *MARK),
         }
     }
 }
 
-/// The ANSI styles that this program prints, those of clap's help and errors too.
-const STYLES: [&str; 8] = ["0", "1", "2", "4", "31", "32", "33", "1;31"];
+/// Stands before the styles of this program until they are written. It is drawn for each
+/// process, so that a text of a file cannot have it.
+static MARK: LazyLock<String> =
+    LazyLock::new(|| format!("\x1b{:016x}", RandomState::new().build_hasher().finish()));
 
 /// A text in which control characters are spelled out: `\u001b`, which a string of JSON
 /// reads back as the character.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
-    styled(text, Colour::Never)
-}
-
-/// The same, with the styles of this program left in where there is colour.
-fn styled(text: &str, colour: Colour) -> Cow<'_, str> {
     let is_shown = |c: char| matches!(c, '\n' | '\t') || !is_control(c);
     if text.chars().all(is_shown) {
         return text.into();
     }
-    let mut safe = String::with_capacity(text.len() + 16);
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let style = STYLES.iter().find(|style| {
-            let sequence = rest.strip_prefix("\x1b[").and_then(|rest| rest.strip_prefix(**style));
-            colour == Colour::Ansi && sequence.is_some_and(|rest| rest.starts_with('m'))
-        });
-        let length = style.map_or(c.len_utf8(), |style| style.len() + "\x1b[m".len());
-        let (part, after) = rest.split_at(length);
-        if style.is_some() || is_shown(c) {
-            safe += part;
-        } else {
-            safe += &format!("\\u{:04x}", u32::from(c));
-        }
-        rest = after;
+    let spelled = |c: char| match is_shown(c) {
+        true => c.to_string(),
+        false => format!("\\u{:04x}", u32::from(c)),
+    };
+    text.chars().map(spelled).collect::<String>().into()
+}
+
+/// The same, with the styles of [`Colour::paint`].
+fn styled(text: &str) -> String {
+    let mut parts = text.split(&**MARK);
+    let mut safe = escaped(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        let (style, rest) = part.split_once('m').unwrap_or((part, ""));
+        safe += &format!("\x1b[{style}m{}", escaped(rest));
     }
-    safe.into()
+    safe
+}
+
+/// The help and errors of clap, whose styles are these, as if [`Colour::paint`] had made them:
+/// what clap quotes is from the command line.
+fn painted_by_clap(text: &str) -> String {
+    const STYLES: [&str; 8] = ["0", "1", "2", "4", "31", "32", "33", "1;31"];
+    STYLES.iter().fold(text.to_owned(), |text, style| {
+        text.replace(&format!("\x1b[{style}m"), &format!("{}{style}m", *MARK))
+    })
 }
 
 /// Prints a result. A reader that has seen enough (`| head`) is no error.
@@ -115,7 +123,7 @@ pub(crate) fn show_part(text: &str) -> dahl::Result<()> {
 }
 
 fn write(text: &str) -> io::Result<()> {
-    let text = styled(text, Colour::of_stdout());
+    let text = styled(text);
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
 }
@@ -139,14 +147,14 @@ pub(crate) fn answer(answer: &clap::Error) -> ExitCode {
     };
     let printed = match answer.use_stderr() {
         true => {
-            let colour = Colour::of_stderr();
-            io::stderr().write_all(styled(&text(colour), colour).as_bytes())
+            let text = styled(&painted_by_clap(&text(Colour::of_stderr())));
+            io::stderr().write_all(text.as_bytes())
         }
-        false => print(&text(Colour::of_stdout())),
+        false => print(&painted_by_clap(&text(Colour::of_stdout()))),
     };
     // Without an answer, the code still tells.
     match printed {
-        Err(_) if answer.exit_code() == 0 => ExitCode::from(FAILED),
+        Err(error) if answer.exit_code() == 0 => fail(unwritten(error), FAILED),
         _ => ExitCode::from(answer.exit_code() as u8),
     }
 }
@@ -206,21 +214,17 @@ mod tests {
             ("ab\u{202e}cd\u{2066}", "ab\\u202ecd\\u2066"),
         ] {
             assert_eq!(escaped(text), expected);
-            assert_eq!(styled(text, Colour::Ansi), expected);
+            assert_eq!(styled(text), expected);
         }
     }
 
     #[test]
     fn only_own_styles_reach_a_terminal_with_colour() {
-        for (text, expected) in [
-            ("\x1b[1;31mx\x1b[0m", "\x1b[1;31mx\x1b[0m"),
-            // Text that cannot be seen, and a style without an end.
-            ("\x1b[8mx\x1b[1", "\\u001b[8mx\\u001b[1"),
-            ("\x1b[2Jx\x1b[31m", "\\u001b[2Jx\x1b[31m"),
-        ] {
-            assert_eq!(styled(text, Colour::Ansi), expected);
-            assert!(!escaped(text).contains('\x1b'));
-        }
+        let own = format!("{} b\x1b[31m", Colour::Ansi.paint("1", "a\x1b[2J"));
+        assert_eq!(styled(&own), "\x1b[1ma\\u001b[2J\x1b[0m b\\u001b[31m");
+        assert_eq!(Colour::Never.paint("1", "a"), "a");
+        let clap = painted_by_clap("\x1b[1;31mx\x1b[0m\x1b[8my");
+        assert_eq!(styled(&clap), "\x1b[1;31mx\x1b[0m\\u001b[8my");
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) use compare::in_short;
 
 use crate::flow::FlowArgs;
 use crate::grain::{Cuts, GrainArgs, at_least_one, processors};
-use crate::output::{Colour, code, counted, fail, print};
+use crate::output::{Colour, code, counted, fail, one_line, print};
 use crate::planfile::in_file;
 use crate::progress;
 use crate::recipe::{OptimizerName, UpdateArgs};
@@ -284,7 +284,7 @@ fn text(args: &Args) -> dahl::Result<String> {
                 "model",
                 format!(
                     "{} on {:?}, batch {}, {}, {}",
-                    model.name,
+                    one_line(&model.name),
                     model.input,
                     args.batch,
                     args.dtype,

@@ -349,9 +349,13 @@ mod tests {
         augment("x --crop 7");
         for crop in ["8", "1000000000"] {
             let error = recipe(&format!("x --crop {crop}")).augment(&set, 3).unwrap_err();
-            let expected = "crop: expected fewer than the 8 pixels of an image of digits, train";
+            let expected = "crop: expected fewer than the 8 pixels of the shorter side of \
+                            images of digits, train";
             assert_eq!(error.to_string(), format!("{expected}, found {crop}"));
         }
+        let thin = data::Synthetic::new(dahl::Shape::new(&[1, 2, 28]), 2, 10, 0).unwrap();
+        let error = recipe("x --crop 2").augment(&thin, 3).unwrap_err().to_string();
+        assert!(error.starts_with("crop: expected fewer than the 2 pixels"), "{error}");
         let rows = data::Synthetic::new(dahl::Shape::new(&[5]), 2, 10, 0).unwrap();
         let error = recipe("x --flip").augment(&rows, 0).unwrap_err().to_string();
         assert!(error.starts_with("flip: expected images, found samples of [5]"), "{error}");

@@ -7,7 +7,7 @@ use dahl::units::Bytes;
 
 /// Tables of nodes, units, memories and links, and what they are all together.
 pub(super) fn text(platform: &Platform, colour: Colour) -> String {
-    let mut text = format!("{}: {}\n", platform.name, size(platform));
+    let mut text = format!("{}: {}\n", crate::output::one_line(&platform.name), size(platform));
     let head = ["node", ">nodes", ">base W", ">sleep W", ">wake s", ">idle W", ">busy W"];
     text += &table(colour, &head, platform.nodes.iter().map(node).collect());
     let head = [
