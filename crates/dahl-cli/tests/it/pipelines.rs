@@ -183,8 +183,7 @@ fn four_kinds_of_gpus_are_planned_for() {
     let (profile, units) = (data("resnet50.graph.txt"), platform("zeus.toml"));
     let plan = ["plan", "--profile", &profile, "--platform", &units, "--allow-stale", "--json"];
     let energy = |more: &[&str]| -> f64 {
-        let (code, out, err) =
-            dahl(&[&plan[..], &["--machines", "1", "--max-time", "1h"], more].concat());
+        let (code, out, err) = dahl(&[&plan[..], &["--max-time", "1h"], more].concat());
         assert_eq!(code, 0, "{err}");
         let found: Value = serde_json::from_str(&out).expect("JSON");
         found["energy_j"].as_f64().expect("joules")

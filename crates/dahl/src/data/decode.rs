@@ -18,8 +18,9 @@ const MAX_DECODED: u64 = 1 << 30;
 /// Resizing computes four floats for every pixel of an image that has the new height
 /// and the old width.
 const RESIZED_PIXEL: u64 = 16;
-/// What making an image higher may take: a file of a few bytes may be a line of a million pixels.
-const MAX_ENLARGING: u64 = 32 << 20;
+/// What making an image higher may take whatever the length of its file, which may be a few bytes
+/// for a line of a million pixels.
+const MAX_ENLARGING: u64 = 2 << 20;
 
 /// A byte of deflate gives up to eight pixels a byte, of one bit each.
 const MAX_RATIO: u64 = 8 * MAX_EXPANSION;
@@ -101,7 +102,7 @@ pub(super) fn decode(
 ) -> Result<()> {
     let image = decoded(path, bytes)?;
     let (width, height) = (options.width as u32, options.height as u32);
-    let (needed, most) = resizing_bytes(&image, options);
+    let (needed, most) = resizing_bytes(&image, options, bytes.len() as u64);
     if needed > most {
         let expected = format!(
             "an image that takes at most {most} bytes while it is brought to {width}x{height}"
@@ -130,9 +131,9 @@ pub(super) fn decode(
 }
 
 /// How many bytes an image takes, with those that bringing it to its size adds, and how many it
-/// may take: those of the image, of its pixels while they are resized and of the result, and
-/// [`MAX_ENLARGING`]. One that becomes lower never takes more.
-fn resizing_bytes(image: &DynamicImage, options: &ImageOptions) -> (u64, u64) {
+/// may take: those of the image, of its pixels while they are resized and of the result, and what
+/// a file of this length may take for being made higher. One that becomes lower never takes more.
+fn resizing_bytes(image: &DynamicImage, options: &ImageOptions, file: u64) -> (u64, u64) {
     let [width, height] = [image.width(), image.height()].map(u64::from);
     let (new_width, new_height) = (options.width as u64, options.height as u64);
     let (wide, high) = match options.fit {
@@ -149,7 +150,9 @@ fn resizing_bytes(image: &DynamicImage, options: &ImageOptions) -> (u64, u64) {
     let (between, new) = (product(width, high, RESIZED_PIXEL), product(wide, high, pixel));
     let needed = own.saturating_add(between).saturating_add(new);
     let result = product(new_width, new_height, pixel);
-    let most = own + product(width, height, RESIZED_PIXEL) + result + MAX_ENLARGING;
+    let enlarging = file.saturating_mul(2 * MAX_RATIO).saturating_add(MAX_ENLARGING);
+    let pixels = product(width, height, RESIZED_PIXEL);
+    let most = [pixels, result, enlarging].into_iter().fold(own, u64::saturating_add);
     (needed, most.min(MAX_DECODED))
 }
 
@@ -307,7 +310,8 @@ pub(super) mod tests {
         let error = read(&png, options(64, 64, 3)).unwrap_err().to_string();
         assert!(error.ends_with("found 900000x1, which takes 922504096"), "{error}");
         // A row of a scan that is made higher is not refused.
-        let row = GrayImage::from_raw(5_000, 20, vec![7; 100_000]).unwrap();
+        let scan = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let row = GrayImage::from_raw(5_000, 20, scan).unwrap();
         let png = encoded(&DynamicImage::ImageLuma8(row), ImageFormat::Png);
         read(&png, options(224, 224, 1)).unwrap();
     }

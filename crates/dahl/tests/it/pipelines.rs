@@ -269,7 +269,7 @@ fn stale_pipelines_learn_as_delayed_updates_do() {
 }
 
 /// As many steps as a debug build has time for: 50 are run by a release build.
-const LONG: usize = if cfg!(debug_assertions) { 2 } else { 50 };
+const LONG: usize = if cfg!(debug_assertions) { 3 } else { 50 };
 
 #[test]
 fn every_pipeline_of_vgg_small_loses_as_its_reference_over_many_steps() {
