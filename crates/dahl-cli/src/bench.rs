@@ -14,7 +14,7 @@ mod workloads;
 
 use crate::grain::{KernelArgs, at_least_one, threads};
 use crate::machine;
-use crate::output::{code, fail, show};
+use crate::output::{failed, show};
 use crate::place::check_file;
 use crate::tuning::TuneArgs;
 use cell::{Cell, Row};
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

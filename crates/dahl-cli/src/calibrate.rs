@@ -5,7 +5,7 @@ mod show;
 
 use crate::bench::seconds;
 use crate::grain::{KernelArgs, at_least_one};
-use crate::output::{code, fail, say, show as print};
+use crate::output::{failed, say, show as print};
 use crate::place::check_file;
 use crate::progress::Show;
 use crate::samples::BATCH;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

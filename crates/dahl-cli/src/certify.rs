@@ -1,6 +1,6 @@
 //! `dahl certify`: checks the proof of a plan.
 
-use crate::output::{DIFFERENT, code, fail, print};
+use crate::output::{DIFFERENT, fail, failed, print};
 use crate::plan::in_short;
 use dahl::Error;
 use dahl::planner::pipeline::{Certificate, certify};
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         });
     let proof = match read {
         Ok(proof) => proof,
-        Err(error) => return fail(&error, code(&error)),
+        Err(error) => return failed(&error),
     };
     let objective = proof.problem.objective;
     let value = objective.value(proof.plan.period_s, proof.plan.energy_j);

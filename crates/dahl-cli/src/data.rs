@@ -2,7 +2,7 @@
 
 use crate::grain::at_least_one;
 use crate::normalize::meter;
-use crate::output::{BAD_FILE, Colour, FAILED, code, fail, one_line, print};
+use crate::output::{BAD_FILE, Colour, FAILED, fail, failed, one_line, print};
 use crate::part::is_split;
 use crate::progress::{Progress, Show};
 use crate::samples::not_there;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             Ok(()) => ExitCode::from(BAD_FILE),
             Err(error) => fail(format_args!("standard output: {error}"), FAILED),
         },
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

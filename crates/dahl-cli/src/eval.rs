@@ -1,6 +1,6 @@
 //! `dahl eval`: how well weights do on a dataset.
 
-use crate::output::{code, fail, one_line, show};
+use crate::output::{failed, one_line, show};
 use crate::part::PartName;
 use crate::progress::{Progress, Show};
 use crate::weights::{PassArgs, WeightArgs};
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     match eval(args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `dahl export`: weights and model for PyTorch.
 
-use crate::output::{code, fail, show};
+use crate::output::{failed, show};
 use crate::progress::Show;
 use crate::weights::WeightArgs;
 use clap::Args as ClapArgs;
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
                 Error::Io { ref path, .. } if ours(path) => error.while_writing(),
                 error => error,
             };
-            fail(&error, code(&error))
+            failed(&error)
         }
     }
 }

@@ -5,7 +5,7 @@ use dahl::graph::Programs;
 use dahl::perf::PerfModel;
 use dahl::plan::{Memory, Plan, trace_header};
 use dahl::platform::UnitId;
-use dahl::report::Predicted;
+use dahl::run::Predicted;
 use dahl::sim::{Costs, Habits, Known, Where, Worker, predict as simulated};
 use dahl::units::ProgramId;
 use dahl::{Error, Result};

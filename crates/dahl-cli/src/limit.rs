@@ -2,12 +2,11 @@
 
 use crate::output::say;
 use crate::progress::Show;
-use dahl::error::MemoryLimit;
+use dahl::Result;
 use dahl::graph::Programs;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::{Fitted, Grain, fit};
 use dahl::units::Bytes;
-use dahl::{Error, Result};
 
 /// The plan of a grain, with activations recomputed where it would not fit otherwise.
 pub(crate) fn plan(
@@ -62,19 +61,6 @@ pub(crate) fn recomputed(programs: &Programs, plan: &Plan) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// What went wrong, and where a plan does not fit into memory, the flag that may help.
-pub(crate) fn advised(error: &Error) -> String {
-    let Error::Memory { limit: limit @ MemoryLimit::Available { .. }, .. } = error else {
-        return error.to_string();
-    };
-    let help = "recomputes activations to fit, if that is enough";
-    match limit.bytes().0 {
-        0 => format!("{error}; nothing is left for a plan: end other processes or raise the limit"),
-        room if room < 1 << 20 => format!("{error}; --memory-limit {room} {help}"),
-        room => format!("{error}; --memory-limit {}MiB {help}", room >> 20),
-    }
-}
-
 /// `500MiB`, `2GiB`, `1000000`.
 pub(crate) fn bytes(text: &str) -> Result<Bytes, String> {
     let text = text.trim();
@@ -89,31 +75,4 @@ pub(crate) fn bytes(text: &str) -> Result<Bytes, String> {
     };
     let number: f64 = number.parse().map_err(|_| "expected a number, as in 2GiB".to_owned())?;
     Ok(Bytes((number * scale) as u64))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use dahl::units::{Headroom, MemoryBound};
-
-    #[test]
-    fn a_plan_that_does_not_fit_comes_with_the_flag_that_may_help() {
-        let advice = |left: u64| {
-            let (limit, used) = (Bytes(left + 900), Bytes(900));
-            let room = Headroom { bound: MemoryBound::ControlGroup, limit, used };
-            let limit = MemoryLimit::Available { room, besides: Bytes(0) };
-            let largest = Vec::new();
-            let error = Error::Memory { needed: Bytes(1 << 30), limit, least: None, largest };
-            let (_, advice) = advised(&error)
-                .rsplit_once("; ")
-                .map(|(a, b)| (a.to_owned(), b.to_owned()))
-                .expect("advice");
-            advice
-        };
-        let help = "recomputes activations to fit, if that is enough";
-        assert_eq!(advice(64 << 20), format!("--memory-limit 64MiB {help}"));
-        assert_eq!(advice(512 << 10), format!("--memory-limit 524288 {help}"));
-        let nothing = "nothing is left for a plan: end other processes or raise the limit";
-        assert_eq!(advice(0), nothing);
-    }
 }

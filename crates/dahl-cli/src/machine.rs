@@ -2,6 +2,7 @@
 
 use dahl::perf::PerfModel;
 use dahl::platform::{Figure, Origin, Platform, detect};
+use dahl::run::Start;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -28,6 +29,12 @@ pub(crate) fn about() -> Value {
             "architecture": std::env::consts::ARCH,
         },
     })
+}
+
+/// This process as a session of a run.
+pub(crate) fn start(seed: u64) -> Start {
+    let command = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    Start { about: about(), seed, command }
 }
 
 /// This machine as far as it tells, with the memory's bandwidth that a calibration

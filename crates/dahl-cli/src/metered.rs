@@ -4,7 +4,7 @@ use crate::energy::Meters;
 use dahl::exec::Gauge;
 use dahl::meter::{Reading, Total, model, widest};
 use dahl::platform::Platform;
-use dahl::report::{EnergyLine, TimedPower};
+use dahl::run::{EnergyLine, TimedPower};
 use dahl::trace::{Activity, CodeletCount};
 use dahl::units::Joules;
 use std::sync::{Arc, Mutex, MutexGuard};

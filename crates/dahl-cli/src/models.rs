@@ -1,7 +1,7 @@
 //! `dahl models`: what models there are, and what one looks like.
 
 use crate::config::nearest;
-use crate::output::{Colour, fail, print};
+use crate::output::{Colour, fail, failed, print};
 use clap::Args as ClapArgs;
 use dahl::DType;
 use dahl::graph::Class;
@@ -104,18 +104,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     for name in names {
         let model = match find(name) {
             Ok(model) => model,
-            Err(error) => return fail(&error, crate::output::code(&error)),
+            Err(error) => return failed(&error),
         };
         if args.toml {
             match model.to_toml() {
                 Ok(toml) => text += &toml,
-                Err(error) => return fail(&error, crate::output::code(&error)),
+                Err(error) => return failed(&error),
             }
             continue;
         }
         let lowered = match lower(&model) {
             Ok(lowered) => lowered,
-            Err(error) => return fail(&error, crate::output::code(&error)),
+            Err(error) => return failed(&error),
         };
         let count = parameters(&lowered);
         if args.json {

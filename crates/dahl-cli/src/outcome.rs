@@ -1,14 +1,14 @@
 //! How a run ended: what is written and said, and the exit code.
 
-use crate::limit;
+use crate::advice::advised;
 use crate::output::{code, counted, quoted};
 use crate::place::RunArgs;
 use crate::report::{Conclusion, Report};
-use crate::rundir::RunDir;
 use crate::stop::{Reason, Stop};
 use crate::train::Args;
 use dahl::file::TensorFile;
-use dahl::report::Predicted;
+use dahl::run::Predicted;
+use dahl::run::RunDirectory;
 use dahl::train::{Confusion, EpochRecord};
 use dahl::units::{Bytes, Joules, Nanos};
 use dahl::{Error, Result};
@@ -24,13 +24,13 @@ pub(crate) struct Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { message: limit::advised(&error), code: code(&error) }
+        Self { message: advised(&error), code: code(&error) }
     }
 }
 
 /// What is known when training has ended.
 pub(crate) struct Gave {
-    pub(crate) directory: Option<RunDir>,
+    pub(crate) directory: Option<RunDirectory>,
     pub(crate) history: Vec<EpochRecord>,
     /// The step that this process went on from.
     pub(crate) from: u64,
@@ -70,7 +70,7 @@ pub(crate) fn conclude(
 ) -> Result<u8, Failure> {
     let Ended { begin, planned, weights, confusion, energy, overspent, predicted } = end;
     let run = gave.directory.as_ref();
-    let on = |run: &RunDir| format!("dahl train --resume {}", quoted(run.path()));
+    let on = |run: &RunDirectory| format!("dahl train --resume {}", quoted(run.path()));
     let epochs = gave.history.len();
     let longer = Some(2 * epochs).filter(|&longer| args.may_end_after(longer));
     if let (true, Some(run)) = (gave.idle, run) {
@@ -98,7 +98,7 @@ pub(crate) fn conclude(
             _ => energy.iter().for_each(|text| report.log(format_args!("energy: {text}"))),
         }
         let saved = run.filter(|_| gave.unsaved.is_none());
-        report.stopped(why, gave.steps, saved.map(RunDir::path));
+        report.stopped(why, gave.steps, saved.map(RunDirectory::path));
         all_of(errors, gave.unsaved, (save.as_deref(), next))?;
         return Ok(why.code().max(report.code()));
     }
@@ -110,7 +110,7 @@ pub(crate) fn conclude(
         let took = *batch as f64 / speed_of(&gave.history);
         report.log(format_args!("{}", beside(step, took)));
     }
-    let mut kept = run.filter(|_| gave.idle).map(RunDir::weights);
+    let mut kept = run.filter(|_| gave.idle).map(RunDirectory::weights);
     if let (Some(run), false) = (run, gave.idle) {
         match weights.write(run.weights()) {
             Ok(()) => kept = Some(run.weights()),
@@ -121,7 +121,7 @@ pub(crate) fn conclude(
         last,
         planned,
         sha256: weights.sha256(),
-        run: run.map(RunDir::path),
+        run: run.map(RunDirectory::path),
         file: save.clone().or(kept.clone()),
         seconds: begin.elapsed().as_secs_f64(),
         speed: speed_of(&gave.history),
@@ -207,7 +207,7 @@ pub(crate) fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
     // What flags decide was compared before: these come from files.
     let other = match &error {
         Error::Data { what, .. } if what == "programs" => {
-            let stored = run.join("model.toml");
+            let stored = run.join(dahl::run::files::MODEL);
             Some(format!("the model is not the one of this run ({} has it)", stored.display()))
         }
         Error::Data { what, .. } if what == "transform" => {
@@ -232,7 +232,7 @@ pub(crate) fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
 }
 
 /// An error of a run, with what is left of it.
-pub(crate) fn explained(error: Error, run: Option<&RunDir>, last: Option<&Path>) -> Failure {
+pub(crate) fn explained(error: Error, run: Option<&RunDirectory>, last: Option<&Path>) -> Failure {
     let wild = matches!(
         error,
         Error::NotFinite { .. } | Error::EvalNotFinite { .. } | Error::Overflow { .. }

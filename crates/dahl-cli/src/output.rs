@@ -4,6 +4,7 @@
 //! metadata of weights. Every text goes through here and has no control character but line
 //! ends, tabs and the styles below.
 
+use crate::advice::advised;
 use dahl::Error;
 use dahl::error::is_control;
 pub(crate) use dahl::error::one_line;
@@ -185,6 +186,7 @@ pub(crate) fn fail(error: impl fmt::Display, code: u8) -> ExitCode {
 pub(crate) fn code(error: &Error) -> u8 {
     match error {
         Error::Config { .. } | Error::Unsupported { .. } => USAGE,
+        Error::NoRun { .. } | Error::RunExists { .. } | Error::SaveOutside { .. } => USAGE,
         Error::Memory { .. } | Error::Plan { .. } => NO_PLAN,
         Error::Model(_) | Error::Data { .. } | Error::Io { .. } | Error::Missing { .. } => BAD_FILE,
         Error::Lines { .. } | Error::Platform { .. } => BAD_FILE,
@@ -193,6 +195,11 @@ pub(crate) fn code(error: &Error) -> u8 {
         }
         _ => FAILED,
     }
+}
+
+/// Prints an error of the library, with the flags that may help, and gives its exit code.
+pub(crate) fn failed(error: &Error) -> ExitCode {
+    fail(advised(error), code(error))
 }
 
 /// Prints an error of a file and gives the code to end with.

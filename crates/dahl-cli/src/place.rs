@@ -1,12 +1,11 @@
 //! Where a run is kept and when it is saved.
 
 use crate::grain::at_least_one;
-use crate::rundir::{RunDir, find, refuse_old, resolve};
 use crate::samples::SampleArgs;
 use crate::stop::duration;
 use clap::Args;
-use dahl::file::TensorFile;
 use dahl::os::disk;
+use dahl::run::{RunDirectory, find, refuse_old, resolve, takes_weights};
 use dahl::train::{Card, Checkpoints, Every};
 use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -73,12 +72,6 @@ pub(crate) fn check_file(flag: &str, path: &Path) -> Result<()> {
     made.map_err(|error| wrong(format!("where nothing can be written ({error})")))
 }
 
-/// Whether weights may be written to a path: nothing is there, or something empty, or other weights.
-pub(crate) fn takes_weights(path: &Path) -> bool {
-    let holds = std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
-    !holds || TensorFile::read(path).is_ok()
-}
-
 /// Refuses to replace a file that is no weights.
 pub(crate) fn check_weights(flag: &str, path: &Path) -> Result<()> {
     if takes_weights(path) {
@@ -94,7 +87,7 @@ pub(crate) enum Place {
     /// A directory that is made when the run starts; `None` finds a name.
     New(Option<PathBuf>),
     /// The directory of a run that goes on.
-    Old(RunDir, Checkpoints),
+    Old(RunDirectory, Checkpoints),
 }
 
 impl RunArgs {
@@ -103,7 +96,7 @@ impl RunArgs {
     pub(crate) fn place(&self) -> Result<Place> {
         if let Some(name) = &self.resume {
             let (directory, checkpoints) =
-                RunDir::take(find(name), self.keep).map_err(Error::while_writing)?;
+                RunDirectory::take(find(name), self.keep).map_err(Error::while_writing)?;
             return Ok(Place::Old(directory, checkpoints));
         }
         if self.no_run {
@@ -126,15 +119,18 @@ impl RunArgs {
         &self,
         place: Place,
         samples: &SampleArgs,
-    ) -> Result<Option<(RunDir, Checkpoints)>> {
+    ) -> Result<Option<(RunDirectory, Checkpoints)>> {
         let path = match place {
             Place::Nowhere => return Ok(None),
             Place::Old(directory, checkpoints) => return Ok(Some((directory, checkpoints))),
             Place::New(Some(path)) => path,
-            Place::New(None) => RunDir::numbered(samples).map_err(Error::while_writing)?,
+            Place::New(None) => {
+                let (model, data) = samples.names();
+                RunDirectory::numbered(model, data).map_err(Error::while_writing)?
+            }
         };
         let (directory, checkpoints) =
-            RunDir::take(path, self.keep).map_err(Error::while_writing)?;
+            RunDirectory::take(path, self.keep).map_err(Error::while_writing)?;
         // Another process may have been faster.
         refuse_old(directory.path())?;
         if let Some(found) = checkpoints.list()?.first() {

@@ -12,7 +12,7 @@ pub(crate) use compare::in_short;
 
 use crate::flow::FlowArgs;
 use crate::grain::{Cuts, GrainArgs, at_least_one, processors};
-use crate::output::{Colour, code, counted, fail, one_line, print};
+use crate::output::{Colour, counted, fail, failed, one_line, print};
 use crate::planfile::in_file;
 use crate::progress;
 use crate::recipe::{OptimizerName, UpdateArgs};
@@ -142,19 +142,19 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         return match shown {
             Ok(false) => ExitCode::SUCCESS,
             Ok(true) => ExitCode::from(crate::output::DIFFERENT),
-            Err(error) => fail(&error, code(&error)),
+            Err(error) => failed(&error),
         };
     }
     if let Some(profile) = &args.pipeline.profile {
         return match pipeline::run((&args.pipeline, &args.flow), profile, args.memory_limit) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, code(&error)),
+            Err(error) => failed(&error),
         };
     }
     if args.pipeline.platform.is_some() {
         return match over_units(args) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, code(&error)),
+            Err(error) => failed(&error),
         };
     }
     match text(args) {
@@ -162,7 +162,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(error, crate::output::DIFFERENT),
         },
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

@@ -3,7 +3,7 @@
 mod measure;
 mod show;
 
-use crate::output::{Colour, code, fail, show as print};
+use crate::output::{Colour, failed, show as print};
 use crate::place::check_file;
 use clap::{Args as ClapArgs, Subcommand};
 use dahl::Result;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `dahl predict`: what is on images.
 
 use crate::grain::at_least_one;
-use crate::output::{BAD_FILE, code, fail, one_line, show};
+use crate::output::{BAD_FILE, fail, failed, one_line, show};
 use crate::part::PartName;
 use crate::progress::Show;
 use crate::weights::{PassArgs, WeightArgs};
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match predict(args) {
         Ok((0, _)) => ExitCode::SUCCESS,
         Ok((bad, all)) => fail(format_args!("{bad} of {all} images could not be read"), BAD_FILE),
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

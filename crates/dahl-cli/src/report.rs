@@ -3,10 +3,10 @@
 use crate::live::Screen;
 use crate::output::{FAILED, quoted, say, show_part};
 use crate::progress::{Meter, Progress, Show};
-use crate::rundir::{metrics, speed};
 use crate::stop::Reason;
 use dahl::Result;
 use dahl::native::{peak_bytes, resident_bytes};
+use dahl::run::EpochMetrics;
 use dahl::train::{Confusion, EpochRecord, Pass, State};
 use dahl::units::Bytes;
 use serde_json::{Value, json};
@@ -216,7 +216,7 @@ impl Report {
         let text = match self.voice {
             Voice::Quiet => return,
             Voice::LastJson if !last => return,
-            Voice::Json | Voice::LastJson => format!("{}\n", metrics(record)),
+            Voice::Json | Voice::LastJson => format!("{}\n", EpochMetrics::from(record).to_json()),
             Voice::Text => {
                 let (head, row) = table(record, self.length);
                 format!("{}{row}", if self.headed { "" } else { &head })
@@ -306,7 +306,7 @@ impl Conclusion<'_> {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let mut value = metrics(self.last);
+        let mut value = EpochMetrics::from(self.last).to_json();
         value["weights_sha256"] = json!(self.sha256);
         value["memory_planned_bytes"] = json!(self.planned.0);
         value["memory_resident_bytes"] = json!(resident_bytes());
@@ -339,7 +339,7 @@ fn table(record: &EpochRecord, length: Length) -> (String, String) {
         head += "        lr";
         row += &format!("  {:>8}", format!("{lr:.2e}"));
     }
-    (format!("{head}  samples/s\n"), format!("{row}  {:>9.0}\n", speed(record)))
+    (format!("{head}  samples/s\n"), format!("{row}  {:>9.0}\n", record.samples_per_second()))
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ pub(crate) use stats::{Args as StatsArgs, run as stats};
 pub(crate) use trace::{Args as TraceArgs, run as trace};
 
 use crate::output::say;
-use crate::rundir;
-use dahl::report::{RunRecord, files};
+use dahl::run as rundir;
+use dahl::run::{RunRecord, files};
 use dahl::trace::Trace;
 use dahl::{Error, Result};
 use std::path::Path;
@@ -26,8 +26,8 @@ fn read(name: &Path, needed: Option<&str>) -> Result<RunRecord> {
         return Ok(RunRecord { name, trace, ..RunRecord::default() });
     }
     let path = rundir::find(name);
-    if !path.join(rundir::CONFIG).exists() {
-        return Err(rundir::no_run("RUN", &path));
+    if !path.join(rundir::files::CONFIG).exists() {
+        return Err(rundir::no_run(&path));
     }
     let run = RunRecord::read(&path)?;
     for (_, problem) in run.problems.iter().filter(|(file, _)| Some(file.as_str()) != needed) {

@@ -4,7 +4,7 @@ mod show;
 
 use crate::flow::FlowArgs;
 use crate::grain::{GrainArgs, at_least_one};
-use crate::output::{Colour, code, fail, say, show as print};
+use crate::output::{Colour, failed, say, show as print};
 use crate::place::check_file;
 use crate::planfile::in_file;
 use crate::recipe::{OptimizerName, UpdateArgs};
@@ -132,7 +132,7 @@ fn deviation(text: &str) -> std::result::Result<f64, String> {
 pub(crate) fn run(args: &Args) -> ExitCode {
     match simulate(args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

@@ -14,7 +14,6 @@ use crate::planfile::PlanFile;
 use crate::progress::Show;
 use crate::recipe::{Learning, RecipeArgs};
 use crate::report::{Length, Report, Voice};
-use crate::rundir::{self, Log, RunDir};
 use crate::samples::{Opened, SampleArgs, gone};
 use crate::schedule::Span;
 use crate::scheduling::{SchedulingArgs, throttle};
@@ -23,7 +22,7 @@ use crate::stop::{Reason, Stop};
 use crate::tuning::TuneArgs;
 use crate::units::{Goal, Planned, flags as flags_of, in_words};
 use crate::watch::{WatchArgs, Watched, keep_prediction};
-use crate::{forecast, limit, placements};
+use crate::{forecast, limit, machine, placements};
 use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 use dahl::data::{Order, Transform};
 use dahl::exec::Engine;
@@ -33,6 +32,7 @@ use dahl::native::{Native, Scheduling as Own, Throttle};
 use dahl::ops::Target;
 use dahl::perf::PerfModel;
 use dahl::planner::{Grain, Ran};
+use dahl::run::{self as rundir, Log, RunDirectory};
 use dahl::train::{Card, Course, End, Event, Judge, Run, Samples, Trainer};
 use dahl::units::{Bytes, Joules};
 use dahl::{Error, Result};
@@ -289,9 +289,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         metadata: card.metadata.clone(),
     };
     let texts = [
-        (rundir::CONFIG, settings.to_toml(&flags)),
-        ("model.toml", model.to_toml()?),
-        (rundir::PLAN, trainer.plan().to_text(&trainer.lowered().programs)?),
+        (rundir::files::CONFIG, settings.to_toml(&flags)),
+        (rundir::files::MODEL, model.to_toml()?),
+        (rundir::files::PLAN, trainer.plan().to_text(&trainer.lowered().programs)?),
     ];
     let planned = forecast::planned(&trainer.plan().memory);
     let gauge = trainer.session().gauge();
@@ -323,7 +323,7 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
     if let (Some(directory), true) = (&gave.directory, trainer.changes() > 0) {
         // The one that the run ended with.
         let text = trainer.plan().to_text(&trainer.lowered().programs);
-        gave.errors.extend(text.and_then(|text| directory.write(rundir::PLAN, &text)).err());
+        gave.errors.extend(text.and_then(|text| directory.write(rundir::files::PLAN, &text)).err());
     }
     if let Some(recorded) = bound.filter(|recorded| recorded.bound.is_some()) {
         report.log(format_args!("note: the trace has {recorded} --trace-events raises it"));
@@ -367,9 +367,9 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
 
 /// The arguments of a run that goes on.
 fn resumed(run: &Path, flags: &Command, given: &ArgMatches) -> Result<(Args, Settings)> {
-    let path = run.join(rundir::CONFIG);
+    let path = run.join(rundir::files::CONFIG);
     if !path.exists() {
-        return Err(rundir::no_run("resume", run));
+        return Err(rundir::no_run(run));
     }
     let stored = Settings::read(&path, flags)?;
     let before = stored.get("epochs").and_then(|epochs| epochs.parse().ok());
@@ -397,7 +397,7 @@ struct Started {
     place: Place,
     /// The files of the run directory that are known beforehand.
     texts: [(&'static str, String); 3],
-    predicted: Option<dahl::report::Predicted>,
+    predicted: Option<dahl::run::Predicted>,
     /// The terminal, where it is drawn on.
     screen: Option<Screen>,
     /// By which placements the run goes on.
@@ -417,7 +417,7 @@ fn go(
     let deadline = args.run.max_time.and_then(|time| begin.checked_add(time));
     let of = course.train.len();
     let mut run = Run::new(trainer, course)?;
-    let mut directory: Option<RunDir> = None;
+    let mut directory: Option<RunDirectory> = None;
     let mut session = 0;
     let mut logs: Vec<Log> = Vec::new();
     let mut stop = Stop::new(deadline, screen)?;
@@ -428,7 +428,7 @@ fn go(
             let place = checkpoints.directory().display();
             if taken.has_result() {
                 // To train it anew would undo what it gave.
-                let config = taken.path().join(rundir::CONFIG);
+                let config = taken.path().join(rundir::files::CONFIG);
                 let found = format!(
                     "none, though it has ended; train it anew with: dahl train --config {}",
                     quoted(&config)
@@ -446,7 +446,7 @@ fn go(
         logs.extend(args.run.tensorboard.then(|| taken.tensorboard()));
         let idle = run.is_finished() && taken.has_result();
         if !idle {
-            session = taken.begin(&texts, args.samples.seed, state.steps)?;
+            session = taken.begin(&texts, &machine::start(args.samples.seed), state.steps)?;
         }
         logs.iter_mut().try_for_each(|log| log.rewrite(&state.history))?;
         if idle {

@@ -1,7 +1,7 @@
 //! `dahl verify`: golden cases against PyTorch's results.
 
 use crate::grain::{GrainArgs, at_least_one};
-use crate::output::{BAD_FILE, Colour, DIFFERENT, code, fail, show};
+use crate::output::{BAD_FILE, Colour, DIFFERENT, fail, failed, show};
 use crate::scheduling::SchedulingArgs;
 use clap::Args as ClapArgs;
 use dahl::native::{Checks, Native};
@@ -51,11 +51,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let checks = if args.checked { Checks::On } else { Checks::Off };
     let engine = match args.scheduling.engine(Native { checks, ..Native::default() }, &[]) {
         Ok(engine) => engine,
-        Err(error) => return fail(&error, code(&error)),
+        Err(error) => return failed(&error),
     };
     let grain = match args.grain.grain(args.workers) {
         Ok(grain) => grain,
-        Err(error) => return fail(&error, code(&error)),
+        Err(error) => return failed(&error),
     };
     let settings = Settings { grain, fusion: args.grain.fusion(), engine: &engine };
     let colour = Colour::of_stdout();
@@ -67,17 +67,17 @@ pub(crate) fn run(args: Args) -> ExitCode {
             "case", "ULP", "error", "limit", "bits", "worst"
         );
         if let Err(error) = show(&colour.paint("1", &head)) {
-            return fail(&error, code(&error));
+            return failed(&error);
         }
     }
-    let (mut passed, mut failed) = (0, 0);
+    let (mut passed, mut wrong) = (0, 0);
     for (path, name) in cases.iter().zip(&names) {
         let result = verify::run(path, &settings);
         let ok = result.as_ref().is_ok_and(Report::passes);
         if ok {
             passed += 1;
         } else {
-            failed += 1;
+            wrong += 1;
         }
         let line = if args.json {
             json_line(name, &result)
@@ -85,15 +85,15 @@ pub(crate) fn run(args: Args) -> ExitCode {
             text_line(name, width, &result, colour)
         };
         if let Err(error) = show(&line) {
-            return fail(&error, code(&error));
+            return failed(&error);
         }
     }
     if !args.json
-        && let Err(error) = show(&format!("{passed} passed, {failed} failed\n"))
+        && let Err(error) = show(&format!("{passed} passed, {wrong} failed\n"))
     {
-        return fail(&error, code(&error));
+        return failed(&error);
     }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
+    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
 }
 
 fn name(path: &Path) -> String {

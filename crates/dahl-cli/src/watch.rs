@@ -4,12 +4,13 @@ use crate::energy::Meters;
 use crate::grain::at_least_one;
 use crate::live::{LiveArgs, Shared, Story};
 use crate::metered::{Metered, Spent};
-use crate::rundir::{Growing, RunDir};
 use clap::Args;
 use dahl::exec::Gauge;
 use dahl::meter::Total;
 use dahl::native::{TraceLimit, peak_bytes, resident_bytes};
-use dahl::report::{Counted, Energy, EnergyLine, Predicted, RunRecord, TimedPower, files};
+use dahl::report::Energy;
+use dahl::run::{Counted, EnergyLine, Predicted, RunRecord, TimedPower, files};
+use dahl::run::{Growing, RunDirectory};
 use dahl::trace::{Activity, CodeletCount, Trace};
 use dahl::train::{EpochRecord, Pass, State};
 use dahl::units::Joules;
@@ -55,7 +56,7 @@ pub(crate) struct Watched {
     /// Of the machine at rest.
     idle: Vec<Total>,
     /// The run's directory, where it is kept.
-    run: Option<RunDir>,
+    run: Option<RunDirectory>,
     /// What was counted when training steps began that have not ended.
     learning: Option<(Activity, Vec<CodeletCount>)>,
     /// The epoch under way, its samples so far, and how many of them lines have.
@@ -132,7 +133,7 @@ impl Watched {
     }
 
     /// Training begins, or goes on, in a directory, where there is one.
-    pub(crate) fn go_on(&mut self, state: &State, run: Option<(&RunDir, u64)>) -> Result<()> {
+    pub(crate) fn go_on(&mut self, state: &State, run: Option<(&RunDirectory, u64)>) -> Result<()> {
         let now = Instant::now();
         (self.begun, self.looked, self.written) = (Some(now), now, now);
         self.counted.from_step = state.steps;
@@ -357,7 +358,7 @@ fn json(value: &impl serde::Serialize) -> String {
 }
 
 /// Writes what a step is expected to take.
-pub(crate) fn keep_prediction(run: &RunDir, predicted: &Predicted) -> Result<()> {
+pub(crate) fn keep_prediction(run: &RunDirectory, predicted: &Predicted) -> Result<()> {
     run.write(files::PREDICTION, &json(predicted))
 }
 

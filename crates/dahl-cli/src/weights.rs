@@ -5,7 +5,6 @@ use crate::models;
 use crate::normalize::measure;
 use crate::output::say;
 use crate::progress::Show;
-use crate::rundir;
 use crate::samples::{check_fit, gone, is_name, not_there};
 use crate::settings;
 use crate::table::{TableArgs, explained};
@@ -16,6 +15,7 @@ use dahl::file::TensorFile;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::Native;
 use dahl::planner::Grain;
+use dahl::run as rundir;
 use dahl::train::{Card, Checkpoints, Origin, Trainer, check_weights};
 use dahl::{DType, Error, Shape};
 use std::path::{Path, PathBuf};
@@ -237,9 +237,9 @@ struct Run {
 impl Run {
     fn read(directory: &Path) -> dahl::Result<Self> {
         let directory = rundir::find(directory);
-        let path = directory.join(rundir::CONFIG);
+        let path = directory.join(rundir::files::CONFIG);
         if !path.exists() {
-            return Err(rundir::no_run("run", &directory));
+            return Err(rundir::no_run(&directory));
         }
         let table = settings::table(&path)?;
         let word = |key: &str| table.get(key).and_then(toml::Value::as_str).map(str::to_owned);
@@ -257,7 +257,7 @@ impl Run {
 /// checkpoint: what an earlier end left is not what the run is now.
 fn weights(run: &Path) -> dahl::Result<(PathBuf, TensorFile)> {
     if rundir::has_result(run) {
-        let path = run.join(rundir::WEIGHTS);
+        let path = run.join(rundir::files::WEIGHTS);
         let file = TensorFile::read(&path)?;
         let (expected, found) = (rundir::weights_sha256(run)?, file.sha256());
         if expected != found {
@@ -268,7 +268,7 @@ fn weights(run: &Path) -> dahl::Result<(PathBuf, TensorFile)> {
         }
         return Ok((path, file));
     }
-    let directory = run.join(rundir::CHECKPOINTS);
+    let directory = run.join(rundir::files::CHECKPOINTS);
     let newest = if directory.is_dir() { Checkpoints::newest_whole(&directory)? } else { None };
     let Some(checkpoint) = newest else {
         let found = format!("{}, which has none yet", run.display());
@@ -276,5 +276,5 @@ fn weights(run: &Path) -> dahl::Result<(PathBuf, TensorFile)> {
     };
     let (steps, run) = (checkpoint.state.steps, run.display());
     say(format_args!("note: {run} has not ended; these are its weights after step {steps}"));
-    Ok((checkpoint.path().join(rundir::WEIGHTS), checkpoint.weights))
+    Ok((checkpoint.path().join(rundir::files::WEIGHTS), checkpoint.weights))
 }

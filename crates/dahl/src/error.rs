@@ -185,6 +185,34 @@ pub enum Error {
         source: Box<Error>,
     },
 
+    /// A path that is not a run directory.
+    #[error("{}", no_run(.path, *.exists, .runs))]
+    NoRun {
+        /// The path.
+        path: PathBuf,
+        /// Whether there is a directory, without a run.
+        exists: bool,
+        /// The runs that are known by name.
+        runs: Vec<String>,
+    },
+
+    /// A directory for a new run that already holds a run.
+    #[error("{} already holds a run", path.display())]
+    RunExists {
+        /// The directory.
+        path: PathBuf,
+    },
+
+    /// A run's configuration that writes weights outside its directory, which whoever
+    /// resumes the run has to confirm.
+    #[error("{} writes weights to {}, which is outside the run directory", config.display(), path.display())]
+    SaveOutside {
+        /// Where the weights would go.
+        path: PathBuf,
+        /// The configuration.
+        config: PathBuf,
+    },
+
     /// A thread that cannot be started.
     #[error(
         "thread {name} cannot be started: {source}; raise the limit on threads, or end other \
@@ -416,6 +444,17 @@ fn not_saved(directory: &Path, kept: &Option<PathBuf>, source: &Error) -> String
     };
     let cure = if source.lacks_room() { "make room" } else { "put that right" };
     format!("the last checkpoint was not written: {source}; {kept}; {cure} and resume the run")
+}
+
+fn no_run(path: &Path, exists: bool, runs: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let found = if exists { "a directory without config.toml" } else { "nothing" };
+    let there = match (runs.len(), runs.len().saturating_sub(SHOWN)) {
+        (0, _) => "no run has a name yet".to_owned(),
+        (_, 0) => format!("known runs: {}", runs.join(", ")),
+        (_, more) => format!("known runs: {} and {more} more", runs[..SHOWN].join(", ")),
+    };
+    format!("{}: expected a run directory, found {found}; {there}", path.display())
 }
 
 fn missing(set: &str, looked_in: &[PathBuf], files: &[String], origin: &str) -> String {

@@ -49,9 +49,12 @@ pub mod sim;
 pub mod calibrate;
 pub mod planner;
 
-pub mod report;
 pub mod train;
 pub mod verify;
+
+pub mod run;
+
+pub mod report;
 
 pub use dahl_kernels::{DType, Element, Float, Isa, Region, Shape, StepScalars, peak};
 pub use error::{Error, Result};

@@ -3,6 +3,7 @@
 use super::state::Shared;
 use dahl::meter::Total;
 use dahl::report::Energy;
+use dahl::run::EpochMetrics;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -40,8 +41,7 @@ pub(super) fn text(shared: &Shared) -> String {
     if let Some(loss) = now.losses.last() {
         metric("dahl_loss", "gauge", "Mean loss of the last step.", &one(*loss));
     }
-    let last = |key: &str| now.epochs.last().and_then(|epoch| epoch[key].as_f64());
-    if let Some(accuracy) = last("test_accuracy") {
+    if let Some(accuracy) = now.epochs.last().and_then(EpochMetrics::test_accuracy) {
         metric("dahl_test_accuracy", "gauge", "Of the last epoch.", &one(accuracy));
     }
     let mut rows = Vec::new();

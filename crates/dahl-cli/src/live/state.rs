@@ -1,8 +1,8 @@
 //! What views know of a run.
 
 use crate::metered::Metered;
-use crate::rundir::metrics;
-use dahl::report::{Counted, EnergyLine, Predicted, RunRecord};
+use dahl::run::EpochMetrics;
+use dahl::run::{Counted, EnergyLine, Predicted, RunRecord};
 use dahl::train::{EpochRecord, Pass, State};
 use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,7 +27,7 @@ pub(crate) struct Now {
     /// Training steps of the run.
     pub(crate) step: u64,
     pub(crate) pass: Pass,
-    pub(crate) epochs: Vec<Value>,
+    pub(crate) epochs: Vec<EpochMetrics>,
     pub(crate) energy: Vec<EnergyLine>,
     /// The mean loss of steps.
     pub(crate) losses: Vec<f64>,
@@ -68,7 +68,7 @@ impl Shared {
     /// The run goes on from a state, in an epoch of a session.
     pub(crate) fn go_on(&self, story: Story, (session, epoch): (u64, u64), state: &State) {
         let mut now = self.lock();
-        now.epochs = story.history.iter().map(metrics).collect();
+        now.epochs = story.history.iter().map(EpochMetrics::from).collect();
         (now.energy, now.sessions) = (story.energy, story.sessions);
         (now.predicted, now.session) = (story.predicted, session);
         (now.epoch, now.step, now.pass) = (epoch, state.steps, state.pass);
@@ -108,7 +108,7 @@ impl Shared {
     /// An epoch has ended.
     pub(crate) fn epoch(&self, record: &EpochRecord) {
         let mut now = self.lock();
-        now.epochs.push(metrics(record));
+        now.epochs.push(record.into());
         (now.pass, now.epoch) = (Pass::default(), 0);
     }
 

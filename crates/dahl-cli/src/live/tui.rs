@@ -5,6 +5,7 @@ use super::state::{Now, Shared};
 use crate::output::escaped;
 use dahl::os::threads::spawn;
 use dahl::report::{Energy, percents};
+use dahl::run::EpochMetrics;
 use dahl::trace::Activity;
 use dahl::units::{Bytes, Nanos};
 use ratatui::Terminal;
@@ -148,7 +149,7 @@ fn draw_losses(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, now:
 }
 
 fn facts_of(shared: &Shared, now: &Now) -> Vec<Line<'static>> {
-    let accuracy = now.epochs.last().and_then(|epoch| epoch["test_accuracy"].as_f64());
+    let accuracy = now.epochs.last().and_then(EpochMetrics::test_accuracy);
     let accuracy = accuracy.map_or("not judged yet".to_owned(), |a| format!("{:.2} %", 100.0 * a));
     let energy = Energy::best(&shared.record());
     let energy = energy

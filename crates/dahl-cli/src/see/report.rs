@@ -1,11 +1,12 @@
 //! `dahl report`: runs as one page.
 
 use super::read;
-use crate::output::{code, fail, say, show};
+use crate::output::{failed, say, show};
 use crate::place::check_file;
 use clap::Args as ClapArgs;
 use dahl::platform::Platform;
-use dahl::report::{Mode, RunRecord, compare, page, runs_json};
+use dahl::report::{Mode, compare, page, runs_json};
+use dahl::run::RunRecord;
 use dahl::{Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,7 +38,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     match write(args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

@@ -1,10 +1,11 @@
 //! `dahl stats`: where the time and the energy of a run went.
 
 use super::{read, traced};
-use crate::output::{code, fail, say, show};
-use crate::rundir;
+use crate::output::{failed, say, show};
 use clap::Args as ClapArgs;
-use dahl::report::{Detail, Energy, From, RunRecord, Stats, files};
+use dahl::report::{Detail, Energy, From, Stats};
+use dahl::run as rundir;
+use dahl::run::{RunRecord, files};
 use dahl::{Error, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ fn intensity(text: &str) -> std::result::Result<f64, String> {
 pub(crate) fn run(args: &Args) -> ExitCode {
     match text(args).and_then(|text| show(&text)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

@@ -1,12 +1,12 @@
 //! `dahl trace`: what was recorded, for other tools.
 
 use super::{read, traced};
-use crate::output::{code, fail, show};
+use crate::output::{failed, show};
 use crate::place::check_file;
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::platform::Platform;
 use dahl::report::export::{self, Watts};
-use dahl::report::files;
+use dahl::run::files;
 use dahl::{Error, Result};
 use std::io::Write;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ enum Format {
 pub(crate) fn run(args: &Args) -> ExitCode {
     match write(args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, code(&error)),
+        Err(error) => failed(&error),
     }
 }
 

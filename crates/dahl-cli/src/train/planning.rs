@@ -8,7 +8,6 @@ use crate::grain::{Cuts, available};
 use crate::limit;
 use crate::planfile::PlanFile;
 use crate::progress::Show;
-use crate::rundir;
 use crate::units::{Asked, Goal, Planned};
 use dahl::graph::Programs;
 use dahl::model::{Lowered, Model, TrainSpec};
@@ -17,6 +16,7 @@ use dahl::ops::Target;
 use dahl::perf::PerfModel;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::{Adapter, Grain, Patience};
+use dahl::run as rundir;
 use dahl::{Error, Result};
 use std::time::Duration;
 

@@ -130,7 +130,7 @@ fn the_weights_of_a_run_are_those_that_it_has_now() {
     fs::remove_dir_all(place.run("a").join("checkpoints")).expect("checkpoints");
     let none = "expected a run with a checkpoint, found runs/a, which has none yet";
     place.check(&[&eval[..], &["a"]].concat(), 2, none);
-    let missing = "found runs/b, which is not there; runs has a\n";
+    let missing = "runs/b: expected a run directory, found nothing; known runs: a\n";
     place.check(&[&eval[..], &["b"]].concat(), 2, missing);
 }
 

@@ -173,8 +173,7 @@ fn a_run_of_others_writes_nowhere_else() {
     let own = line(&text).expect("a file to save to");
     let foreign = format!("save = {:?}", victim.to_str().expect("text"));
     fs::write(&config, text.replace(&own, &foreign)).expect("a configuration");
-    let refused =
-        "save: expected a file in the run directory, or weights in the current one, or the file";
+    let refused = "which is outside the run directory; to write there, add --save ";
     place.check(&["train", "--resume", "a"], 2, refused);
     // Nor is anything but weights replaced in the current directory.
     fs::write(place.0.join("notes"), "precious").expect("a file");

@@ -149,7 +149,12 @@ fn a_run_directory_has_weights() {
     scratch.write("result.json", result.as_bytes());
     let run = ["eval", "--run", &scratch.path(""), "--json"];
     assert_eq!(lines(&run, 0), lines(&["eval", "--weights", &weights, "--json"], 0));
-    check(&["eval", "--run", "/nowhere"], 2, "", "found /nowhere, which is not there");
+    check(
+        &["eval", "--run", "/nowhere"],
+        2,
+        "",
+        "/nowhere: expected a run directory, found nothing",
+    );
     check(&["eval"], 2, "", "--weights <FILE>");
 }
 

@@ -247,7 +247,11 @@ fn what_would_be_another_run_is_refused() {
     assert_eq!(place.train(&["--epochs", "1", "--run", "a"]).0, 0);
     let before = place.gave("a");
     let again = [&SMALL[..], &["--run", "a"]].concat();
-    place.check(&again, 2, "found runs/a, which has one; go on with it by --resume runs/a");
+    place.check(
+        &again,
+        2,
+        "runs/a already holds a run; resume it with --resume runs/a, or choose another name",
+    );
     for (flag, value, expected) in [
         ("--lr", "0.5", "lr: expected 0.003 as in the run"),
         ("--batch", "7", "batch: expected 6 as in the run"),

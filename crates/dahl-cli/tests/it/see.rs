@@ -2,7 +2,8 @@
 
 use crate::browser::{Browser, get};
 use crate::runs::Place;
-use dahl::report::{Mode, RunRecord, page, runs_json};
+use dahl::report::{Mode, page, runs_json};
+use dahl::run::RunRecord;
 use dahl::trace::{Cell, Event, Header, ProgramHeader, TaskWork, Trace, VERSION};
 use serde_json::{Value, json};
 use std::fs;
@@ -79,7 +80,11 @@ fn a_run_is_traced_counted_and_exported() {
     fs::remove_file(run.join("trace.jsonl")).unwrap();
     place.check(&["trace", "r", "--format", "csv"], 2, "dahl train --trace");
     assert_eq!(json(&["stats", "r", "--json"])["from"], "counters");
-    place.check(&["stats", "none"], 2, "the directory of a run");
+    place.check(
+        &["stats", "none"],
+        2,
+        "runs/none: expected a run directory, found nothing; known runs: r",
+    );
 }
 
 #[test]
@@ -460,7 +465,7 @@ fn a_run_with_a_pipe_among_its_files_is_read_without_it() {
         ["train", "--model", "small.toml", "--limit", "12", "--batch", "6", "--epochs", "1"];
     let (code, _, stderr) = place.dahl(&[&train[..], &["--run", "r", "--workers", "1"]].concat());
     assert_eq!(code, 0, "{stderr}");
-    let trace = place.0.join("runs/r").join(dahl::report::files::TRACE);
+    let trace = place.0.join("runs/r").join(dahl::run::files::TRACE);
     let _socket = std::os::unix::net::UnixListener::bind(&trace).expect("a socket");
     let (code, _, stderr) = place.dahl(&["stats", "r"]);
     assert!(stderr.contains("expected a regular file, found a socket"), "{code} {stderr}");

@@ -61,7 +61,7 @@ fn a_directory_is_for_one_process_at_a_time() {
     let mut child = place.start_endless("a");
     let expected = "run: expected a directory that no other process trains in, found runs/a";
     place.check(&["train", "--resume", "a"], 2, expected);
-    place.check(&[&SMALL[..], &["--run", "a"]].concat(), 2, "runs/a, which has one");
+    place.check(&[&SMALL[..], &["--run", "a"]].concat(), 2, "runs/a already holds a run");
     child.kill().expect("a kill");
     assert_eq!(child.wait().expect("an end").signal(), Some(9));
     // The lock went with its process.

@@ -2,7 +2,8 @@
 
 use crate::{TEXT, repair, text};
 use dahl::perf::PerfModel;
-use dahl::report::{Detail, Energy, Mode, RunRecord, Stats, compare, export, page, runs_json};
+use dahl::report::{Detail, Energy, Mode, Stats, compare, export, page, runs_json};
+use dahl::run::RunRecord;
 use dahl::trace::Trace;
 use dahl::train::Checkpoints;
 use dahl_fuzz::{Bound, Target, fuzz};

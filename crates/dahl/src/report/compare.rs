@@ -7,7 +7,7 @@
 //! both come from the same kind of meter, or from one platform.
 
 use super::energy::{Energy, Kind, per_sample};
-use super::record::RunRecord;
+use crate::run::RunRecord;
 use crate::units::{digits, is_exact, significant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -87,10 +87,7 @@ impl Sure {
 
 /// Nanoseconds of training a sample, with two standard errors over epochs.
 fn speed(run: &RunRecord) -> Option<Sure> {
-    let epochs = run.epochs.iter().filter_map(|e| {
-        let seconds = e["seconds"].as_f64()?;
-        Some((seconds, seconds * e["samples_per_second"].as_f64()?))
-    });
+    let epochs = run.epochs.iter().map(|e| (e.seconds, e.seconds * e.samples_per_second));
     let epochs: Vec<(f64, f64)> = epochs.filter(|(_, samples)| *samples > 0.0).collect();
     if epochs.is_empty() {
         return None;
@@ -260,9 +257,7 @@ fn parts(run: &RunRecord) -> Option<BTreeMap<String, (Option<f64>, f64)>> {
     let by = |nanos: u64| nanos as f64 / workers / samples;
     let mut parts = BTreeMap::new();
     // Counters of all epochs share their time; those of a last session have its own.
-    let learned = run.epochs.iter().filter_map(|e| {
-        Some((e["seconds"].as_f64()? * e["samples_per_second"].as_f64()?).round() as u64)
-    });
+    let learned = run.epochs.iter().map(|e| (e.seconds * e.samples_per_second).round() as u64);
     let whole = learned.sum::<u64>() == of.samples;
     let counted = of.activity.elapsed as f64 / samples;
     let mut left = speed(run).filter(|_| whole).map_or(counted, |sure| sure.value);

@@ -5,46 +5,13 @@
 //! was measured by several, or by others in a later session, each has a figure of its own,
 //! which says what it has not seen; they are never added.
 
-use super::record::RunRecord;
 use super::stats::percents;
 use crate::meter::{Modelled, Part, Reading, Scope, Total};
+use crate::run::{EnergyLine, EpochMetrics, RunRecord};
 use crate::units::{Joules, digits, is_exact, significant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-
-/// What was taken since the line before: by an epoch, a part of one, or what followed the
-/// last.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EnergyLine {
-    /// The session, from 1, as in `sessions.jsonl`.
-    #[serde(default)]
-    pub session: u64,
-    /// The epoch that it is a part of, from 1; none after the last.
-    pub epoch: Option<u64>,
-    /// Whether that epoch goes on after it.
-    #[serde(default)]
-    pub unfinished: bool,
-    /// Whether the session ended with it.
-    #[serde(default)]
-    pub last: bool,
-    /// Its time from end to end, judging included.
-    pub seconds: f64,
-    /// Training samples that were learned from.
-    pub samples: u64,
-    /// What meters read, each with its source.
-    #[serde(default)]
-    pub measured: Vec<Total>,
-    /// How often they were read, in seconds.
-    #[serde(default)]
-    pub interval: f64,
-    /// What they read of the machine at rest before the first step, where that was asked for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub idle: Vec<Total>,
-    /// What the platform's watts say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub modelled: Option<Modelled>,
-}
 
 /// An amount of energy with where it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -220,8 +187,8 @@ impl Energy {
             if line.unfinished {
                 continue;
             }
-            let record = run.epochs.iter().find(|e| e["epoch"].as_u64() == Some(epoch));
-            let accuracy = record.and_then(|e| e["test_accuracy"].as_f64()).unwrap_or(0.0);
+            let record = run.epochs.iter().find(|record| record.epoch == epoch);
+            let accuracy = record.and_then(EpochMetrics::test_accuracy).unwrap_or(0.0);
             for wanted in ACCURACIES {
                 if accuracy >= wanted && energy.to_accuracy.iter().all(|(a, _)| *a != wanted) {
                     energy.to_accuracy.push((wanted, total.value));

@@ -6,14 +6,12 @@ mod compare;
 mod energy;
 pub mod export;
 mod page;
-mod record;
 mod stats;
 
 pub use calls::{CallAt, Calls};
 pub use compare::{Comparison, Reason, Verdict, compare};
-pub use energy::{Cause, Energy, EnergyLine, Figure, Kind};
+pub use energy::{Cause, Energy, Figure, Kind};
 pub use page::{Mode, content_security_policy, page, run_json, runs_json};
-pub use record::{Counted, Predicted, RunRecord, TimedPower, Training, files};
 pub use stats::{
     CodeletRow, DecisionRow, Detail, From, Gap, Level, ProgramPath, Recorded, ShapeRow, Spread,
     Stats, WorkerUse, percents,

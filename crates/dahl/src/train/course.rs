@@ -83,6 +83,13 @@ pub struct EpochRecord {
     pub lr: Option<f64>,
 }
 
+impl EpochRecord {
+    /// Training samples per second.
+    pub fn samples_per_second(&self) -> f64 {
+        self.train.samples as f64 / self.seconds.max(1e-9)
+    }
+}
+
 /// What a run tells while it goes on.
 #[derive(Debug)]
 #[non_exhaustive]

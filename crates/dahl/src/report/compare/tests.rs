@@ -1,14 +1,18 @@
 use super::*;
 use crate::meter::{Covers, Modelled, Part, Source, Total};
-use crate::report::{Counted, EnergyLine, Training};
+use crate::run::{Counted, EnergyLine, EpochMetrics, Training};
 use crate::trace::{Activity, WorkerTime};
-use serde_json::json;
 
 /// A run whose epochs took these microseconds for each of 100 samples.
 fn run(name: &str, micros: &[f64]) -> RunRecord {
     let epoch = |(i, micros): (usize, &f64)| {
         let seconds = 1e-6 * micros * 100.0;
-        json!({"epoch": i + 1, "seconds": seconds, "samples_per_second": 100.0 / seconds})
+        EpochMetrics {
+            epoch: i as u64 + 1,
+            seconds,
+            samples_per_second: 100.0 / seconds,
+            ..EpochMetrics::default()
+        }
     };
     let epochs = micros.iter().enumerate().map(epoch).collect();
     RunRecord { name: name.to_owned(), epochs, ..RunRecord::default() }

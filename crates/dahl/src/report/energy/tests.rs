@@ -42,7 +42,11 @@ fn line(epoch: Option<u64>, measured: Vec<Total>) -> EnergyLine {
 }
 
 fn run(energy: Vec<EnergyLine>) -> RunRecord {
-    let epoch = |epoch: u64, accuracy: f64| json!({"epoch": epoch, "test_accuracy": accuracy});
+    let epoch = |epoch: u64, accuracy: f64| EpochMetrics {
+        epoch,
+        evaluated: [("test_accuracy".to_owned(), accuracy)].into(),
+        ..EpochMetrics::default()
+    };
     RunRecord { energy, epochs: vec![epoch(1, 0.6), epoch(2, 0.92)], ..RunRecord::default() }
 }
 

@@ -7,8 +7,8 @@ use crate::report::calls::Calls;
 use crate::report::compare::compare;
 use crate::report::energy::Energy;
 use crate::report::export::{Watts, busy_curve, byte_curve, watt_curves};
-use crate::report::record::{Predicted, RunRecord, TimedPower};
 use crate::report::stats::Stats;
+use crate::run::{Predicted, RunRecord, TimedPower};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

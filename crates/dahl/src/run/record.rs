@@ -1,33 +1,17 @@
-//! What a run's directory says: its files as data.
+//! The files of a run directory as data, and their reader.
 
-use super::energy::EnergyLine;
+use super::files;
 use crate::error::{Error, Result};
-use crate::meter::Power;
+use crate::meter::{Modelled, Power, Total};
 use crate::os::disk;
 use crate::platform::Platform;
 use crate::trace::{Activity, ShapeCount, Trace, WorkerTime};
+use crate::train::{EpochRecord, Pass};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// The names of files in a run's directory that this module reads or that are written for
-/// it.
-pub mod files {
-    /// What was recorded, where it was asked for.
-    pub const TRACE: &str = "trace.jsonl";
-    /// Counters of the last session.
-    pub const COUNTERS: &str = "counters.json";
-    /// What was taken: a line an epoch, a checkpoint and a session's end.
-    pub const ENERGY: &str = "energy.jsonl";
-    /// The power that was measured over the last session that measured any.
-    pub const POWER: &str = "power.json";
-    /// The platform whose watts the last session's energy was modelled from.
-    pub const PLATFORM: &str = "platform.toml";
-    /// What a step was expected to take.
-    pub const PREDICTION: &str = "prediction.json";
-}
 
 /// Counters of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -97,6 +81,39 @@ pub struct Training {
     pub codelets: BTreeMap<String, (u64, u64)>,
 }
 
+/// What was taken since the line before: by an epoch, a part of one, or what followed the
+/// last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EnergyLine {
+    /// The session, from 1, as in `sessions.jsonl`.
+    #[serde(default)]
+    pub session: u64,
+    /// The epoch that it is a part of, from 1; none after the last.
+    pub epoch: Option<u64>,
+    /// Whether that epoch goes on after it.
+    #[serde(default)]
+    pub unfinished: bool,
+    /// Whether the session ended with it.
+    #[serde(default)]
+    pub last: bool,
+    /// Its time from end to end, judging included.
+    pub seconds: f64,
+    /// Training samples that were learned from.
+    pub samples: u64,
+    /// What meters read, each with its source.
+    #[serde(default)]
+    pub measured: Vec<Total>,
+    /// How often they were read, in seconds.
+    #[serde(default)]
+    pub interval: f64,
+    /// What they read of the machine at rest before the first step, where that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<Total>,
+    /// What the platform's watts say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modelled: Option<Modelled>,
+}
+
 /// Power over time, and when that began on the trace's clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimedPower {
@@ -129,6 +146,70 @@ pub struct Predicted {
     pub from: String,
 }
 
+/// The figures of one epoch, one line of `metrics.jsonl`; `seconds`, `samples_per_second`
+/// and `time` are the only ones that differ between runs of one configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EpochMetrics {
+    /// The epoch, from 1.
+    pub epoch: u64,
+    /// Training steps up to its end.
+    #[serde(default)]
+    pub steps: u64,
+    /// The mean training loss.
+    pub loss: f64,
+    /// The fraction of training samples classified correctly.
+    pub accuracy: f64,
+    /// The seconds that its training steps took.
+    pub seconds: f64,
+    /// Training samples per second.
+    pub samples_per_second: f64,
+    /// When it ended, in seconds since 1970.
+    #[serde(default)]
+    pub time: f64,
+    /// The learning rate of its last step; files of earlier versions do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lr: Option<f64>,
+    /// Losses and accuracies of the evaluation sets: `test_loss`, `validation_accuracy`.
+    #[serde(flatten)]
+    pub evaluated: BTreeMap<String, f64>,
+}
+
+impl From<&EpochRecord> for EpochMetrics {
+    fn from(record: &EpochRecord) -> Self {
+        let figures = |(name, pass): &(String, Pass)| {
+            [(format!("{name}_loss"), pass.loss()), (format!("{name}_accuracy"), pass.accuracy())]
+        };
+        Self {
+            epoch: record.epoch,
+            steps: record.steps,
+            loss: record.train.loss(),
+            accuracy: record.train.accuracy(),
+            seconds: record.seconds,
+            samples_per_second: record.samples_per_second(),
+            time: record.time,
+            lr: record.lr,
+            evaluated: record.judged.iter().flat_map(figures).collect(),
+        }
+    }
+}
+
+impl EpochMetrics {
+    /// The accuracy on the test set.
+    pub fn test_accuracy(&self) -> Option<f64> {
+        self.evaluated.get("test_accuracy").copied()
+    }
+
+    /// As a JSON object, its keys in alphabetical order.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// As a line of the file.
+    pub(super) fn line(&self) -> String {
+        format!("{}\n", self.to_json())
+    }
+}
+
 /// A run as its directory tells it.
 #[derive(Clone, Debug, Default)]
 pub struct RunRecord {
@@ -138,8 +219,8 @@ pub struct RunRecord {
     pub config: String,
     /// `sessions.jsonl`: who ran it, on what.
     pub sessions: Vec<Value>,
-    /// `metrics.jsonl`: an object an epoch.
-    pub epochs: Vec<Value>,
+    /// `metrics.jsonl`: one record per epoch.
+    pub epochs: Vec<EpochMetrics>,
     /// `result.json`, where it has ended.
     pub result: Option<Value>,
     /// Counters of the last session.
@@ -205,16 +286,16 @@ impl RunRecord {
     /// Where it is no run's.
     pub fn read(directory: &Path) -> Result<Self> {
         let file = |name: &str| directory.join(name);
-        let Some(config) = text(&file("config.toml"))? else {
+        let Some(config) = text(&file(files::CONFIG))? else {
             let found = format!("{}, which has no config.toml", directory.display());
             return Err(Error::config("run", "the directory of a run", found));
         };
         let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let name = absolute.file_name().map_or_else(String::new, |n| n.to_string_lossy().into());
         let mut run = Self { name, config, ..Self::default() };
-        run.sessions = run.kept("sessions.jsonl", lines(&file("sessions.jsonl")));
-        run.epochs = run.kept("metrics.jsonl", lines(&file("metrics.jsonl")));
-        run.result = run.kept("result.json", object(&file("result.json")));
+        run.sessions = run.kept(files::SESSIONS, lines(&file(files::SESSIONS)));
+        run.epochs = run.kept(files::METRICS, lines(&file(files::METRICS)));
+        run.result = run.kept(files::RESULT, object(&file(files::RESULT)));
         run.counted = run.kept(files::COUNTERS, Self::read_counters(directory));
         run.energy = run.kept(files::ENERGY, lines(&file(files::ENERGY)));
         run.power = run.kept(files::POWER, object(&file(files::POWER)));
@@ -275,7 +356,7 @@ impl RunRecord {
 
     /// The seconds of all epochs' training.
     pub fn seconds(&self) -> f64 {
-        self.epochs.iter().filter_map(|epoch| epoch["seconds"].as_f64()).sum()
+        self.epochs.iter().map(|epoch| epoch.seconds).sum()
     }
 }
 

@@ -1,13 +1,10 @@
 //! TensorBoard's event files: records of protobuf messages, of which a few fields
 //! suffice.
 
-use dahl::train::EpochRecord;
-
-/// The name of the file; TensorBoard looks for `tfevents`.
-pub(crate) const FILE: &str = "events.out.tfevents.0.dahl";
+use crate::train::EpochRecord;
 
 /// What a file begins with.
-pub(crate) fn head() -> Vec<u8> {
+pub(super) fn head() -> Vec<u8> {
     let mut event = Message::default();
     event.double(1, 0.0);
     event.bytes(3, b"brain.Event:2");
@@ -15,7 +12,7 @@ pub(crate) fn head() -> Vec<u8> {
 }
 
 /// The numbers of an epoch at the step that it ended with.
-pub(crate) fn epoch(epoch: &EpochRecord) -> Vec<u8> {
+pub(super) fn epoch(epoch: &EpochRecord) -> Vec<u8> {
     let mut summary = Message::default();
     let passes = epoch.judged.iter().map(|(name, pass)| (name.as_str(), pass));
     let mut scalar = |name: &str, number: f64| {
@@ -100,7 +97,7 @@ fn crc32c(data: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dahl::train::Pass;
+    use crate::train::Pass;
 
     #[test]
     fn sums_are_those_of_the_standard() {
