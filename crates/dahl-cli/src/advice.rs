@@ -3,13 +3,30 @@
 use crate::output::quoted;
 use dahl::Error;
 use dahl::error::MemoryLimit;
+use dahl::run::RunConfig;
 
 /// An error, with the flags that may help.
 pub(crate) fn advised(error: &Error) -> String {
+    let text = match error {
+        Error::Exclusive { setting, other } => {
+            format!("{} cannot be combined with {}", flagged(setting), flagged(other))
+        }
+        Error::Requires { setting, other } => {
+            format!("{} requires {}", flagged(setting), flagged(other))
+        }
+        error => error.to_string(),
+    };
     match flags(error) {
-        Some(advice) => format!("{error}; {advice}"),
-        None => error.to_string(),
+        Some(advice) => format!("{text}; {advice}"),
+        None => text,
     }
+}
+
+/// A text that begins with a setting, with its flag instead.
+fn flagged(text: &str) -> String {
+    let name = text.split([' ', ',', ':']).next().unwrap_or_default();
+    let is_flag = RunConfig::setting(name).is_some() || name == "explain";
+    format!("{}{text}", if is_flag { "--" } else { "" })
 }
 
 fn flags(error: &Error) -> Option<String> {
@@ -28,6 +45,20 @@ fn flags(error: &Error) -> Option<String> {
         Error::SaveOutside { path, .. } => {
             Some(format!("to write there, add --save {}", quoted(path)))
         }
+        Error::NoCheckpoint { run } => {
+            let config = run.join(dahl::run::files::CONFIG);
+            Some(format!("train it anew with: dahl train --config {}", quoted(&config)))
+        }
+        Error::Columns { .. } => Some("--image-column and --class-column name others".to_owned()),
+        Error::Images { .. } => {
+            Some("--image-dir and --image-extension say where they are".to_owned())
+        }
+        Error::Moved { .. } => Some("give its new place by --data".to_owned()),
+        Error::OtherPrograms { .. } => Some(
+            "dahl plan MODEL --show plan takes --batch, --dtype, --optimizer, --micro-batches as \
+             dahl train does"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

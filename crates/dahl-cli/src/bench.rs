@@ -12,13 +12,12 @@ mod torch;
 mod unequal;
 mod workloads;
 
-use crate::grain::{KernelArgs, at_least_one, threads};
-use crate::machine;
+use crate::args::{KernelsAndTuning, Settings};
 use crate::output::{failed, show};
-use crate::place::check_file;
-use crate::tuning::TuneArgs;
 use cell::{Cell, Row};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use dahl::run::check_writable;
+use dahl::run::config::{at_least_one, threads};
 use dahl::{DType, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -67,9 +66,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "f32,f64", value_parser = floats)]
     dtypes: Vec<DType>,
     #[command(flatten)]
-    kernels: KernelArgs,
-    #[command(flatten)]
-    tune: TuneArgs,
+    kernels: Settings<KernelsAndTuning>,
     /// Measure this beside dahl
     #[arg(long, value_enum)]
     against: Option<Against>,
@@ -141,8 +138,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn bench(args: &Args) -> Result<()> {
     // Before minutes of measuring.
-    args.markdown.as_deref().map_or(Ok(()), |path| check_file("markdown", path))?;
-    args.trace.as_deref().map_or(Ok(()), |path| check_file("trace", path))?;
+    args.markdown.as_deref().map_or(Ok(()), |path| check_writable("markdown", path))?;
+    args.trace.as_deref().map_or(Ok(()), |path| check_writable("trace", path))?;
     let threads = threads_or_default(&args.threads);
     let workloads = args.workloads.all()?;
     let cells = workloads.len() * args.dtypes.len() * threads.len();
@@ -161,8 +158,8 @@ fn bench(args: &Args) -> Result<()> {
     for workload in &workloads {
         for &dtype in &args.dtypes {
             for &threads in &threads {
-                let (kernels, tune, python) = (&args.kernels, &args.tune, python.as_deref());
-                let cell = Cell { workload, dtype, threads, kernels, tune, python };
+                let (kernels, python) = (&args.kernels, python.as_deref());
+                let cell = Cell { workload, dtype, threads, kernels, python };
                 let row = cell.measure(args.pairs, args.seconds)?;
                 let single = rows.iter().find(|r| r.is_single_of(&row)).map(|r| r.dahl_ms);
                 let row = Row { scaling: single.map(|one| one / row.dahl_ms), ..row };
@@ -189,7 +186,7 @@ fn threads_or_default(given: &[usize]) -> Vec<usize> {
 
 /// Writes the rows as a table, with where and how they were measured.
 fn write_table(path: &Path, rows: &[Row], args: &Args) -> Result<()> {
-    let about = machine::about();
+    let about = crate::train::about();
     let cpu = about["machine"]["cpu"].as_str().unwrap_or("unknown processor");
     let processors = &about["machine"]["processors"];
     let torch = rows.iter().find_map(|row| row.torch.as_ref());

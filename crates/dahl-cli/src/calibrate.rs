@@ -3,18 +3,19 @@
 mod cells;
 mod show;
 
+use crate::args::{Kernels, Settings};
 use crate::bench::seconds;
-use crate::grain::{KernelArgs, at_least_one};
 use crate::output::{failed, say, show as print};
-use crate::place::check_file;
 use crate::progress::Show;
-use crate::samples::BATCH;
-use crate::{machine, models};
 use cells::{Extent, Wanted};
 use clap::Args as ClapArgs;
+use dahl::calibrate::here;
 use dahl::model::{Model, NAMES};
-use dahl::perf::{About, PerfModel};
-use dahl::{DType, Isa, Result};
+use dahl::perf::PerfModel;
+use dahl::run::check_writable;
+use dahl::run::config::IdentitySettings;
+use dahl::run::config::at_least_one;
+use dahl::{DType, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "f32,f64")]
     dtypes: Vec<DType>,
     #[command(flatten)]
-    kernels: KernelArgs,
+    kernels: Settings<Kernels>,
     /// Fewer models, shapes and kernels
     #[arg(long)]
     quick: bool,
@@ -96,15 +97,16 @@ fn show(path: &Path, args: &Args) -> Result<()> {
 
 fn calibrate(args: &Args) -> Result<()> {
     // Before minutes of measuring.
-    check_file("output", &args.output)?;
+    check_writable("output", &args.output)?;
     let mut model = start(args)?;
     let extent = if args.quick { Extent::Quick } else { Extent::All };
     let quick = |name: &&&str| !args.quick || !["vgg-small", "resnet18"].contains(*name);
     let named: Vec<Model> = match &args.model {
-        Some(name) => vec![models::find(name)?],
+        Some(name) => vec![Model::open(name)?],
         None => NAMES.iter().filter(quick).map(|name| Model::named(name)).collect::<Result<_>>()?,
     };
-    let batch = args.model.as_ref().map(|_| args.batch.unwrap_or(BATCH));
+    let batch =
+        args.model.as_ref().map(|_| args.batch.unwrap_or(IdentitySettings::default().batch));
     let (dtypes, kernels) = (&args.dtypes[..], &args.kernels);
     let cells = Wanted { models: named, batch, dtypes, kernels, extent }.cells()?;
 
@@ -191,19 +193,6 @@ fn start(args: &Args) -> Result<PerfModel> {
     }
     (model.about, model.overheads, model.bandwidth) = (now, None, None);
     Ok(model)
-}
-
-/// This machine and version, now.
-pub(crate) fn here() -> About {
-    let about = machine::about();
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    About {
-        cpu: about["machine"]["cpu"].as_str().unwrap_or("unknown processor").to_owned(),
-        processors: about["machine"]["processors"].as_u64().unwrap_or(1) as usize,
-        isa: Isa::detect().to_string(),
-        dahl: env!("CARGO_PKG_VERSION").to_owned(),
-        date: machine::date(now.map_or(0, |now| now.as_secs())),
-    }
 }
 
 /// How often the file is written.

@@ -11,6 +11,7 @@ use clap::builder::{Command, Resettable};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
+use dahl::error::nearest;
 use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::ffi::OsString;
@@ -97,12 +98,6 @@ fn is_switch(arg: &Arg) -> bool {
 
 fn is_repeated(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
-}
-
-/// The name that looks most like a wrong one.
-pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> &'a str {
-    let distance = |name: &&str| strsim::damerau_levenshtein(wrong, name);
-    known.into_iter().min_by_key(distance).unwrap_or_default()
 }
 
 /// The variables of a command's flags. One that no command has is a mistake;

@@ -1,14 +1,13 @@
 //! `dahl data`: what datasets there are, and what is in one.
 
-use crate::grain::at_least_one;
-use crate::normalize::meter;
+use crate::args::{Settings, Table};
+use crate::files::reading;
 use crate::output::{BAD_FILE, Colour, FAILED, fail, failed, one_line, print};
 use crate::part::is_split;
 use crate::progress::{Progress, Show};
-use crate::samples::not_there;
-use crate::table::{TableArgs, explained};
 use clap::Args as ClapArgs;
-use dahl::data::{self, Check, Dataset, Description, Part};
+use dahl::data::{self, Access, Check, Dataset, Description, Part};
+use dahl::run::config::at_least_one;
 use serde_json::json;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -32,7 +31,7 @@ pub(crate) struct Args {
     /// A dataset's name, directory or file
     data: Option<String>,
     #[command(flatten)]
-    table: TableArgs,
+    table: Settings<Table>,
     /// Look at no more than this many samples of each part
     #[arg(long, value_parser = at_least_one)]
     limit: Option<usize>,
@@ -76,10 +75,9 @@ fn list(args: &Args) -> String {
 
 /// The text, and whether every sample that was looked at is fine.
 fn show(source: &str, args: &Args) -> dahl::Result<(String, bool)> {
-    let table = args.table.options(None);
+    let table = args.table.config.identity.table(None);
     let options = data::Options { table, ..data::Options::default() };
-    let parts = data::open_parts(source, &[Part::Train, Part::Test], &options)
-        .map_err(|error| not_there(explained(error), source))?;
+    let parts = data::open_parts(source, &[Part::Train, Part::Test], &options)?;
     let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
     let (mut text, mut fine) = (String::new(), true);
     for (i, part) in parts.iter().enumerate() {
@@ -95,9 +93,10 @@ fn show(source: &str, args: &Args) -> dahl::Result<(String, bool)> {
             text += &checked(&*set, &found, args);
         } else {
             let samples = data::measured(&*set);
-            let mut meter = meter(&*set, samples, show);
-            let about = data::describe(&*set, samples, &mut |read| meter.count(read))?;
-            drop(meter);
+            let mut reading =
+                reading(if set.access() == Access::File { show } else { Show::Nothing });
+            let about = data::describe(&*set, samples, &mut |read| reading(read, samples))?;
+            drop(reading);
             text += &described(&about, args);
         }
     }

@@ -4,15 +4,13 @@ mod http;
 mod prometheus;
 mod screen;
 mod server;
-mod state;
 mod tui;
 
 pub(crate) use screen::Screen;
-pub(crate) use state::{Shared, Story};
 
 use crate::report::Report;
-use crate::watch::Watched;
 use clap::Args;
+use dahl::run::Recorder;
 use dahl::{Error, Result};
 use server::Server;
 use std::io::IsTerminal;
@@ -44,14 +42,14 @@ impl LiveArgs {
     /// Opens what was asked for.
     pub(crate) fn start(
         &self,
-        watched: &mut Watched,
+        recorder: &mut Recorder,
         model: &str,
         config: &str,
     ) -> Result<Option<Live>> {
         if self.dashboard.is_none() && !self.tui {
             return Ok(None);
         }
-        let shared = watched.share(model, config);
+        let shared = recorder.share(model, config);
         let server = match self.dashboard {
             Some(port) => {
                 let address = SocketAddr::new(self.dashboard_address, port);

@@ -2,13 +2,13 @@
 // They panic where the stream cannot be written.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use dahl::os::threads::spawn_with_stack;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod advice;
-mod auto;
+mod args;
 mod bench;
 mod calibrate;
 mod certify;
@@ -16,43 +16,24 @@ mod completions;
 mod config;
 mod data;
 mod diff;
-mod energy;
 mod eval;
 mod export;
-mod flow;
-mod forecast;
-mod grain;
-mod limit;
+mod files;
 mod live;
-mod machine;
-mod metered;
 mod models;
-mod normalize;
 mod outcome;
 mod output;
 mod part;
-mod place;
-mod placements;
 mod plan;
-mod planfile;
 mod platform;
 mod predict;
 mod progress;
-mod recipe;
 mod report;
-mod samples;
-mod schedule;
-mod scheduling;
 mod see;
-mod settings;
 mod simulate;
 mod stop;
-mod table;
 mod train;
-mod tuning;
-mod units;
 mod verify;
-mod watch;
 mod weights;
 
 /// Fuzz targets say how much memory a file takes.
@@ -102,7 +83,7 @@ enum Command {
 }
 
 /// The command line, completed by the environment and a file.
-fn parse() -> Result<(Cli, ArgMatches), config::Failure> {
+fn parse() -> Result<Cli, config::Failure> {
     let args: Vec<_> = std::env::args_os().collect();
     let variables: Vec<_> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
@@ -110,7 +91,7 @@ fn parse() -> Result<(Cli, ArgMatches), config::Failure> {
     let args = config::complete(&Cli::command(), &args, &variables)?;
     let matches = Cli::command().try_get_matches_from(args);
     matches
-        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)))
+        .and_then(|matches| Cli::from_arg_matches(&matches))
         .map_err(config::Failure::CommandLine)
 }
 
@@ -141,7 +122,7 @@ fn main() -> ExitCode {
 const PANICKED: u8 = 101;
 
 fn run() -> ExitCode {
-    let (cli, matches) = match parse() {
+    let cli = match parse() {
         Ok(parsed) => parsed,
         Err(config::Failure::CommandLine(error)) => return output::answer(&error),
         Err(config::Failure::Setting(error)) => return output::fail(error, output::USAGE),
@@ -163,10 +144,7 @@ fn run() -> ExitCode {
         Command::Report(args) => see::report(&args),
         Command::Stats(args) => see::stats(&args),
         Command::Trace(args) => see::trace(&args),
-        Command::Train(args) => {
-            let (_, given) = matches.subcommand().expect("the command that was parsed");
-            train::run(*args, given)
-        }
+        Command::Train(args) => train::run(*args),
         Command::Verify(args) => verify::run(args),
     }
 }

@@ -1,13 +1,10 @@
 //! `dahl models`: what models there are, and what one looks like.
 
-use crate::config::nearest;
 use crate::output::{Colour, fail, failed, print};
 use clap::Args as ClapArgs;
-use dahl::DType;
 use dahl::graph::Class;
-use dahl::model::{Fusion, Lowered, Model, NAMES, Optimizer, TrainSpec};
+use dahl::model::{Lowered, Model, NAMES};
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// List the models that come with dahl, or show one layer by layer
@@ -32,56 +29,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Whether a model of this name is read from a file.
-pub(crate) fn is_file(name: &str) -> bool {
-    Path::new(name).extension().is_some_and(|e| e == "toml")
-}
-
-/// A model by its name or from a TOML file.
-pub(crate) fn find(name: &str) -> dahl::Result<Model> {
-    let path = Path::new(name);
-    if is_file(name) {
-        let text = dahl::os::disk::read_to_string(path)
-            .map_err(|source| dahl::Error::Io { path: path.to_owned(), source })?;
-        // The model is lowered here so that whatever is wrong names the file.
-        let checked = Model::parse(&text).and_then(|model| lower(&model).map(|_| model));
-        return checked.map_err(|error| match error {
-            // What is wrong is the file, not the command line.
-            dahl::Error::Config { key, expected, found } => {
-                dahl::Error::Data { path: path.to_owned(), what: key, expected, found }
-            }
-            dahl::Error::Model(errors) => {
-                let lines = errors.iter().map(|e| format!("\n{e}")).collect::<String>();
-                dahl::Error::data(path, "model", "layers that fit together", lines)
-            }
-            error => error,
-        });
-    }
-    Model::named(name).map_err(|error| match error {
-        dahl::Error::Config { key, expected, found } => {
-            let near = nearest(name, NAMES.iter().copied());
-            // Half of the name is another name, no slip.
-            let slip = strsim::damerau_levenshtein(name, near) <= name.chars().count() / 2;
-            let hint = if slip { format!("; did you mean {near}?") } else { String::new() };
-            dahl::Error::Config { key, expected, found: found + &hint }
-        }
-        error => error,
-    })
-}
-
-pub(crate) fn lower(model: &Model) -> dahl::Result<Lowered> {
-    // The graph of one sample: two, since batch norm needs more than one value.
-    let spec = TrainSpec::new(2, DType::F32, Optimizer::sgd(0.0));
-    model.lower(&TrainSpec { fusion: Fusion::Off, ..spec })
-}
-
-/// How many numbers a model gives for a sample: one a class.
-pub(crate) fn outputs(lowered: &Lowered) -> usize {
-    let graph = &lowered.programs.programs[0].graph;
-    let shape = graph.fetch("output").map(|output| graph.value(output).meta.shape);
-    shape.and_then(|shape| shape.axes().get(1).copied()).unwrap_or(0)
-}
-
 fn parameters(lowered: &Lowered) -> usize {
     let all = lowered.programs.store.of_class(Class::Parameter);
     all.map(|(_, p)| p.meta.shape.elements()).sum()
@@ -102,7 +49,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         text += &colour.paint("1", &head);
     }
     for name in names {
-        let model = match find(name) {
+        let model = match Model::open(name) {
             Ok(model) => model,
             Err(error) => return failed(&error),
         };
@@ -113,7 +60,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             }
             continue;
         }
-        let lowered = match lower(&model) {
+        let lowered = match model.lower_one() {
             Ok(lowered) => lowered,
             Err(error) => return failed(&error),
         };

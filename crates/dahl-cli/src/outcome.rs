@@ -1,22 +1,19 @@
-//! How a run ended: what is written and said, and the exit code.
+//! How a run ended: what is printed, and the exit code.
 
 use crate::advice::advised;
 use crate::output::{code, counted, quoted};
-use crate::place::RunArgs;
 use crate::report::{Conclusion, Report};
-use crate::stop::{Reason, Stop};
-use crate::train::Args;
-use dahl::file::TensorFile;
-use dahl::run::Predicted;
-use dahl::run::RunDirectory;
-use dahl::train::{Confusion, EpochRecord};
-use dahl::units::{Bytes, Joules, Nanos};
+use crate::stop;
+use dahl::report::Energy;
+use dahl::run::{Failed, Outcome, Predicted, RunConfig, Stage, StopReason, files};
+use dahl::train::EpochRecord;
+use dahl::units::{Joules, Nanos};
 use dahl::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-/// Why a run failed, what to do about it, and the code to end with.
+/// Why there is no result, and the exit code.
+#[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) message: String,
     pub(crate) code: u8,
@@ -28,118 +25,66 @@ impl From<Error> for Failure {
     }
 }
 
-/// What is known when training has ended.
-pub(crate) struct Gave {
-    pub(crate) directory: Option<RunDirectory>,
-    pub(crate) history: Vec<EpochRecord>,
-    /// The step that this process went on from.
-    pub(crate) from: u64,
-    pub(crate) steps: u64,
-    pub(crate) stop: Stop,
-    /// `None` where all epochs are done.
-    pub(crate) stopped: Option<Reason>,
-    /// Nothing was to be trained.
-    pub(crate) idle: bool,
-    /// The state that the run ended with could not be saved, and why.
-    pub(crate) unsaved: Option<Failure>,
-    /// What else went wrong.
-    pub(crate) errors: Vec<Error>,
-}
-
-/// What is left when training has ended.
-pub(crate) struct Ended {
-    pub(crate) begin: Instant,
-    pub(crate) planned: Bytes,
-    pub(crate) weights: TensorFile,
-    pub(crate) confusion: Option<Confusion>,
-    /// What the session took, with where that is from.
-    pub(crate) energy: Option<String>,
-    /// What it took up to the stop by a budget, and after that.
-    pub(crate) overspent: Option<String>,
-    /// What a step was expected to take, and the samples of one.
-    pub(crate) predicted: Option<(Predicted, usize)>,
-}
-
-/// Writes what the run gave to every place that it is to be in, and says so. Returns the exit
-/// code, or what could not be written.
+/// Prints what a run gave. Returns the exit code, or what could not be written.
 pub(crate) fn conclude(
-    args: &Args,
-    mut gave: Gave,
+    config: &RunConfig,
+    mut outcome: Outcome,
     report: &mut Report,
-    end: Ended,
 ) -> Result<u8, Failure> {
-    let Ended { begin, planned, weights, confusion, energy, overspent, predicted } = end;
-    let run = gave.directory.as_ref();
-    let on = |run: &RunDirectory| format!("dahl train --resume {}", quoted(run.path()));
-    let epochs = gave.history.len();
-    let longer = Some(2 * epochs).filter(|&longer| args.may_end_after(longer));
-    if let (true, Some(run)) = (gave.idle, run) {
-        let more = longer.map(|longer| format!("; for more: {} --epochs {longer}", on(run)));
-        let (path, more) = (run.path().display(), more.unwrap_or_default());
+    let run = outcome.directory.clone();
+    let resume = |run: &PathBuf| format!("dahl train --resume {}", quoted(run));
+    let epochs = outcome.history.len();
+    let longer = Some(2 * epochs).filter(|&longer| config.may_end_after(longer));
+    if let (true, Some(run)) = (outcome.idle, &run) {
+        let more = longer.map(|longer| format!("; for more: {} --epochs {longer}", resume(run)));
+        let (path, more) = (run.display(), more.unwrap_or_default());
         let epochs = counted(epochs, "epoch");
         report.log(format_args!("{path} has finished its {epochs}{more}"));
     }
-    let next = run.map(|run| format!("then {}", on(run)));
-    let mut errors = std::mem::take(&mut gave.errors);
-    // A signal is no end that was asked for: the file stays as it is, unless the state of the
-    // run is nowhere else.
-    let wanted = gave.unsaved.is_some() || gave.stopped.is_none_or(|why| why.code() == 0);
-    let mut save = args.save.clone().filter(|_| wanted);
-    if let Some(path) = &save
-        && let Err(error) = weights.write(path)
-    {
-        errors.push(error.while_writing());
-        save = None;
-    }
-    if let Some(why) = gave.stopped {
-        match (why, overspent) {
-            // Whoever set a limit wants to know, however silent the run is.
-            (Reason::EnergyBudget, Some(spent)) => report.warn(format_args!("energy: {spent}")),
+    let next = run.as_ref().map(|run| format!("then {}", resume(run)));
+    let errors = std::mem::take(&mut outcome.errors);
+    let unsaved = outcome.unsaved.take().map(|failed| failure(failed, config));
+    let energy = Energy::best(&outcome.energy).map(|energy| energy.headline());
+    let save = outcome.save.clone();
+    if let Some(why) = outcome.stopped {
+        match (why, &outcome.overspent) {
+            // Whoever set a limit wants to know, even if the run is silent.
+            (StopReason::EnergyBudget, Some((at, more))) => report.warn(format_args!(
+                "energy: {} at the stop, {}; {more} more until it was saved",
+                at.joules, at.how
+            )),
             _ => energy.iter().for_each(|text| report.log(format_args!("energy: {text}"))),
         }
-        let saved = run.filter(|_| gave.unsaved.is_none());
-        report.stopped(why, gave.steps, saved.map(RunDirectory::path));
-        all_of(errors, gave.unsaved, (save.as_deref(), next))?;
-        return Ok(why.code().max(report.code()));
+        let saved = run.as_deref().filter(|_| unsaved.is_none());
+        report.stopped(why, outcome.steps, saved);
+        all_of(errors, unsaved, (save.as_deref(), next))?;
+        return Ok(stop::code(why).max(report.code()));
     }
-    let Some(last) = gave.history.last() else {
-        all_of(errors, gave.unsaved, (save.as_deref(), next))?;
+    let Some(last) = outcome.history.last() else {
+        all_of(errors, unsaved, (save.as_deref(), next))?;
         return Ok(report.code());
     };
-    if let (Some((step, batch)), false) = (&predicted, gave.idle) {
-        let took = *batch as f64 / speed_of(&gave.history);
-        report.log(format_args!("{}", beside(step, took)));
+    let speed = speed_of(&outcome.history);
+    if let (Some(step), false) = (&outcome.predicted, outcome.idle) {
+        report.log(format_args!("{}", beside(step, outcome.batch as f64 / speed)));
     }
-    let mut kept = run.filter(|_| gave.idle).map(RunDirectory::weights);
-    if let (Some(run), false) = (run, gave.idle) {
-        match weights.write(run.weights()) {
-            Ok(()) => kept = Some(run.weights()),
-            Err(error) => errors.push(error.while_writing()),
-        }
-    }
-    let conclusion = Conclusion {
+    let weights = save.or(outcome.kept.clone());
+    report.conclude(&Conclusion {
         last,
-        planned,
-        sha256: weights.sha256(),
-        run: run.map(RunDirectory::path),
-        file: save.clone().or(kept.clone()),
-        seconds: begin.elapsed().as_secs_f64(),
-        speed: speed_of(&gave.history),
-        from_step: gave.from,
+        planned: outcome.planned,
+        sha256: outcome.sha256.clone(),
+        run: run.as_deref(),
+        file: weights.clone(),
+        seconds: outcome.seconds,
+        speed,
+        from_step: outcome.from,
         longer,
-        confusion,
-        energy: energy.filter(|_| !gave.idle),
-    };
-    // A run whose last state is not saved has not ended: it goes on from the one before.
-    if let (Some(run), false, true, None) = (run, gave.idle, kept.is_some(), &gave.unsaved)
-        && let Err(error) = run.conclude(&conclusion.to_json())
-    {
-        errors.push(error);
-    }
-    report.conclude(&conclusion);
-    all_of(errors, gave.unsaved, (save.or(kept).as_deref(), next))?;
+        confusion: outcome.confusion.as_ref(),
+        energy: energy.filter(|_| !outcome.idle),
+    });
+    all_of(errors, unsaved, (weights.as_deref(), next))?;
     // Whoever sent it wants nothing to follow, though all epochs are done.
-    Ok(gave.stop.signal().map_or(report.code(), Reason::code))
+    Ok(outcome.signal.map_or(report.code(), stop::code))
 }
 
 /// Everything that went wrong as one failure, with where the weights are and how to go on.
@@ -165,7 +110,7 @@ fn all_of(
     Err(Failure { message: messages.join("\n") + &hint, code })
 }
 
-/// What a step was expected to take, beside what it took with reading its samples.
+/// What a step was predicted to take, beside what it took with reading its samples.
 fn beside(step: &Predicted, took: f64) -> String {
     let [low, high] = step.interval.map(Nanos);
     format!(
@@ -176,25 +121,14 @@ fn beside(step: &Predicted, took: f64) -> String {
     )
 }
 
-/// Training samples a second, over all epochs.
+/// Training samples per second, over all epochs.
 fn speed_of(history: &[EpochRecord]) -> f64 {
     let samples: usize = history.iter().map(|record| record.train.samples).sum();
     samples as f64 / history.iter().map(|record| record.seconds).sum::<f64>().max(1e-9)
 }
 
-/// What to do about a directory that cannot be made or written to.
-pub(crate) fn unplaced(error: Error, args: &RunArgs) -> Failure {
-    let hint = match &error {
-        Error::Write { .. } if !error.lacks_room() && args.resume.is_none() => {
-            "; keep the run elsewhere by --run DIR, or nowhere by --no-run"
-        }
-        _ => "",
-    };
-    Failure { message: format!("{error}{hint}"), code: code(&error) }
-}
-
 /// What to do about a newest checkpoint that is damaged or of another run.
-pub(crate) fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
+fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
     let damaged = |last: &Path| match &error {
         Error::Data { path, .. } => path.parent() == Some(last),
         // One that may not be read is not damaged.
@@ -207,7 +141,7 @@ pub(crate) fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
     // What flags decide was compared before: these come from files.
     let other = match &error {
         Error::Data { what, .. } if what == "programs" => {
-            let stored = run.join(dahl::run::files::MODEL);
+            let stored = run.join(files::MODEL);
             Some(format!("the model is not the one of this run ({} has it)", stored.display()))
         }
         Error::Data { what, .. } if what == "transform" => {
@@ -231,23 +165,38 @@ pub(crate) fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
     Failure { message: format!("{error}{hint}"), code: code(&error) }
 }
 
-/// An error of a run, with what is left of it.
-pub(crate) fn explained(error: Error, run: Option<&RunDirectory>, last: Option<&Path>) -> Failure {
-    let wild = matches!(
-        error,
-        Error::NotFinite { .. } | Error::EvalNotFinite { .. } | Error::Overflow { .. }
-    );
-    let hint = match (&error, run, last) {
-        (_, Some(_), Some(last)) if wild => {
-            format!("; the last good checkpoint is {}", last.display())
+/// A run that failed, with what to do about it.
+pub(crate) fn failure(failed: Failed, config: &RunConfig) -> Failure {
+    let Failed { error, at } = failed;
+    match at {
+        Stage::Other => error.into(),
+        Stage::Resuming { run, checkpoints } => unusable(error, &checkpoints, &run),
+        Stage::Placing => {
+            let elsewhere = matches!(error, Error::Write { .. }) && !error.lacks_room();
+            let hint = match elsewhere && config.session.resume.is_none() {
+                true => "; keep the run elsewhere by --run DIR, or nowhere by --no-run",
+                false => "",
+            };
+            Failure { message: format!("{}{hint}", advised(&error)), code: code(&error) }
         }
-        (_, Some(_), None) if wild => "; there is no checkpoint yet".to_owned(),
-        (Error::NotSaved { .. }, Some(run), _) => {
-            format!(": dahl train --resume {}", quoted(run.path()))
+        Stage::Training { run, last } => {
+            let wild = matches!(
+                error,
+                Error::NotFinite { .. } | Error::EvalNotFinite { .. } | Error::Overflow { .. }
+            );
+            let hint = match (&error, run, last) {
+                (_, Some(_), Some(last)) if wild => {
+                    format!("; the last good checkpoint is {}", last.display())
+                }
+                (_, Some(_), None) if wild => "; there is no checkpoint yet".to_owned(),
+                (Error::NotSaved { .. }, Some(run), _) => {
+                    format!(": dahl train --resume {}", quoted(&run))
+                }
+                _ => String::new(),
+            };
+            Failure { message: format!("{}{hint}", advised(&error)), code: code(&error) }
         }
-        _ => String::new(),
-    };
-    Failure { message: format!("{error}{hint}"), code: code(&error) }
+    }
 }
 
 #[cfg(test)]

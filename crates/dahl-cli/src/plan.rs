@@ -10,24 +10,23 @@ mod time;
 
 pub(crate) use compare::in_short;
 
-use crate::flow::FlowArgs;
-use crate::grain::{Cuts, GrainArgs, at_least_one, processors};
-use crate::output::{Colour, counted, fail, failed, one_line, print};
-use crate::planfile::in_file;
+use crate::args::{Settings, Training};
+use crate::files::{Shown, calibrations, read};
+use crate::output::{Colour, counted, fail, failed, one_line, print, say};
 use crate::progress;
-use crate::recipe::{OptimizerName, UpdateArgs};
-use crate::samples::BATCH;
-use crate::tuning::TuneArgs;
-use crate::{auto, limit, machine, models};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use dahl::DType;
+use dahl::calibrate::this_machine;
+use dahl::choose::GrainRequest;
 use dahl::graph::Programs;
-use dahl::model::{Model, TrainSpec};
-use dahl::plan::Plan;
+use dahl::model::{Fusion, Model, TrainSpec};
+use dahl::perf::PerfModel;
+use dahl::plan::{Numerics, Plan};
 use dahl::planner::Grain;
-use dahl::platform::UnitId;
-use dahl::sim::{Habits, Known, Worker, predict};
-use dahl::units::{Bytes, Flops, ProgramId};
+use dahl::run::config::{GrainChoice, Value, processors};
+use dahl::run::{
+    Prepare, Prepared, RunConfig, SampleCounts, in_file, predict, prepare, recomputed_in_words,
+};
+use dahl::units::{Bytes, Flops, Joules, Nanos};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -73,32 +72,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     pipeline: pipeline::PipelineArgs,
     #[command(flatten)]
-    flow: FlowArgs,
-    /// Samples per step
-    #[arg(long, default_value_t = BATCH, value_parser = at_least_one)]
-    batch: usize,
-    /// Element type of parameters and activations: f32 or f64
-    #[arg(long, default_value = "f32")]
-    dtype: DType,
-    /// Optimizer
-    #[arg(long, value_enum, default_value_t)]
-    optimizer: OptimizerName,
-    #[command(flatten)]
-    update: UpdateArgs,
-    /// Worker threads [default: one per processor]
-    #[arg(long, value_parser = at_least_one)]
-    workers: Option<usize>,
-    #[command(flatten)]
-    grain: GrainArgs,
-    #[command(flatten)]
-    tune: TuneArgs,
-    /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
-    /// recomputed where it would need more
-    #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
-    memory_limit: Option<Bytes>,
-    /// Times of calls, as `dahl calibrate` writes them [default: calibration.json, where it is]
-    #[arg(long, value_name = "FILE")]
-    calibration: Option<PathBuf>,
+    settings: Settings<Training>,
+    /// Do not fuse ops
+    #[arg(long)]
+    no_fusion: bool,
     /// Read the plan from a file instead, as `--show plan` printed it or edited,
     /// and check it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tune", "conv", "isa"])]
@@ -146,7 +123,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         };
     }
     if let Some(profile) = &args.pipeline.profile {
-        return match pipeline::run((&args.pipeline, &args.flow), profile, args.memory_limit) {
+        return match pipeline::run(
+            (&args.pipeline, args.config()),
+            profile,
+            args.config().placement.memory_limit,
+        ) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
         };
@@ -169,9 +150,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// The training of a model over the units of a platform.
 fn over_units(args: &Args) -> dahl::Result<()> {
     let (model, spec) = args.trained()?;
-    let what = (&model, &spec, args.base().target);
-    let flow = (&args.pipeline, &args.flow);
-    let planned = pipeline::of_model(flow, what, args.calibration.as_deref(), args.memory_limit)?;
+    let config = args.config();
+    let what = (&model, &spec, config.identity.target());
+    let limit = config.placement.memory_limit;
+    let planned = pipeline::of_model((&args.pipeline, config), what, limit)?;
     match (args.show, planned.planned.deployed.first()) {
         (Show::Summary, _) => pipeline::tell_model(&args.pipeline, &planned),
         (Show::Plan, Some(run)) => crate::output::show(&run.plan.to_text(&run.lowered.programs)?),
@@ -184,76 +166,56 @@ fn over_units(args: &Args) -> dahl::Result<()> {
 }
 
 impl Args {
-    fn workers(&self) -> usize {
-        self.workers.unwrap_or_else(processors)
+    fn config(&self) -> &RunConfig {
+        &self.settings.config
     }
 
-    /// The grain, before a choice.
-    fn base(&self) -> Grain {
-        self.grain.base(self.workers())
+    fn fusion(&self) -> Fusion {
+        if self.no_fusion { Fusion::Off } else { Fusion::On }
     }
 
-    /// What is trained.
+    /// What is trained, the batch in one part.
     fn trained(&self) -> dahl::Result<(Model, TrainSpec)> {
-        let model =
-            models::find(self.model.as_ref().or(self.named.as_ref()).map_or("", String::as_str))?;
-        let spec = self.update.spec((self.batch, self.dtype), (self.optimizer, 0.1))?;
-        Ok((model, TrainSpec { fusion: self.grain.fusion(), ..spec }))
+        let name = self.model.as_ref().or(self.named.as_ref()).map_or("", String::as_str);
+        let spec = self.config().identity.train_spec()?;
+        Ok((Model::open(name)?, TrainSpec { fusion: self.fusion(), ..spec }))
     }
 }
 
 fn text(args: &Args) -> dahl::Result<String> {
     let (model, spec) = args.trained()?;
-    if args.explain && args.grain.cuts() != Some(&Cuts::Auto) {
-        let expected = "--grain auto, the choice that it explains";
-        return Err(dahl::Error::config("explain", expected, "another grain"));
+    let (config, said) = (args.config(), progress::Show::on_stderr());
+    if args.explain && config.placement.grain != Some(GrainChoice::Auto) {
+        return Err(dahl::Error::Requires {
+            setting: "explain".into(),
+            other: "grain auto".into(),
+        });
     }
-    let calibration = args.calibration.as_deref();
-    let flowing = args.flow.flowing(&model, spec, &args.base(), calibration)?;
-    let lowered = model.lower(&flowing.spec)?;
+    if config.placement.grain == Some(GrainChoice::Adaptive) {
+        let expected = "auto or pieces, such as sample=4; dahl train adapts";
+        return Err(dahl::Error::config("grain", expected, "adaptive"));
+    }
+    let paths: Vec<PathBuf> = config.session.calibration.iter().cloned().collect();
+    let known = calibrations(&paths)?;
+    if args.explain {
+        return explained(args, (&model, &spec), known);
+    }
+    let samples = SampleCounts { train: config.identity.batch, eval: Vec::new() };
+    let mut measurer = Shown(said);
+    let (fusion, measurer) = (args.fusion(), Some(&mut measurer as _));
+    let (platform, resumed, is_known) = (None, None, known.clone());
+    let with = Prepare { model: &model, samples, fusion, platform, known, resumed, measurer };
+    let Prepared { lowered, plan, pipeline, why, .. } = prepare(config, with)?;
+    why.iter().for_each(say);
     let plan = match &args.check {
         Some(path) => {
-            let text = dahl::os::disk::read_to_string(path)
-                .map_err(|source| dahl::Error::Io { path: path.clone(), source })?;
-            Plan::parse(&text, &lowered.programs).map_err(|error| in_file(path, error))?
+            let parsed = Plan::parse(&read(path)?, &lowered.programs);
+            parsed.map_err(|error| in_file(path, error))?
         }
-        None => {
-            let said = progress::Show::on_stderr();
-            let base = args.base();
-            let numerics = args.tune.numerics(&base, &lowered.programs, said)?;
-            let flowed = flowing.plan(&base, &lowered, &numerics, args.memory_limit);
-            match (flowed, args.grain.cuts()) {
-                (Some(fitted), None) => limit::told(&lowered.programs, fitted?, said),
-                (Some(_), Some(_)) => {
-                    let expected = "none with a pipeline, whose stages are it";
-                    return Err(dahl::Error::config("grain", expected, "one"));
-                }
-                (None, Some(Cuts::Auto)) => {
-                    let choice = auto::choice(
-                        &auto::Wanted {
-                            programs: &lowered.programs,
-                            numerics,
-                            base,
-                            samples: args.batch,
-                            limit: args.memory_limit,
-                            calibration: args.calibration.as_deref(),
-                        },
-                        said,
-                    )?;
-                    let choice = choice.choice;
-                    if args.explain {
-                        return Ok(explain::text(&choice, &lowered.programs));
-                    }
-                    choice.candidates.into_iter().next().expect("the best").plan
-                }
-                _ => {
-                    let what = (&lowered.programs, numerics);
-                    limit::plan(&args.grain.grain(args.workers())?, what, args.memory_limit, said)?
-                }
-            }
-        }
+        None => plan,
     };
-    if let Some(limit) = args.memory_limit {
+    let known = is_known;
+    if let Some(limit) = config.placement.memory_limit {
         plan.check_memory(&lowered.programs, limit)?;
     }
     let (expanded, graphs) = plan.task_graphs(&lowered.programs)?;
@@ -286,61 +248,74 @@ fn text(args: &Args) -> dahl::Result<String> {
                     "{} on {:?}, batch {}, {}, {}",
                     one_line(&model.name),
                     model.input,
-                    args.batch,
-                    args.dtype,
-                    args.optimizer.name()
+                    config.identity.batch,
+                    config.identity.dtype,
+                    config.identity.optimizer.print()
                 ),
             );
             line("nodes", train.nodes.len().to_string());
             let edges: usize = graphs[0].edges.preds.iter().map(Vec::len).sum();
             let [edges, workers] =
                 [(edges, "edge"), (plan.placement.workers, "worker")].map(|(n, of)| counted(n, of));
-            line("tasks a step", format!("{} with {edges}, {workers}", graphs[0].tasks.len()));
-            if let Some(text) = flowing.text() {
+            line("tasks per step", format!("{} with {edges}, {workers}", graphs[0].tasks.len()));
+            if let Some(text) = pipeline {
                 line("pipeline", text);
             }
-            line("work a step", flops.to_string());
-            line("memory", format!("{} in all", plan.memory.peak()));
+            line("work per step", flops.to_string());
+            line("memory", plan.memory.peak().to_string());
             let reused = plan.work_without_reuse(&graphs);
             line(
-                "  of it reused",
+                "  reused",
                 format!("{} for values of {reused}", Bytes(plan.memory.work() as u64)),
             );
-            if let Some(what) = limit::recomputed(&lowered.programs, &plan) {
+            if let Some(what) = recomputed_in_words(&lowered.programs, &plan) {
                 line("  recomputed", what);
             }
-            line("time, energy", predicted(args, &lowered.programs, &plan)?);
+            line("time, energy", predicted(known, &lowered.programs, &plan)?);
             line("bits", plan.numerics_hash(&lowered.programs));
             text
         }
     })
 }
 
+/// Why the grain is chosen.
+fn explained(
+    args: &Args,
+    (model, spec): (&Model, &TrainSpec),
+    known: PerfModel,
+) -> dahl::Result<String> {
+    let config = args.config();
+    let workers = config.placement.workers.unwrap_or_else(processors);
+    let base = Grain { target: config.identity.target(), ..Grain::for_workers(workers) };
+    let lowered = model.lower(spec)?;
+    let programs = &lowered.programs;
+    let numerics = Numerics::default_for(programs, base.target);
+    let (samples, limit) = (config.identity.batch, config.placement.memory_limit);
+    let request = GrainRequest { programs, numerics, base, samples, limit, steps: 0 };
+    let choice = request.choose(known, Some(&mut Shown(progress::Show::on_stderr())))?;
+    Ok(explain::text(&choice, programs))
+}
+
 /// What a step takes on this machine, as far as a calibration tells.
-fn predicted(args: &Args, programs: &Programs, plan: &Plan) -> dahl::Result<String> {
+fn predicted(known: PerfModel, programs: &Programs, plan: &Plan) -> dahl::Result<String> {
     if programs.programs.iter().any(|program| program.turn > 0) {
-        return Ok("no prediction: several steps are under way at once".to_owned());
+        return Ok("no prediction: several steps are in flight at once".to_owned());
     }
-    let known = crate::simulate::calibrations(args.calibration.as_slice())?;
-    let platform = machine::platform(&known)?;
-    let on = platform.expand();
-    let workers = plan.placement.workers;
     if known.kinds().is_empty() {
         return Ok("no calibration here: dahl calibrate makes one".to_owned());
     }
-    if workers > on.units.len() {
-        return Ok(format!("no prediction: this machine has {} cores", on.units.len()));
+    let platform = this_machine(&known)?;
+    let cores = platform.expand().units.len();
+    if plan.placement.workers > cores {
+        return Ok(format!("no prediction: this machine has {cores} cores"));
     }
-    let units = (0..workers as u32).map(|unit| Worker { unit: UnitId(unit), state: None });
-    let (habits, mut costs) = (Habits::measured(&known), Known::new(&known));
-    let step = predict((programs, plan, ProgramId(0)), &on, units.collect(), &habits, &mut costs);
-    Ok(match step {
+    Ok(match predict((&known, ""), (programs, plan), Some(&platform)) {
         Ok(step) => {
-            let [low, high] = step.interval;
+            let [low, high] = step.interval.map(Nanos);
             format!(
                 "{} per step, with 95 % in {low} to {high}; about {} modelled, from guessed watts",
-                step.step,
-                step.joules.rounded(2)
+                Nanos(step.step),
+                Joules(step.joules).rounded(2)
             )
         }
         // What the calibration does not know is no fault of the plan.

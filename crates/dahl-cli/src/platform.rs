@@ -4,10 +4,10 @@ mod measure;
 mod show;
 
 use crate::output::{Colour, failed, show as print};
-use crate::place::check_file;
 use clap::{Args as ClapArgs, Subcommand};
 use dahl::Result;
 use dahl::platform::{Platform, detect};
+use dahl::run::check_writable;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn find(output: Option<&Path>, root: Option<&Path>) -> Result<()> {
     // Before seconds of measuring.
-    output.map_or(Ok(()), |path| check_file("output", path))?;
+    output.map_or(Ok(()), |path| check_writable("output", path))?;
     let mut found = detect(root.unwrap_or(Path::new("/")))?;
     if root.is_none() {
         measure::refine(&mut found)?;

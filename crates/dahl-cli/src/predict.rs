@@ -1,12 +1,12 @@
 //! `dahl predict`: what is on images.
 
-use crate::grain::at_least_one;
 use crate::output::{BAD_FILE, fail, failed, one_line, show};
 use crate::part::PartName;
 use crate::progress::Show;
 use crate::weights::{PassArgs, WeightArgs};
 use clap::Args as ClapArgs;
 use dahl::data::{self, Access, Dataset, Images, Number, Order, Transform};
+use dahl::run::config::at_least_one;
 use dahl::train::{Card, Samples};
 use dahl::{Error, Result, Shape};
 use serde_json::json;

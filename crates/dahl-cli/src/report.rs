@@ -3,13 +3,13 @@
 use crate::live::Screen;
 use crate::output::{FAILED, quoted, say, show_part};
 use crate::progress::{Meter, Progress, Show};
-use crate::stop::Reason;
+use crate::stop::by;
 use dahl::Result;
 use dahl::native::{peak_bytes, resident_bytes};
 use dahl::run::EpochMetrics;
+use dahl::run::StopReason;
 use dahl::train::{Confusion, EpochRecord, Pass, State};
 use dahl::units::Bytes;
-use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +69,7 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) from_step: u64,
     /// How many epochs it may be made longer to.
     pub(crate) longer: Option<usize>,
-    pub(crate) confusion: Option<Confusion>,
+    pub(crate) confusion: Option<&'a Confusion>,
     /// What the session took, with where that is from.
     pub(crate) energy: Option<String>,
 }
@@ -170,8 +170,8 @@ impl Report {
         .show(pass);
     }
 
-    /// A step of judging has ended.
-    pub(crate) fn judging(&mut self, name: &str, pass: &Pass, of: usize) {
+    /// A step of an evaluation has ended.
+    pub(crate) fn evaluating(&mut self, name: &str, pass: &Pass, of: usize) {
         if self.is_held() {
             return;
         }
@@ -230,13 +230,13 @@ impl Report {
     }
 
     /// The run stops before its end.
-    pub(crate) fn stopped(&self, why: Reason, steps: u64, run: Option<&Path>) {
+    pub(crate) fn stopped(&self, why: StopReason, steps: u64, run: Option<&Path>) {
         // Without it a run that is silent would look as if it had ended.
         let mark = if self.is_quiet() { "warning: " } else { "" };
         let saved =
             run.map(|run| format!(", saved; go on with: dahl train --resume {}", quoted(run)));
         let saved = saved.unwrap_or_default();
-        say(format_args!("{mark}stopped {why} after step {steps}{saved}"));
+        say(format_args!("{mark}stopped {} after step {steps}{saved}", by(why)));
     }
 
     /// The run has ended.
@@ -249,8 +249,8 @@ impl Report {
         };
         let (resident, peak) = (known(resident_bytes()), known(peak_bytes()));
         let session = if end.from_step == 0 { "" } else { " in this session" };
-        let (name, pass) = end.judged();
-        let mut text = end.confusion.as_ref().map_or(String::new(), Confusion::to_string);
+        let (name, pass) = end.evaluated();
+        let mut text = end.confusion.map_or(String::new(), Confusion::to_string);
         text += &format!(
             "{:.2} % of {} {name} samples right after {:.1} s{session}, {:.0} samples/s in training\n\
              memory: {} planned, {resident} resident, {peak} peak\n",
@@ -297,21 +297,12 @@ impl Report {
 }
 
 impl Conclusion<'_> {
-    /// What the run is judged by: the last judge, or training itself.
-    fn judged(&self) -> (&str, Pass) {
-        match self.last.judged.last() {
+    /// The last evaluation, or training itself.
+    fn evaluated(&self) -> (&str, Pass) {
+        match self.last.evaluated.last() {
             Some((name, pass)) => (name, *pass),
             None => ("training", self.last.train),
         }
-    }
-
-    pub(crate) fn to_json(&self) -> Value {
-        let mut value = EpochMetrics::from(self.last).to_json();
-        value["weights_sha256"] = json!(self.sha256);
-        value["memory_planned_bytes"] = json!(self.planned.0);
-        value["memory_resident_bytes"] = json!(resident_bytes());
-        value["memory_peak_bytes"] = json!(peak_bytes());
-        value
     }
 }
 
@@ -327,15 +318,15 @@ fn table(record: &EpochRecord, length: Length) -> (String, String) {
         format!("  {mean:>loss$}  {:>accuracy$.2}%", 100.0 * pass.accuracy())
     };
     // Two judges fit into 80 columns with short heads.
-    let accuracy = if record.judged.len() > 1 { "acc." } else { "accuracy" };
+    let accuracy = if record.evaluated.len() > 1 { "acc." } else { "accuracy" };
     let mut head = "epoch     loss  accuracy".to_owned();
     let mut row = format!("{:>5}{}", record.epoch, cells(&record.train, 7, 7));
-    for (name, pass) in &record.judged {
+    for (name, pass) in &record.evaluated {
         let name = if name == "validation" { "val" } else { name };
         head += &format!("  {name} loss  {name} {accuracy}");
         row += &cells(pass, name.len() + 5, name.len() + accuracy.len());
     }
-    if let (Some(lr), true) = (record.lr, length.has_schedule && record.judged.len() < 2) {
+    if let (Some(lr), true) = (record.lr, length.has_schedule && record.evaluated.len() < 2) {
         head += "        lr";
         row += &format!("  {:>8}", format!("{lr:.2e}"));
     }
@@ -349,10 +340,10 @@ mod tests {
     const LENGTH: Length = Length { epochs: 1, samples: 2, has_schedule: false };
 
     fn record(train: Pass, judges: &[&str]) -> EpochRecord {
-        let judged = |name: &&str| ((*name).to_owned(), Pass { total_loss: 1.0, ..train });
-        let judged = judges.iter().map(judged).collect();
+        let evaluated = |name: &&str| ((*name).to_owned(), Pass { total_loss: 1.0, ..train });
+        let evaluated = judges.iter().map(evaluated).collect();
         let (seconds, time, lr) = (1.0, 0.0, Some(0.0015));
-        EpochRecord { epoch: 1, steps: 1, train, judged, seconds, time, lr }
+        EpochRecord { epoch: 1, steps: 1, train, evaluated, seconds, time, lr }
     }
 
     #[test]

@@ -2,27 +2,27 @@
 
 mod show;
 
-use crate::flow::FlowArgs;
-use crate::grain::{GrainArgs, at_least_one};
+use crate::args::{Settings, Simulated as Group};
+use crate::files::{calibrations, read};
 use crate::output::{Colour, failed, say, show as print};
-use crate::place::check_file;
-use crate::planfile::in_file;
-use crate::recipe::{OptimizerName, UpdateArgs};
-use crate::samples::BATCH;
-use crate::scheduling::SchedulingArgs;
-use crate::{calibrate, machine, models};
 use clap::{Args as ClapArgs, ValueEnum};
-use dahl::model::TrainSpec;
+use dahl::calibrate::this_machine;
+use dahl::model::{Fusion, Model, TrainSpec};
 use dahl::native::Scheduling;
-use dahl::perf::PerfModel;
 use dahl::plan::{Numerics, Plan};
+use dahl::planner::Grain;
 use dahl::platform::{Expanded, Platform, UnitId, UnitOf};
+use dahl::run::RunConfig;
+use dahl::run::check_writable;
+use dahl::run::config::GrainChoice;
+use dahl::run::config::at_least_one;
+use dahl::run::in_file;
 use dahl::sim::{
     Habits, Known, Noise, Order, Outcome, SCRIPT, Scenario, Start, StepPrediction, Steps, Tasks,
     Worker, run as simulated, to_simgrid,
 };
 use dahl::units::ProgramId;
-use dahl::{DType, Error, Result};
+use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -52,25 +52,15 @@ pub(crate) struct Args {
     /// Tasks of a file instead (docs/simulation.md)
     #[arg(long, value_name = "FILE", requires = "platform")]
     tasks: Option<PathBuf>,
-    /// Samples per step
-    #[arg(long, default_value_t = BATCH, value_parser = at_least_one)]
-    batch: usize,
-    /// Element type of parameters and activations: f32 or f64
-    #[arg(long, default_value = "f32")]
-    dtype: DType,
-    /// Optimizer
-    #[arg(long, value_enum, default_value_t)]
-    optimizer: OptimizerName,
-    #[command(flatten)]
-    update: UpdateArgs,
     /// Workers [default: one per unit of --on, else one per unit of the first type of the
     /// platform's first node]
     #[arg(long, value_parser = at_least_one)]
     workers: Option<usize>,
     #[command(flatten)]
-    grain: GrainArgs,
-    #[command(flatten)]
-    flow: FlowArgs,
+    settings: Settings<Group>,
+    /// Do not fuse ops
+    #[arg(long)]
+    no_fusion: bool,
     /// The plan, as `dahl plan --show plan` prints it or edited [default: that of the grain]
     #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
     plan: Option<PathBuf>,
@@ -91,8 +81,6 @@ pub(crate) struct Args {
     /// Steps, one after the other
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "tasks")]
     steps: u16,
-    #[command(flatten)]
-    scheduling: SchedulingArgs,
     /// How much durations vary: the standard deviation over the mean [default: as they did
     /// when they were measured]
     #[arg(long, value_parser = deviation)]
@@ -146,7 +134,7 @@ struct Simulated<'a> {
 }
 
 fn simulate(args: &Args) -> Result<()> {
-    args.trace.as_deref().map_or(Ok(()), |path| check_file("trace", path))?;
+    args.trace.as_deref().map_or(Ok(()), |path| check_writable("trace", path))?;
     match &args.tasks {
         Some(path) => of_tasks(args, path),
         None => of_model(args, args.model.as_deref().unwrap_or_default()),
@@ -169,23 +157,27 @@ fn of_tasks(args: &Args, path: &Path) -> Result<()> {
 }
 
 fn of_model(args: &Args, name: &str) -> Result<()> {
-    let model = models::find(name)?;
-    let spec = TrainSpec {
-        fusion: args.grain.fusion(),
-        ..args.update.spec((args.batch, args.dtype), (args.optimizer, 0.1))?
-    };
+    let model = Model::open(name)?;
+    let RunConfig { identity, placement, .. } = &args.settings.config;
+    let fusion = if args.no_fusion { Fusion::Off } else { Fusion::On };
+    let spec = TrainSpec { fusion, ..identity.train_spec()? };
     let known = calibrations(&args.calibration)?;
     let platform = match &args.platform {
         Some(path) => Platform::read(path)?,
         None => {
             say("note: no --platform: this machine, with watts that are guesses");
-            machine::platform(&known)?
+            this_machine(&known)?
         }
     };
     let on = platform.expand();
-    let base = args.grain.base(args.default_workers(&on));
-    let flowing =
-        args.flow.flowing(&model, spec, &base, args.calibration.first().map(PathBuf::as_path))?;
+    let workers = args.default_workers(&on);
+    let base = Grain { target: identity.target(), ..Grain::for_workers(workers) };
+    let grain = match &placement.grain {
+        None => base.clone(),
+        Some(GrainChoice::Given(text)) => base.clone().with(text)?,
+        Some(other) => return Err(Error::config("grain", "pieces, such as sample=4", other)),
+    };
+    let flowing = identity.pipelined(&model, spec, &base, &known)?;
     if flowing.scheduling() == Scheduling::Staged {
         let expected = "gpipe or 1f1b: several steps of others are under way at once";
         return Err(Error::config("pipeline", expected, "a stale one"));
@@ -197,7 +189,7 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
             Plan::parse(&read(path)?, &lowered.programs).map_err(|error| in_file(path, error))?
         }
         (None, Some(fitted)) => fitted?.plan,
-        (None, None) => args.grain.grain(base.workers)?.plan(&lowered.programs)?,
+        (None, None) => grain.plan(&lowered.programs)?,
     };
     let workers = args.units_of_workers(&on, plan.placement.workers)?;
     let habits = args.habits(Habits::measured(&known));
@@ -211,38 +203,6 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     }
     let step = Some(steps.predicted(&outcome));
     args.print(&Simulated { on: &on, scenario: &steps.scenario, outcome, step })
-}
-
-fn read(path: &Path) -> Result<String> {
-    dahl::os::disk::read_to_string(path)
-        .map_err(|source| Error::Io { path: path.to_owned(), source })
-}
-
-/// What is known of calls, by the first of some files that knows a kind of unit.
-pub(crate) fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
-    let usual = Path::new("calibration.json");
-    let Some((first, others)) = paths.split_first() else {
-        if !usual.exists() {
-            return Ok(PerfModel::default());
-        }
-        let known = PerfModel::load(usual)?;
-        // What was not asked for is taken where it is of use alone.
-        return Ok(match known.is_stale(&calibrate::here()) {
-            None => known,
-            Some(why) => {
-                say(format_args!("note: {} is left aside: {why}", usual.display()));
-                PerfModel::new(calibrate::here())
-            }
-        });
-    };
-    let mut known = PerfModel::load(first)?;
-    if let Some(why) = known.is_stale(&calibrate::here()) {
-        say(format_args!("note: {}: {why}", first.display()));
-    }
-    for path in others {
-        known.borrow(&PerfModel::load(path)?);
-    }
-    Ok(known)
 }
 
 /// Which units the workers are on, in words.
@@ -328,7 +288,7 @@ impl Args {
         on: &Expanded<'_>,
         habits: &Habits,
     ) -> Result<Outcome> {
-        let Some(rule) = self.scheduling.rule() else {
+        let Some(rule) = self.settings.config.placement.rule() else {
             return simulated(scenario, on, habits, Order::Static);
         };
         let mut policy = scenario.expectations(on).policy(rule);

@@ -1,60 +1,44 @@
-//! What ends a run early: signals and limits.
+//! Signals that end a run early.
 
 use crate::live::Screen;
 use dahl::os::threads::spawn;
+use dahl::run::StopReason;
 use dahl::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
-/// Why a run stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    Signal(u8),
-    MaxTime,
-    MaxSteps,
-    EnergyBudget,
-}
-
-impl Reason {
-    /// The exit code: stopping when told to beforehand is no failure.
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            Reason::Signal(number) => 128 + number,
-            Reason::MaxTime | Reason::MaxSteps | Reason::EnergyBudget => 0,
-        }
+/// The exit code of a run that stopped: stopping where a limit was set is no failure.
+pub(crate) fn code(reason: StopReason) -> u8 {
+    match reason {
+        StopReason::Signal(number) => 128 + number,
+        StopReason::MaxTime | StopReason::MaxSteps | StopReason::EnergyBudget => 0,
     }
 }
 
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Reason::Signal(1) => f.write_str("by SIGHUP"),
-            Reason::Signal(2) => f.write_str("by SIGINT"),
-            Reason::Signal(_) => f.write_str("by SIGTERM"),
-            Reason::MaxTime => f.write_str("by --max-time"),
-            Reason::MaxSteps => f.write_str("by --max-steps"),
-            Reason::EnergyBudget => f.write_str("by --energy-budget"),
-        }
+/// What stopped a run, in words.
+pub(crate) fn by(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Signal(1) => "by SIGHUP",
+        StopReason::Signal(2) => "by SIGINT",
+        StopReason::Signal(_) => "by SIGTERM",
+        StopReason::MaxTime => "by --max-time",
+        StopReason::MaxSteps => "by --max-steps",
+        StopReason::EnergyBudget => "by --energy-budget",
     }
 }
 
 /// The name of the thread that waits for signals.
 const THREAD: &str = "dahl-signals";
 
-/// Knows whether to stop.
-pub(crate) struct Stop {
-    signal: Arc<AtomicUsize>,
-    deadline: Option<Instant>,
-    steps: Option<usize>,
-}
+/// The signals that have come.
+pub(crate) struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
     /// From now on the first SIGINT, SIGTERM or SIGHUP asks to stop, and the second ends
     /// the process at once, with the terminal as it was.
-    pub(crate) fn new(deadline: Option<Instant>, screen: Option<Screen>) -> Result<Self> {
+    pub(crate) fn new(screen: Option<Screen>) -> Result<Self> {
         let signal = Arc::new(AtomicUsize::new(0));
         let failed = |source| Error::Write { path: "signal handler".into(), source };
         let hangup = hangs_up().then_some(SIGHUP);
@@ -70,33 +54,14 @@ impl Stop {
             }
         };
         spawn(THREAD, body).map_err(|source| Error::thread(THREAD, source))?;
-        Ok(Self { signal, deadline, steps: None })
+        Ok(Self(signal))
     }
 
-    /// Stops after so many steps.
-    pub(crate) fn limit_steps(&mut self, steps: Option<usize>) {
-        self.steps = steps;
-    }
-
-    /// Counts a training step.
-    pub(crate) fn count_step(&mut self) {
-        self.steps = self.steps.map(|left| left.saturating_sub(1));
-    }
-
-    /// Why to stop now, if at all.
-    pub(crate) fn reason(&self) -> Option<Reason> {
-        match self.signal() {
-            None if self.deadline.is_some_and(|at| Instant::now() >= at) => Some(Reason::MaxTime),
-            None if self.steps == Some(0) => Some(Reason::MaxSteps),
-            signal => signal,
-        }
-    }
-
-    /// The signal that has come, if any.
-    pub(crate) fn signal(&self) -> Option<Reason> {
-        match self.signal.load(Ordering::Relaxed) {
+    /// The first signal that came, if any.
+    pub(crate) fn signal(&self) -> Option<u8> {
+        match self.0.load(Ordering::Relaxed) {
             0 => None,
-            number => Some(Reason::Signal(number as u8)),
+            number => Some(number as u8),
         }
     }
 }
@@ -114,42 +79,4 @@ fn hangs_up() -> bool {
 /// on a full disk, instead of a signal that ends the process.
 pub(crate) fn outgrow_files() -> std::io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
-}
-
-/// A time: `90s`, `10m`, `2h`, `1d`, `500ms`; a number alone is seconds.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "expected a time such as 90s, 10m, 2h or 1d".to_owned();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86400.0,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read() {
-        let check = |text: &str, seconds: Option<f64>| {
-            assert_eq!(duration(text).ok().map(|d| d.as_secs_f64()), seconds, "{text}");
-        };
-        check("90s", Some(90.0));
-        check("90", Some(90.0));
-        check("1.5m", Some(90.0));
-        check("2h", Some(7200.0));
-        check("1d", Some(86400.0));
-        check("250ms", Some(0.25));
-        for wrong in ["", "s", "-1s", "1x", "1e3s", "1..2s", "999999999999999999999d"] {
-            check(wrong, None);
-        }
-    }
 }

@@ -1,52 +1,30 @@
 //! `dahl train`: trains a model on a dataset.
 
-mod planning;
-
-use crate::energy::EnergyArgs;
-use crate::flow::{FlowArgs, Flowing};
-use crate::grain::{Cuts, KernelArgs, at_least_one, cuts, processors, threads};
-use crate::live::Screen;
-use crate::normalize::Normalization;
-use crate::outcome::{Ended, Failure, Gave, conclude, explained, unplaced, unusable};
-use crate::output::{counted, fail, one_line, quoted};
-use crate::place::{Place, RunArgs, check_file, check_weights};
-use crate::planfile::PlanFile;
+use crate::args::{All, Settings};
+use crate::files::{Shown, calibrations, reading};
+use crate::live::{Live, LiveArgs};
+use crate::outcome::{Failure, conclude, failure};
+use crate::output::{counted, fail, one_line};
 use crate::progress::Show;
-use crate::recipe::{Learning, RecipeArgs};
 use crate::report::{Length, Report, Voice};
-use crate::samples::{Opened, SampleArgs, gone};
-use crate::schedule::Span;
-use crate::scheduling::{SchedulingArgs, throttle};
-use crate::settings::{Settings, is_given};
-use crate::stop::{Reason, Stop};
-use crate::tuning::TuneArgs;
-use crate::units::{Goal, Planned, flags as flags_of, in_words};
-use crate::watch::{WatchArgs, Watched, keep_prediction};
-use crate::{forecast, limit, machine, placements};
-use clap::{ArgMatches, Args as ClapArgs, Command, FromArgMatches};
-use dahl::data::{Order, Transform};
-use dahl::exec::Engine;
-use dahl::file::TensorFile;
-use dahl::model::TrainSpec;
-use dahl::native::{Native, Scheduling as Own, Throttle};
-use dahl::ops::Target;
-use dahl::perf::PerfModel;
-use dahl::planner::{Grain, Ran};
-use dahl::run::{self as rundir, Log, RunDirectory};
-use dahl::train::{Card, Course, End, Event, Judge, Run, Samples, Trainer};
-use dahl::units::{Bytes, Joules};
-use dahl::{Error, Result};
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use crate::stop::{Stop, by};
+use clap::Args as ClapArgs;
+use dahl::calibrate::host;
+use dahl::model::Fusion;
+use dahl::report::{Energy, Recorded};
+use dahl::run::{
+    Event, Meters, Opened, Prepare, Prepared, Run, RunConfig, RunData, Start, Warning, open,
+    prepare,
+};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Train a model on a dataset and say how well it does
+/// Train a model on a dataset and report how well it does
 ///
-/// Without arguments it trains `digits-cnn` on handwritten digits that come with
-/// dahl. A line an epoch says the loss and the accuracy on the training and the
-/// test samples. The same command gives the same numbers again, on any number of
-/// workers.
+/// Without arguments it trains `digits-cnn` on handwritten digits that come with dahl. It prints
+/// one line per epoch with the loss and the accuracy on the training and the test samples. The
+/// same command gives the same numbers again, with any number of workers.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl train
@@ -54,7 +32,7 @@ use std::time::Instant;
   dahl train --model my.toml --data synthetic:1x28x28:10 --run first
   dahl train --resume first --epochs 20
 
-A run is stopped by Ctrl-C or SIGTERM, saves itself and goes on by --resume to the
+Ctrl-C or SIGTERM stops a run after its step and saves it; --resume continues it to the
 same bits.
 
 Exit codes: 0 ok, 1 the run failed or its results cannot be written, 2 usage, 3 no
@@ -62,513 +40,179 @@ feasible plan, 4 bad data or model, 5 the loss or a weight is not finite, 128 + 
 ended by signal n.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    samples: SampleArgs,
-    /// Passes over the training samples
-    #[arg(long, default_value_t = 10, value_parser = at_least_one)]
-    epochs: usize,
+    pub(crate) settings: Settings<All>,
     #[command(flatten)]
-    recipe: RecipeArgs,
-    /// Worker threads [default: one per processor]
-    #[arg(long, value_parser = threads)]
-    workers: Option<usize>,
-    /// How ops are cut: auto, adaptive, or pieces such as sample=4,channel=2
-    /// (docs/grain.md); it changes no bit [default: one piece of the batch a worker]
-    #[arg(long, value_parser = cuts)]
-    grain: Option<Cuts>,
-    /// Run by a plan of a file, as `dahl plan --show plan` prints it or edited, instead of
-    /// one of a grain; programs that it does not have, such as judging, are planned as usual.
-    /// With auto, by the best plan over the units of --platform (docs/planner.md)
-    #[arg(long, value_name = "FILE|auto", conflicts_with_all = ["grain", "tune", "isa"])]
-    plan: Option<PathBuf>,
-    /// What is to be least, with --plan auto [default: energy]
-    #[arg(long, value_enum, requires = "plan")]
-    objective: Option<Goal>,
-    /// The most memory that the plan may need, such as 500MiB or 2GiB: activations are
-    /// recomputed where it would need more; it changes no bit
-    #[arg(long, value_name = "SIZE", value_parser = limit::bytes)]
-    memory_limit: Option<Bytes>,
-    #[command(flatten)]
-    flow: FlowArgs,
-    #[command(flatten)]
-    scheduling: SchedulingArgs,
-    /// An experiment: slow a worker down to a part of its speed, such as 1=0.5, from a
-    /// step of this session on, such as 1=0.5@100; several times for several
-    #[arg(long, value_name = "WORKER=SPEED[@STEP]", value_parser = throttle)]
-    throttle: Vec<Throttle>,
-    #[command(flatten)]
-    kernels: KernelArgs,
-    #[command(flatten)]
-    tune: TuneArgs,
-    /// Start from the weights of a safetensors file instead of random ones
-    #[arg(long, value_name = "FILE")]
-    init: Option<PathBuf>,
-    /// Write the weights to a safetensors file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) save: Option<PathBuf>,
-    #[command(flatten)]
-    run: RunArgs,
-    #[command(flatten)]
-    energy: EnergyArgs,
-    #[command(flatten)]
-    watch: WatchArgs,
-    /// Say what a step should take by a file of dahl calibrate, to compare with
-    #[arg(long, value_name = "FILE")]
-    calibration: Option<PathBuf>,
-    /// Show at the end which classes of the test were taken for which
-    #[arg(long, conflicts_with = "json")]
-    confusion: bool,
-    /// Print one JSON object an epoch
-    #[arg(long)]
+    live: LiveArgs,
+    /// Print one JSON object per epoch
+    #[arg(long, conflicts_with = "confusion")]
     json: bool,
-    /// Say nothing but the result
+    /// Print only the result
     #[arg(long)]
     quiet: bool,
 }
 
-/// Trains with these arguments; `given` are the flags that they come from.
-pub(crate) fn run(args: Args, given: &ArgMatches) -> ExitCode {
-    match train(args, given) {
+/// Trains with these arguments.
+pub(crate) fn run(args: Args) -> ExitCode {
+    match train(args) {
         Ok(code) => ExitCode::from(code),
         Err(Failure { message, code }) => fail(message, code),
     }
 }
 
-fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
+fn train(args: Args) -> Result<u8, Failure> {
     let begin = Instant::now();
-    let flags = <Args as ClapArgs>::augment_args(Command::new("train"));
-    let (args, mut settings) = match &args.run.resume {
-        Some(name) => resumed(&rundir::find(name), &flags, given)?,
-        None => (args, Settings::of(&flags, given)?),
+    let voice = args.voice();
+    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let Args { settings, live, .. } = args;
+    let opened = open(settings.config, &settings.given)?;
+    let data = opened.data(&mut reading(show))?;
+    let mut report = Report::new(voice, Length::of(&opened.config, &data));
+    let meters = Meters::open(&opened.config)?;
+    let calibration = opened.config.session.calibration.iter().cloned().collect::<Vec<_>>();
+    let known = calibrations(&calibration)?;
+    let prepared = {
+        let samples = data.counts();
+        let (model, platform) = (&data.model, meters.platform.as_ref());
+        let (resumed, measurer) = (opened.resumed(), &mut Shown(show));
+        let known = known.clone();
+        let (fusion, measurer) = (Fusion::On, Some(measurer as _));
+        let with = Prepare { model, samples, fusion, platform, known, resumed, measurer };
+        prepare(&opened.config, with)?
     };
-    if let Some(save) = args.save.as_deref() {
-        check_file("save", save)?;
-        check_weights("save", save)?;
-    }
-    let place = args.run.place()?;
-    let init = match (&args.init, place.has_checkpoint()?) {
-        (Some(path), false) => Some((path, TensorFile::read(path)?)),
-        _ => None,
+    let introduction = introduction((&opened, &data), (&prepared, &meters));
+    let config = prepared.config.clone();
+    let start = Start {
+        about: about(),
+        seed: config.identity.seed,
+        command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
     };
-    let init_card = match &init {
-        Some((path, file)) => Card::of(file, path)?,
-        None => None,
-    };
-    let normalize = args.normalization(&place, init_card.as_ref());
-    let Opened { model, train, test, transform } = args.open(given, normalize)?;
-    let seed = args.samples.seed;
-    let Learning { train, validation: held } = args.recipe.hold_out(train, seed)?;
-    let held_out = held.as_ref().map_or(0, |held| held.len());
-    let (train, test, batch) = (&*train, &*test, args.samples.batch);
-    let augment = args.recipe.augment(train, seed)?;
-    let learning = Transform { augment, ..transform.clone() };
-    let judge = |name, data| Judge { name, data, transform: &transform };
-    let held = held.as_deref().map(|held| judge("validation", held));
-    let judges: Vec<Judge<'_>> = held.into_iter().chain([judge("test", test)]).collect();
-    let sizes = judges.iter().flat_map(|judge| args.samples.batch_sizes(judge.data.len()));
-    let spec = TrainSpec {
-        train: args.samples.batch_sizes(train.len()),
-        eval: sizes.collect(),
-        seed,
-        ..args.recipe.spec(batch, args.samples.dtype)?
-    };
-    let auto = args.plan.as_deref() == Some(Path::new("auto"));
-    let file = args.plan.as_deref().filter(|_| !auto).map(PlanFile::read).transpose()?;
-    let (workers, target) = match &file {
-        Some(file) => {
-            let isa = file.outline.isa;
-            (file.workers(args.workers)?, Target { isa, ..args.kernels.target() })
-        }
-        None => (args.workers.unwrap_or_else(processors), args.kernels.target()),
-    };
-    let base = Grain { target, ..Grain::for_workers(workers) };
-    let has_schedule = !args.recipe.is_constant();
-    let length = Length { epochs: args.epochs, samples: train.len(), has_schedule };
-    let mut report = Report::new(args.voice(), length);
-    let meters = args.energy.open()?;
-    let mut known = args.calibration.as_deref().map(PerfModel::load).transpose()?;
-    let (flowing, lowered, plan, adapter) = if auto {
-        let steps = args.epochs.saturating_mul(train.len().div_ceil(batch));
-        let steps = args.run.max_steps.map_or(steps, |most| steps.min(most));
-        let Planned { problem, deployed, known: learned, .. } =
-            args.over_units((&model, &spec, target), steps as u64, &meters)?;
-        let tried = deployed.iter().filter(|run| run.ran.is_some()).count();
-        let run = deployed.into_iter().next().expect("a plan that runs");
-        let trial = run.ran.map_or(String::new(), |Ran { seconds, joules, .. }| {
-            format!(
-                "; the best of {tried} that were tried: {:.3} ms, about {} modelled per step",
-                1e3 * seconds,
-                Joules(joules).rounded(2)
-            )
-        });
-        report.log(format_args!("plan: {}{trial}", in_words(&problem, &run)));
-        flags_of(&run).iter().for_each(|(key, value)| settings.set(key, value));
-        known = Some(learned);
-        (Flowing::of(run.spec, run.flow), run.lowered, run.plan, None)
-    } else {
-        let flowing = args.flow.flowing(&model, spec, &base, args.calibration.as_deref())?;
-        if flowing.is_pipeline() && args.grain.is_some() {
-            let expected = "none with a pipeline, whose stages are it";
-            return Err(Error::config("grain", expected, "one").into());
-        }
-        let lowered = model.lower(&flowing.spec)?;
-        let (plan, adapter) = match &file {
-            Some(file) => (args.of_file(file, &lowered, (base, &flowing))?, None),
-            None => args.plan(&lowered, (base, &flowing), report.shown())?,
-        };
-        (flowing, lowered, plan, adapter)
-    };
-    let (spec, workers) = (&flowing.spec, plan.placement.workers);
-    args.check_scheduling(workers, &flowing)?;
-    let predicted = match &known {
-        // Several steps under way at once are not what is predicted.
-        Some(_) if flowing.scheduling() == Own::Staged => None,
-        Some(known) => {
-            let from = args.calibration.as_deref().map(Path::display);
-            let from = from.map_or("steps of this machine".to_owned(), |from| from.to_string());
-            Some(forecast::predict((known, &from), (&lowered.programs, &plan), &meters)?)
-        }
-        None => None,
-    };
-    meters.hints.iter().for_each(|hint| report.log(format_args!("note: {hint}")));
-    meters.warnings.iter().for_each(|text| report.warn(format_args!("warning: {text}")));
-    let (record, limit, throttles) = (args.watch.trace, args.watch.limit(), args.throttle.clone());
-    let scheduling = flowing.scheduling();
-    let native = Native { record, limit, throttles, scheduling, ..Native::default() };
-    let calibrations: Vec<PathBuf> = args.calibration.iter().cloned().collect();
-    let engine = args.scheduling.engine(native, &calibrations)?;
-    let (session, changes) = placements::told(engine.prepare(&lowered.programs, &plan)?);
-    let mut trainer = Trainer::with_session(lowered, plan, spec, session)?;
-    adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
-    let steps_an_epoch = train.len().div_ceil(batch);
-    trainer.set_schedule(args.recipe.schedule(Span { epochs: args.epochs, steps_an_epoch }));
-    if let Some((path, file)) = &init {
-        trainer.set_weights(file, path)?;
-    }
-    let held_out = match held_out {
-        0 => String::new(),
-        samples => format!(", {samples} held out"),
-    };
-    report.log(format_args!(
-        "{} on {}: {} to learn from{held_out}, {} to judge by; batch {}, {}, {}",
-        one_line(&model.name),
-        one_line(&train.name()),
-        train.len(),
-        test.len(),
-        // A step cannot have more.
-        batch.min(train.len()),
-        counted(workers, "worker"),
-        args.samples.dtype
-    ));
-    if let Some(text) = flowing.text() {
-        report.log(format_args!("pipeline: {text}"));
-    }
-    if let (Some((path, _)), Some(_), None) = (
-        &init,
-        init_card.as_ref().and_then(|card| card.normalise.as_ref()),
-        &args.samples.normalize,
-    ) {
-        let path = path.display();
-        report.log(format_args!(
-            "note: samples are normalised as {path} says; --normalize dataset measures this dataset"
-        ));
-    }
-    for note in train.notes().iter().chain(test.notes()) {
-        report.warn(format_args!("note: {note}"));
-    }
-    let mut card = TensorFile::default();
-    args.samples.card(&model, train, &transform).put(&mut card)?;
-    let course = Course {
-        train,
-        transform: &learning,
-        judges: &judges,
-        batch,
-        seed,
-        visits: args.recipe.visits(),
-        epochs: args.epochs as u64,
-        recipe: settings.recipe(),
-        metadata: card.metadata.clone(),
-    };
-    let texts = [
-        (rundir::files::CONFIG, settings.to_toml(&flags)),
-        (rundir::files::MODEL, model.to_toml()?),
-        (rundir::files::PLAN, trainer.plan().to_text(&trainer.lowered().programs)?),
-    ];
-    let planned = forecast::planned(&trainer.plan().memory);
-    let gauge = trainer.session().gauge();
-    let mut watched = Watched::begin((gauge, planned), meters);
-    let live = args.watch.live.start(&mut watched, &model.name, &settings.to_toml(&flags))?;
-    let screen = live.as_ref().and_then(|live| live.tell(&mut report));
-    args.energy.idle_time.into_iter().for_each(|time| watched.rest(time));
-    watched.limit(args.energy.energy_budget)?;
-    let shown = predicted.clone();
-    let started = Started { begin, place, texts, predicted: shown, screen, changes };
-    let gave = go(&args, started, course, (&mut trainer, &mut watched), &mut report);
-    drop(live);
-    report.release();
-    // A run that failed is looked at most of all.
-    let trace = args.watch.trace.then(|| trainer.session().take_trace());
-    let bound = trace.as_ref().and_then(dahl::report::Recorded::of_trace);
-    if trainer.changes() > 0 {
-        watched.replanned(forecast::planned(&trainer.plan().memory));
-    }
-    if let Some(error) = trainer.stopped_adapting() {
-        report.warn(format_args!("warning: --grain adaptive ended early: {error}"));
-    }
-    let unkept = watched.end(trace);
-    watched.unread().iter().for_each(|text| report.warn(format_args!("warning: {text}")));
-    let mut gave = gave.inspect_err(|_| {
-        unkept.iter().for_each(|error| report.warn(format_args!("warning: {error}")));
-    })?;
-    gave.errors.extend(unkept);
-    if let (Some(directory), true) = (&gave.directory, trainer.changes() > 0) {
-        // The one that the run ended with.
-        let text = trainer.plan().to_text(&trainer.lowered().programs);
-        gave.errors.extend(text.and_then(|text| directory.write(rundir::files::PLAN, &text)).err());
-    }
-    if let Some(recorded) = bound.filter(|recorded| recorded.bound.is_some()) {
-        report.log(format_args!("note: the trace has {recorded} --trace-events raises it"));
-    }
-    let weights = TensorFile { tensors: trainer.weights()?.tensors, ..card };
-    let confusion = if args.confusion && gave.stopped.is_none() {
-        let order = Order::sequential(test.len());
-        let transform = &transform;
-        let samples = Samples { data: test, transform, order: &order, epoch: 0, batch };
-        let signal = || gave.stop.signal();
-        let seen = trainer.confusion_pass_while(&samples, &mut || match signal() {
-            None => ControlFlow::Continue(()),
-            Some(_) => ControlFlow::Break(()),
-        });
-        match seen {
-            Ok((pass, confusion)) => {
-                let whole = pass.samples == test.len();
-                if let (Some(why), false) = (signal(), whole) {
-                    report.warn(format_args!(
-                        "stopped {why}: not all samples of the table were seen"
-                    ));
-                }
-                // A table of some of them would be taken for one of all.
-                Some(confusion).filter(|_| whole)
-            }
-            // The weights are still to be written.
-            Err(error) => {
-                gave.errors.push(error);
-                None
-            }
-        }
-    } else {
-        None
-    };
-    let planned = trainer.plan().memory.peak();
-    let (energy, overspent) = (watched.summary(), watched.overspent());
-    let predicted = predicted.map(|predicted| (predicted, batch));
-    let ended = Ended { begin, planned, weights, confusion, energy, overspent, predicted };
-    conclude(&args, gave, &mut report, ended)
-}
-
-/// The arguments of a run that goes on.
-fn resumed(run: &Path, flags: &Command, given: &ArgMatches) -> Result<(Args, Settings)> {
-    let path = run.join(rundir::files::CONFIG);
-    if !path.exists() {
-        return Err(rundir::no_run(run));
-    }
-    let stored = Settings::read(&path, flags)?;
-    let before = stored.get("epochs").and_then(|epochs| epochs.parse().ok());
-    let settings = stored.resumed(flags, given)?;
-    if let (Some(save), false) = (settings.get("save"), is_given(given, "save")) {
-        rundir::refuse_outside(run, Path::new(save))?;
-    }
-    let line = settings.to_line(flags, given);
-    let args = flags.clone().try_get_matches_from(line);
-    let args = args.and_then(|matches| Args::from_arg_matches(&matches)).map_err(|error| {
-        let text = error.to_string();
-        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        Error::data(&path, "configuration", "flags of dahl train", first)
-    })?;
-    if let Some(before) = before.filter(|&before| !args.may_end_after(before)) {
-        let expected = format!("{before} as in the run, whose --schedule runs over them");
-        return Err(Error::config("epochs", expected, args.epochs));
-    }
-    Ok((args, settings))
-}
-
-/// How and where a run starts.
-struct Started {
-    begin: Instant,
-    place: Place,
-    /// The files of the run directory that are known beforehand.
-    texts: [(&'static str, String); 3],
-    predicted: Option<dahl::run::Predicted>,
-    /// The terminal, where it is drawn on.
-    screen: Option<Screen>,
-    /// By which placements the run goes on.
-    changes: placements::Changes,
-}
-
-/// Trains, and keeps the run directory up to date.
-fn go(
-    args: &Args,
-    started: Started,
-    course: Course<'_>,
-    (trainer, watched): (&mut Trainer, &mut Watched),
-    report: &mut Report,
-) -> Result<Gave, Failure> {
-    let Started { begin, place, texts, predicted, screen, changes } = started;
-    // A time beyond all clocks never comes.
-    let deadline = args.run.max_time.and_then(|time| begin.checked_add(time));
-    let of = course.train.len();
-    let mut run = Run::new(trainer, course)?;
-    let mut directory: Option<RunDirectory> = None;
-    let mut session = 0;
-    let mut logs: Vec<Log> = Vec::new();
-    let mut stop = Stop::new(deadline, screen)?;
-    let taken = args.run.take(place, &args.samples).map_err(|error| unplaced(error, &args.run))?;
-    if let Some((taken, checkpoints)) = taken {
-        let all = checkpoints.list()?;
-        if args.run.resume.is_some() && all.is_empty() {
-            let place = checkpoints.directory().display();
-            if taken.has_result() {
-                // To train it anew would undo what it gave.
-                let config = taken.path().join(rundir::files::CONFIG);
-                let found = format!(
-                    "none, though it has ended; train it anew with: dahl train --config {}",
-                    quoted(&config)
-                );
-                let expected = format!("a checkpoint in {place}");
-                return Err(Error::config("resume", expected, found).into());
-            }
-            report
-                .warn(format_args!("warning: no checkpoint in {place}: starts from the beginning"));
-        }
-        run.save_to(checkpoints, args.run.every())
-            .map_err(|error| unusable(error, &all, taken.path()))?;
-        let state = run.state();
-        logs.push(taken.metrics());
-        logs.extend(args.run.tensorboard.then(|| taken.tensorboard()));
-        let idle = run.is_finished() && taken.has_result();
-        if !idle {
-            session = taken.begin(&texts, &machine::start(args.samples.seed), state.steps)?;
-        }
-        logs.iter_mut().try_for_each(|log| log.rewrite(&state.history))?;
-        if idle {
-            taken.configure(&texts[0].1)?;
-            state.history.last().into_iter().for_each(|last| report.epoch(last));
-            let (steps, history) = (state.steps, state.history.clone());
-            let (directory, from, stopped, unsaved) = (Some(taken), steps, None, None);
-            let errors = Vec::new();
-            return Ok(Gave {
-                directory,
-                history,
-                from,
-                steps,
-                stop,
-                stopped,
-                idle,
-                unsaved,
-                errors,
-            });
-        }
-        if let Some(predicted) = &predicted {
-            keep_prediction(&taken, predicted)?;
-        }
-        report.place(taken.path(), state);
-        directory = Some(taken);
-    }
-    report.begin(run.state());
-    let (mut history, from) = (run.state().history.clone(), run.state().steps);
-    // Where no step is left to be made after the last that is allowed, the run ends as all do.
-    let all = args.epochs.saturating_mul(of.div_ceil(args.samples.batch.max(1)));
-    stop.limit_steps(
-        args.run.max_steps.filter(|most| from.saturating_add(*most as u64) < all as u64),
-    );
-    watched.go_on(run.state(), directory.as_ref().map(|directory| (directory, session)))?;
-    let mut why = None;
-    let end = run.go(&mut |event| {
-        match event {
-            Event::Step { epoch, pass } => {
-                stop.count_step();
-                watched.step(epoch, pass, of);
-                changes.take().iter().for_each(|line| report.aside(line));
-                report.step(epoch, pass);
-            }
-            Event::Judging { name, pass, of } => {
-                watched.pause();
-                report.judging(name, pass, of);
-            }
-            Event::Epoch(record) => {
-                history.push(record.clone());
-                for error in logs.iter_mut().filter_map(|log| log.add(record).err()) {
-                    report.warn(format_args!("warning: {error}; the run goes on"));
-                }
-                report.epoch(record);
-                // The last: what follows is the next epoch.
-                if let Err(error) = watched.epoch(record) {
-                    report.warn(format_args!("warning: {error}; the run goes on"));
-                }
-            }
-            Event::Saved(_) => {
-                if let Err(error) = watched.saved() {
-                    report.warn(format_args!("warning: {error}; the run goes on"));
-                }
-            }
-            Event::NotSaved(error) => {
-                report.warn(format_args!("warning: no checkpoint: {error}; the run goes on"));
-            }
-            _ => {}
-        }
-        why = stop.reason().or(watched.is_over_budget().then_some(Reason::EnergyBudget));
-        if why.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    let mut run = Run::new(opened, &data, prepared, (meters, known), (start, begin))?;
+    introduction.into_iter().for_each(|line| match line {
+        Line::Log(text) => report.log(text),
+        Line::Warning(text) => report.warn(text),
     });
-    report.clear();
-    let errors: Vec<Error> = logs.iter_mut().filter_map(|log| log.finish().err()).collect();
-    let finished = run.is_finished();
-    let explain = |error| explained(error, directory.as_ref(), run.last_checkpoint());
-    let (end, unsaved) = match end {
-        Ok(end) => (end, None),
-        // What it has learned may still be written elsewhere.
-        Err(error @ Error::NotSaved { .. }) => {
-            (if finished { End::Finished } else { End::Stopped }, Some(explain(error)))
-        }
-        Err(error) => {
-            errors.iter().for_each(|error| report.warn(format_args!("warning: {error}")));
-            return Err(explain(error));
-        }
+    let text = run.config_text().to_owned();
+    let live = live.start(run.recorder(), &data.model.name, &text)?;
+    let screen = live.as_ref().and_then(|live| live.tell(&mut report));
+    let stop = Stop::new(screen)?;
+    let ended = run.go(&|| stop.signal(), &mut |event| told(&mut report, event));
+    drop::<Option<Live>>(live);
+    report.release();
+    let outcome = ended.map_err(|failed| failure(failed, &config))?;
+    conclude(&config, outcome, &mut report)
+}
+
+/// The version, the commit that it was built from, and the machine.
+pub(crate) fn about() -> serde_json::Value {
+    serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": env!("BUILD_COMMIT"),
+        "machine": host(),
+    })
+}
+
+/// A line about a run, before it begins.
+enum Line {
+    Log(String),
+    /// Something that the user should know even of a run that is silent.
+    Warning(String),
+}
+
+/// What will run, and why.
+fn introduction(
+    (opened, data): (&Opened, &RunData),
+    (prepared, meters): (&Prepared, &Meters),
+) -> Vec<Line> {
+    let mut lines: Vec<Line> = prepared.why.iter().map(|why| Line::Log(why.to_string())).collect();
+    lines.extend(meters.hints.iter().map(|hint| Line::Log(format!("note: {hint}"))));
+    lines.extend(meters.warnings.iter().map(|text| Line::Warning(format!("warning: {text}"))));
+    let identity = &prepared.config.identity;
+    let held_out = match data.validation.as_ref().map_or(0, |held| held.len()) {
+        0 => String::new(),
+        held => format!("{held} validation, "),
     };
-    let stopped = why.filter(|_| end == End::Stopped);
-    let (steps, idle) = (run.state().steps, false);
-    Ok(Gave { directory, history, from, steps, stop, stopped, idle, unsaved, errors })
+    lines.push(Line::Log(format!(
+        "{} on {}: {} training samples, {held_out}{} test samples; batch {}, {}, {}",
+        one_line(&data.model.name),
+        one_line(&data.train.name()),
+        data.train.len(),
+        data.test.len(),
+        // A step cannot have more.
+        identity.batch.min(data.train.len()),
+        counted(prepared.plan.placement.workers, "worker"),
+        identity.dtype
+    )));
+    lines.extend(prepared.pipeline.iter().map(|text| Line::Log(format!("pipeline: {text}"))));
+    lines.extend(opened.normalised_by().map(Path::display).map(|path| {
+        Line::Log(format!(
+            "note: samples are normalised as {path} says; --normalize dataset measures this dataset"
+        ))
+    }));
+    let notes = data.train.notes().iter().chain(data.test.notes());
+    lines.extend(notes.map(|note| Line::Warning(format!("note: {note}"))));
+    lines
+}
+
+/// An event of the run, to whoever reads along.
+fn told(report: &mut Report, event: Event<'_>) {
+    match event {
+        Event::Directory { path, state } => report.place(path, state),
+        Event::Begin(state) => report.begin(state),
+        Event::Step { epoch, pass } => report.step(epoch, pass),
+        Event::Evaluating { name, pass, of } => report.evaluating(name, pass, of),
+        Event::Placement(line) => report.aside(line),
+        Event::Epoch(record) => report.epoch(record),
+        Event::Ended => report.clear(),
+        Event::Trace(trace) => {
+            let recorded = Recorded::of_trace(trace).filter(|of| of.bound.is_some());
+            if let Some(recorded) = recorded {
+                let text = "--trace-events raises it";
+                report.log(format_args!("note: the trace has {recorded} {text}"));
+            }
+        }
+        Event::Warning(warning) => warn(report, warning),
+    }
+}
+
+fn warn(report: &mut Report, warning: Warning<'_>) {
+    match warning {
+        Warning::NoCheckpoint(path) => {
+            let path = path.display();
+            let text = "starts from the beginning";
+            report.warn(format_args!("warning: no checkpoint in {path}: the run {text}"));
+        }
+        Warning::Unwritten(error) => {
+            report.warn(format_args!("warning: {error}; the run goes on"));
+        }
+        Warning::NotSaved(error) => {
+            report.warn(format_args!("warning: no checkpoint: {error}; the run goes on"));
+        }
+        Warning::AdaptingEnded(error) => {
+            report.warn(format_args!("warning: --grain adaptive ended early: {error}"));
+        }
+        Warning::Energy(session) => {
+            for text in [Energy::silent(session), Energy::missed(session)].concat() {
+                report.warn(format_args!("warning: {text}"));
+            }
+        }
+        Warning::Confusion(why) => {
+            let text = "not all samples of the confusion matrix were seen";
+            report.warn(format_args!("stopped {}: {text}", by(why)));
+        }
+    }
+}
+
+impl Length {
+    fn of(config: &RunConfig, data: &RunData) -> Self {
+        Self {
+            epochs: config.placement.epochs,
+            samples: data.train.len(),
+            has_schedule: !config.identity.schedule.is_constant(),
+        }
+    }
 }
 
 impl Args {
-    /// Whether the run learns the same where it ends after so many epochs: the
-    /// schedule of the learning rate may run over them.
-    pub(crate) fn may_end_after(&self, epochs: usize) -> bool {
-        let schedule = |epochs| self.recipe.schedule(Span { epochs, steps_an_epoch: 1000 });
-        schedule(epochs) == schedule(self.epochs)
-    }
-
-    /// How samples are normalised: as the checkpoint says that a run goes on from, as the
-    /// arguments say, as the weights say that it starts from, else by the dataset.
-    fn normalization(&self, place: &Place, init: Option<&Card>) -> Normalization {
-        match (place.card(), &self.samples.normalize, init) {
-            (Some(card), _, _) => card.normalise.into(),
-            (None, Some(given), _) => given.clone(),
-            (None, None, Some(card)) => card.normalise.clone().into(),
-            (None, None, None) => Normalization::Dataset,
-        }
-    }
-
-    /// Opens the samples. Those of a run that goes on may have been moved.
-    fn open(&self, given: &ArgMatches, normalize: Normalization) -> Result<Opened> {
-        let show = if self.quiet { Show::Nothing } else { Show::on_stderr() };
-        self.samples.open(normalize, show).map_err(|error| match &self.run.resume {
-            Some(run) if !is_given(given, "data") => {
-                let whose = format!("the dataset of the run {}", run.display());
-                gone(error, self.samples.names().1, &whose)
-            }
-            _ => error,
-        })
-    }
-
     fn voice(&self) -> Voice {
         match (self.quiet, self.json) {
             (true, true) => Voice::LastJson,

@@ -1,10 +1,14 @@
 //! `dahl verify`: golden cases against PyTorch's results.
 
-use crate::grain::{GrainArgs, at_least_one};
+use crate::args::{Settings as RunSettings, Verified};
 use crate::output::{BAD_FILE, Colour, DIFFERENT, fail, failed, show};
-use crate::scheduling::SchedulingArgs;
 use clap::Args as ClapArgs;
+use dahl::model::Fusion;
 use dahl::native::{Checks, Native};
+use dahl::perf::PerfModel;
+use dahl::planner::Grain;
+use dahl::run::Scheduled;
+use dahl::run::config::{GrainChoice, at_least_one};
 use dahl::verify::{self, Report, Settings};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -32,9 +36,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     workers: usize,
     #[command(flatten)]
-    grain: GrainArgs,
-    #[command(flatten)]
-    scheduling: SchedulingArgs,
+    settings: RunSettings<Verified>,
+    /// Do not fuse ops
+    #[arg(long)]
+    no_fusion: bool,
     /// Check every access and overwrite freed memory while running
     #[arg(long)]
     checked: bool,
@@ -49,15 +54,21 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Err(error) => return fail(error, BAD_FILE),
     };
     let checks = if args.checked { Checks::On } else { Checks::Off };
-    let engine = match args.scheduling.engine(Native { checks, ..Native::default() }, &[]) {
-        Ok(engine) => engine,
-        Err(error) => return failed(&error),
+    let placement = &args.settings.config.placement;
+    let native = Native { checks, ..Native::default() };
+    let engine = Scheduled::new(native, placement.rule(), PerfModel::default());
+    let base = Grain { target: args.settings.target(), ..Grain::for_workers(args.workers) };
+    let grain = match &placement.grain {
+        None => Ok(base),
+        Some(GrainChoice::Given(text)) => base.with(text),
+        Some(other) => Err(dahl::Error::config("grain", "pieces, such as sample=4", other)),
     };
-    let grain = match args.grain.grain(args.workers) {
+    let grain = match grain {
         Ok(grain) => grain,
         Err(error) => return failed(&error),
     };
-    let settings = Settings { grain, fusion: args.grain.fusion(), engine: &engine };
+    let fusion = if args.no_fusion { Fusion::Off } else { Fusion::On };
+    let settings = Settings { grain, fusion, engine: &engine };
     let colour = Colour::of_stdout();
     let names: Vec<String> = cases.iter().map(|path| name(path)).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0).max(4);

@@ -1,21 +1,17 @@
 //! Weights and what they belong to, shared by commands that use trained ones.
 
-use crate::grain::{KernelArgs, at_least_one, threads};
-use crate::models;
-use crate::normalize::measure;
+use crate::args::{KernelsAndTuning, Settings, Table};
+use crate::files::{plan, reading};
 use crate::output::say;
 use crate::progress::Show;
-use crate::samples::{check_fit, gone, is_name, not_there};
-use crate::settings;
-use crate::table::{TableArgs, explained};
-use crate::tuning::TuneArgs;
 use clap::Args;
-use dahl::data::{self, Dataset, Part};
+use dahl::data::{self, Dataset, Normalization, Part, is_name};
 use dahl::file::TensorFile;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::Native;
 use dahl::planner::Grain;
-use dahl::run as rundir;
+use dahl::run::config::{at_least_one, threads};
+use dahl::run::{self as rundir, RunConfig, check_fit, moved, options_for};
 use dahl::train::{Card, Checkpoints, Origin, Trainer, check_weights};
 use dahl::{DType, Error, Shape};
 use std::path::{Path, PathBuf};
@@ -37,7 +33,7 @@ pub(crate) struct WeightArgs {
     #[arg(long)]
     pub(crate) data: Option<String>,
     #[command(flatten)]
-    table: TableArgs,
+    table: Settings<Table>,
     /// Seed of the dataset's split [default: what the weights say]
     #[arg(long)]
     seed: Option<u64>,
@@ -56,9 +52,7 @@ pub(crate) struct PassArgs {
     #[arg(long, default_value_t = 1, value_parser = threads)]
     workers: usize,
     #[command(flatten)]
-    kernels: KernelArgs,
-    #[command(flatten)]
-    tune: TuneArgs,
+    kernels: Settings<KernelsAndTuning>,
     /// Use at most this many samples
     #[arg(long, value_parser = at_least_one)]
     pub(crate) limit: Option<usize>,
@@ -95,9 +89,9 @@ impl WeightArgs {
         };
         let card = Card::of(&file, &path)?;
         let model = match (&self.model, &card, run.model) {
-            (Some(name), _, _) => models::find(name)?,
+            (Some(name), _, _) => Model::open(name)?,
             (None, Some(card), _) => card.model.clone(),
-            (None, None, Some(name)) => models::find(&name)?,
+            (None, None, Some(name)) => Model::open(&name)?,
             (None, None, None) => {
                 let expected = "--model, since the weights do not say to which model they belong";
                 return Err(Error::config("model", expected, path.display()));
@@ -110,7 +104,7 @@ impl WeightArgs {
         check_weights(&file, &lowered.programs.store, &path)?;
         let known = card.as_ref().and_then(|card| card.origin.clone());
         let seed = self.seed.or(known.as_ref().map(|o| o.seed)).or(run.seed).unwrap_or(0);
-        let table = self.table.options(known.as_ref().map(|o| &o.table));
+        let table = self.table.config.identity.table(known.as_ref().map(|o| &o.table));
         // The run's path means the same from every directory.
         let trained_on = run.data.or(known.map(|o| o.data));
         let data = self.data.clone().or(trained_on.clone());
@@ -128,15 +122,10 @@ impl Weights {
             return Err(Error::config("data", expected, self.path.display()));
         };
         let (seed, table) = (origin.seed, origin.table.clone());
-        let options = data::Options { seed, table, ..crate::samples::options(&self.model) };
+        let options = data::Options { seed, table, ..options_for(&self.model) };
         let set = data::open(&origin.data, part, &options).map_err(|error| {
-            let error = explained(error);
-            let whose = format!("the dataset that {} was trained on", self.path.display());
-            if self.asked {
-                not_there(error, &origin.data)
-            } else {
-                gone(error, &origin.data, &whose)
-            }
+            let whose = format!("that {} was trained on", self.path.display());
+            if self.asked { error } else { moved(error, &origin.data, &whose) }
         })?;
         check_fit(&self.model, &*set)?;
         Ok(set)
@@ -167,7 +156,10 @@ impl Weights {
             return Ok(Card { model: self.model.clone(), shape, ..card });
         }
         let train = self.part(Part::Train)?;
-        let normalise = Some(measure(&*train, self.dtype, show)?);
+        let of = data::measured(&*train);
+        let mut reading = reading(show);
+        let normalise =
+            Normalization::Dataset.of(&*train, self.dtype, &mut |read| reading(read, of))?;
         let transform = data::Transform { normalise, augment: None };
         Ok(Card { origin: self.origin.clone(), ..Card::new(&self.model, &*train, &transform) })
     }
@@ -191,7 +183,8 @@ impl Weights {
         let spec = spec(self.dtype, &[args.batch.min(samples), samples % args.batch]);
         let lowered = self.model.lower(&spec)?;
         let grain = Grain { target: args.kernels.target(), ..Grain::for_workers(args.workers) };
-        let plan = args.tune.plan(&grain, &lowered.programs, show)?;
+        let tune = args.kernels.config.identity.tune.0;
+        let plan = plan(&grain, &lowered.programs, tune, show)?;
         let mut trainer = Trainer::with_plan(lowered, plan, &spec, &Native::default())?;
         trainer.set_weights(&self.file, &self.path)?;
         Ok(trainer)
@@ -241,14 +234,12 @@ impl Run {
         if !path.exists() {
             return Err(rundir::no_run(&directory));
         }
-        let table = settings::table(&path)?;
-        let word = |key: &str| table.get(key).and_then(toml::Value::as_str).map(str::to_owned);
-        let seed = table.get("seed").and_then(toml::Value::as_integer);
+        let config = RunConfig::read(&path)?;
         Ok(Self {
             weights: Some(weights(&directory)?),
-            model: word("model"),
-            data: word("data"),
-            seed: seed.and_then(|seed| seed.try_into().ok()),
+            model: Some(config.identity.model.0),
+            data: Some(config.placement.data.0),
+            seed: Some(config.identity.seed),
         })
     }
 }

@@ -27,6 +27,37 @@ pub enum Error {
         found: String,
     },
 
+    /// Two settings that cannot both be given.
+    #[error("{setting} cannot be combined with {other}")]
+    Exclusive {
+        /// A setting.
+        setting: String,
+        /// The one that excludes it.
+        other: String,
+    },
+
+    /// A setting that has no effect without another.
+    #[error("{setting} requires {other}")]
+    Requires {
+        /// The setting.
+        setting: String,
+        /// What it requires.
+        other: String,
+    },
+
+    /// A setting that a resumed run cannot change, since its result depends on it.
+    #[error(
+        "{setting}: expected {run} as in the run, found {found}; start another run to change it"
+    )]
+    Identity {
+        /// The setting.
+        setting: String,
+        /// Its value in the run.
+        run: String,
+        /// The value that was given.
+        found: String,
+    },
+
     /// Elements or a shape that do not fit a tensor.
     #[error("{what}: expected {expected}, found {found}")]
     Shape {
@@ -133,6 +164,39 @@ pub enum Error {
         found: String,
     },
 
+    /// A plan of other programs: of another model, batch, element type or optimizer.
+    #[error("{}: programs: expected {expected}, found {found}", path.display())]
+    OtherPrograms {
+        /// The file of the plan.
+        path: PathBuf,
+        /// The programs that are run.
+        expected: String,
+        /// The programs that the plan is of.
+        found: String,
+    },
+
+    /// A CSV file that lacks a column that is looked for.
+    #[error("{}: header: expected {expected}, found {found}", path.display())]
+    Columns {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        expected: String,
+        /// Those that there are.
+        found: String,
+    },
+
+    /// A CSV file that names images that are not there.
+    #[error("{}: images: expected {expected}, found {found}", path.display())]
+    Images {
+        /// The file.
+        path: PathBuf,
+        /// The images.
+        expected: String,
+        /// Where they were looked for.
+        found: String,
+    },
+
     /// A text that people write, and the lines of it that are wrong.
     #[error("{}", at_lines(.path, .errors))]
     Lines {
@@ -153,6 +217,15 @@ pub enum Error {
         files: Vec<String>,
         /// Where people get it.
         origin: String,
+    },
+
+    /// The dataset of a run, or of weights, that is no longer where it was.
+    #[error("{data}: the dataset {whose}: no such file or directory")]
+    Moved {
+        /// Where it was.
+        data: String,
+        /// Whose it is: `of the run a`.
+        whose: String,
     },
 
     /// A file that cannot be read, or written; what only writes has
@@ -203,6 +276,13 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A run that has ended and has no checkpoint to go on from.
+    #[error("{} has ended and has no checkpoint to resume from", run.display())]
+    NoCheckpoint {
+        /// Its directory.
+        run: PathBuf,
+    },
+
     /// A run's configuration that writes weights outside its directory, which whoever
     /// resumes the run has to confirm.
     #[error("{} writes weights to {}, which is outside the run directory", config.display(), path.display())]
@@ -248,6 +328,11 @@ impl Error {
             expected: expected.to_string(),
             found: found.to_string(),
         }
+    }
+
+    /// Two settings that cannot both be given.
+    pub fn exclusive(setting: impl fmt::Display, other: impl fmt::Display) -> Self {
+        Error::Exclusive { setting: setting.to_string(), other: other.to_string() }
     }
 
     /// A file that is not what it should be.
@@ -316,6 +401,12 @@ impl Error {
             found: found.to_string(),
         }
     }
+}
+
+/// The known name that looks most like a wrong one.
+pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> &'a str {
+    let distance = |name: &&str| strsim::damerau_levenshtein(wrong, name);
+    known.into_iter().min_by_key(distance).unwrap_or_default()
 }
 
 /// What a plan has to fit into.

@@ -49,6 +49,8 @@ pub mod sim;
 pub mod calibrate;
 pub mod planner;
 
+pub mod choose;
+
 pub mod train;
 pub mod verify;
 

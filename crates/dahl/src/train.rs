@@ -5,20 +5,20 @@ mod card;
 mod checkpoint;
 mod checkpoints;
 mod confusion;
-mod course;
 mod load;
+mod loop_config;
 mod outputs;
 mod pass;
-mod run;
+mod train_loop;
 mod weights;
 
 pub use card::{Card, Origin};
 pub use checkpoint::{Checkpoint, State};
 pub use checkpoints::Checkpoints;
 pub use confusion::Confusion;
-pub use course::{Course, End, EpochRecord, Event, Every, Judge, Visits, Watcher};
+pub use loop_config::{End, EpochRecord, EvalSet, Event, Every, LoopConfig, SampleOrder, Watcher};
 pub use pass::{Pass, Samples};
-pub use run::Run;
+pub use train_loop::TrainLoop;
 pub use weights::check_weights;
 
 use crate::error::{Error, Result};

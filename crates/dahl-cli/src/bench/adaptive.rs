@@ -2,16 +2,16 @@
 
 use super::measure::{Bench, Timings};
 use super::workloads::{Workload, WorkloadArgs};
-use crate::auto;
-use crate::grain::{KernelArgs, at_least_one};
+use crate::args::{Kernels, Settings};
+use crate::files::calibrations;
 use crate::output::show;
-use crate::progress::Show;
-use crate::scheduling::speed;
 use clap::Args as ClapArgs;
+use dahl::choose::{GrainCandidate, GrainRequest, ThisMachine};
 use dahl::model::{Lowered, Optimizer, TrainSpec};
 use dahl::native::{Native, Throttle};
 use dahl::plan::{Numerics, Plan};
-use dahl::planner::{Choice, Grain, Patience, shared};
+use dahl::planner::{Grain, Patience, shared};
+use dahl::run::config::{at_least_one, throttle_speed};
 use dahl::{DType, Error, Result};
 use serde_json::json;
 
@@ -30,13 +30,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
     /// The speed of the second worker
-    #[arg(long, default_value_t = 0.5, value_parser = speed)]
+    #[arg(long, default_value_t = 0.5, value_parser = throttle_speed)]
     speed: f64,
     /// Element type
     #[arg(long, default_value = "f32", value_parser = super::floats)]
     dtype: DType,
     #[command(flatten)]
-    kernels: KernelArgs,
+    kernels: Settings<Kernels>,
     /// Repetitions of each, in turns
     #[arg(long, default_value_t = 9, value_parser = at_least_one)]
     rounds: usize,
@@ -72,9 +72,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// Leaves the candidates of two workers: a run of one has nobody to be slowed down.
-fn keep_pairs(choice: &mut Choice) -> Result<()> {
-    choice.candidates.retain(|candidate| candidate.grain.workers == 2);
-    if choice.candidates.is_empty() {
+fn keep_pairs(candidates: &mut Vec<GrainCandidate>) -> Result<()> {
+    candidates.retain(|candidate| candidate.grain.workers == 2);
+    if candidates.is_empty() {
         let expected = "two, one of which is slowed down";
         return Err(Error::config("workers", expected, "no placement on two cores here"));
     }
@@ -87,11 +87,11 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
     let lowered = model.lower(&TrainSpec::new(*batch, args.dtype, Optimizer::sgd(0.01)))?;
     let programs = &lowered.programs;
     let numerics = Numerics::default_for(programs, base.target);
-    let (samples, limit, calibration) = (*batch, None, None);
-    let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
-    let mut chosen = auto::choice(&wanted, Show::Nothing)?;
-    keep_pairs(&mut chosen.choice)?;
-    let (auto, plan) = (chosen.choice.best().grain.clone(), chosen.choice.best().plan.clone());
+    let (samples, limit) = (*batch, None);
+    let request = GrainRequest { programs, numerics, base, samples, limit, steps: 0 };
+    let mut chosen = request.choose(calibrations(&[])?, Some(&mut ThisMachine))?;
+    keep_pairs(&mut chosen.candidates)?;
+    let (auto, plan) = (chosen.best().grain.clone(), chosen.best().plan.clone());
     let bench = |plan: &Plan, throttle: Option<u64>| {
         let slow = |from_step| Throttle { worker: 1, speed: args.speed, from_step };
         let throttles = throttle.map(slow).into_iter().collect();
@@ -105,7 +105,7 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
     ];
     // Full speed for about two repetitions, then slow.
     let mut adaptive = bench(&plan, Some(4 * all[0].steps))?;
-    let (_, adapter) = chosen.adapting(&wanted, Patience::default())?;
+    let (_, adapter) = chosen.adapting(&request, Patience::default())?;
     adaptive.trainer().adapt(adapter);
     let before = adaptive.run(2 * all[0].steps)?.wall;
     let spurious = adaptive.trainer().changes();
@@ -165,7 +165,6 @@ mod tests {
     /// On one core there is no candidate of two workers, and the first was asked for.
     #[test]
     fn a_machine_of_one_core_is_refused() {
-        let mut none = Choice { candidates: Vec::new(), learned: 0 };
-        assert!(matches!(keep_pairs(&mut none), Err(Error::Config { .. })));
+        assert!(matches!(keep_pairs(&mut Vec::new()), Err(Error::Config { .. })));
     }
 }

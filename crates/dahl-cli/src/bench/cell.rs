@@ -3,9 +3,9 @@
 use super::measure::{Bench, Timings, flops, median_interval, peak};
 use super::torch::{MODES, Setup, Torch};
 use super::workloads::Workload;
-use crate::grain::KernelArgs;
+use crate::args::{KernelsAndTuning, Settings};
+use crate::files::plan;
 use crate::progress::Show;
-use crate::tuning::TuneArgs;
 use dahl::model::Lowered;
 use dahl::native::Native;
 use dahl::ops::Accuracy;
@@ -25,8 +25,7 @@ pub(super) struct Cell<'a> {
     pub(super) workload: &'a Workload,
     pub(super) dtype: DType,
     pub(super) threads: usize,
-    pub(super) kernels: &'a KernelArgs,
-    pub(super) tune: &'a TuneArgs,
+    pub(super) kernels: &'a Settings<KernelsAndTuning>,
     /// The Python of the other side.
     pub(super) python: Option<&'a Path>,
 }
@@ -80,7 +79,8 @@ impl Cell<'_> {
     fn bench(&self, engine: &Native) -> Result<Bench> {
         let Workload { model, batch, .. } = self.workload;
         let grain = Grain { target: self.kernels.target(), ..Grain::for_workers(self.threads) };
-        let plan = |lowered: &Lowered| self.tune.plan(&grain, &lowered.programs, Show::on_stderr());
+        let tune = self.kernels.config.identity.tune.0;
+        let plan = |lowered: &Lowered| plan(&grain, &lowered.programs, tune, Show::on_stderr());
         Bench::on(model, (*batch, self.dtype), plan, engine)
     }
 

@@ -1,7 +1,6 @@
 //! `dahl bench gemm`: products of square matrices beside the machine's peak.
 
 use super::measure::{Timing, Timings, peak_of, timed};
-use crate::grain::{at_least_one, threads};
 use crate::output::show;
 use clap::Args as ClapArgs;
 use dahl::exec::Session;
@@ -10,6 +9,7 @@ use dahl::native::{Native, NativeSession, available_bytes};
 use dahl::ops::Meta;
 use dahl::ops::matmul::{Matmul, Side};
 use dahl::planner::Grain;
+use dahl::run::config::{at_least_one, threads};
 use dahl::units::{Bytes, ProgramId};
 use dahl::{DType, Error, Result, StepScalars};
 

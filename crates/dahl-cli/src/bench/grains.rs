@@ -2,14 +2,15 @@
 
 use super::measure::{Bench, Timings};
 use super::workloads::{Workload, WorkloadArgs};
-use crate::auto;
-use crate::grain::{KernelArgs, at_least_one, threads};
+use crate::args::{Kernels, Settings};
+use crate::files::calibrations;
 use crate::output::show;
-use crate::progress::Show;
 use clap::Args as ClapArgs;
+use dahl::choose::{GrainCandidate, GrainRequest, ThisMachine};
 use dahl::model::{Lowered, Optimizer, TrainSpec};
 use dahl::plan::Numerics;
-use dahl::planner::{Candidate, Grain};
+use dahl::planner::Grain;
+use dahl::run::config::{at_least_one, threads};
 use dahl::{DType, Result};
 use serde_json::json;
 
@@ -33,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "f32", value_parser = super::floats)]
     dtype: DType,
     #[command(flatten)]
-    kernels: KernelArgs,
+    kernels: Settings<Kernels>,
     /// Repetitions of each grain, in turns
     #[arg(long, default_value_t = 9, value_parser = at_least_one)]
     rounds: usize,
@@ -47,7 +48,7 @@ pub(crate) struct Args {
 
 /// A candidate, and how long its step took.
 struct Ran {
-    candidate: Candidate,
+    candidate: GrainCandidate,
     bench: Bench,
     steps: u64,
     timings: Timings,
@@ -71,9 +72,9 @@ fn sweep(args: &Args, workload: &Workload) -> Result<()> {
     let lowered = model.lower(&TrainSpec::new(*batch, args.dtype, Optimizer::sgd(0.01)))?;
     let programs = &lowered.programs;
     let numerics = Numerics::default_for(programs, base.target);
-    let (samples, limit, calibration) = (*batch, None, None);
-    let wanted = auto::Wanted { programs, numerics, base, samples, limit, calibration };
-    let choice = auto::choice(&wanted, Show::Nothing)?.choice;
+    let (samples, limit) = (*batch, None);
+    let request = GrainRequest { programs, numerics, base, samples, limit, steps: 0 };
+    let choice = request.choose(calibrations(&[])?, Some(&mut ThisMachine))?;
     let mut all = Vec::new();
     for candidate in choice.candidates {
         let plan = candidate.plan.clone();

@@ -2,14 +2,14 @@
 //! machine could do at most.
 
 use super::measure::{bandwidth, peak};
-use crate::grain::{KernelArgs, at_least_one};
-use crate::models;
+use crate::args::{Kernels, Settings};
 use crate::output::show;
 use clap::Args as ClapArgs;
 use dahl::graph::Graph;
 use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
 use dahl::native::headroom;
 use dahl::ops::{Meta, Metas};
+use dahl::run::config::at_least_one;
 use dahl::units::Bytes;
 use dahl::{DType, Error, Result, calibrate};
 use std::collections::BTreeSet;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_fusion: bool,
     #[command(flatten)]
-    kernels: KernelArgs,
+    kernels: Settings<Kernels>,
     /// Print one JSON object a variant
     #[arg(long)]
     json: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Args {
 impl Args {
     fn model(&self) -> Result<Model> {
         let model = match (&self.model, &self.layer) {
-            (Some(name), _) => models::find(name)?,
+            (Some(name), _) => Model::open(name)?,
             (None, layer) => {
                 let layer = layer.as_deref().unwrap_or_default();
                 check_layer(layer)?;

@@ -1,6 +1,5 @@
 //! Steps of a network, timed.
 
-use crate::models;
 use dahl::graph::Graph;
 use dahl::model::{Fusion, Lowered, Model, Optimizer, TrainSpec};
 use dahl::native::Native;
@@ -126,7 +125,7 @@ impl Bench {
         spec: &TrainSpec,
         (engine, batch): (&Native, usize),
     ) -> Result<Self> {
-        let classes = models::outputs(&lowered).max(1);
+        let classes = lowered.outputs().max(1);
         let mut trainer = Trainer::with_plan(lowered, plan, spec, engine)?;
         // Both slots are filled once; what is in them stays.
         let slots = [trainer.slot(batch)?, trainer.slot(batch)?];

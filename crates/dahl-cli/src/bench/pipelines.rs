@@ -1,15 +1,18 @@
 //! `dahl bench pipelines`: every pipeline, beside what the formula makes of its stages' times.
 
-use crate::flow::{FlowArgs, Flowing};
-use crate::grain::{KernelArgs, at_least_one, threads};
-use crate::models;
+use crate::args::{Kernels, Settings};
 use crate::output::show;
 use clap::Args as ClapArgs;
 use dahl::graph::Phase;
+use dahl::model::{Model, NormOver};
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::native::Native;
+use dahl::perf::PerfModel;
 use dahl::plan::Numerics;
 use dahl::planner::Grain;
+use dahl::run::Pipelined;
+use dahl::run::config::{IdentitySettings, PipelineKind, StagesChoice, Switch, Value};
+use dahl::run::config::{at_least_one, threads};
 use dahl::trace::Event;
 use dahl::train::Trainer;
 use dahl::units::Bytes;
@@ -45,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "f32", value_parser = super::floats)]
     dtype: DType,
     #[command(flatten)]
-    kernels: KernelArgs,
+    kernels: Settings<Kernels>,
     /// Repetitions of each pipeline, in turns
     #[arg(long, default_value_t = 5, value_parser = at_least_one)]
     rounds: usize,
@@ -60,7 +63,7 @@ pub(crate) struct Args {
 /// A pipeline that is measured.
 struct Ran {
     name: &'static str,
-    flowing: Flowing,
+    flowing: Pipelined,
     trainer: Trainer,
     /// What each task of each program is, by its first node.
     phases: Vec<Vec<Phase>>,
@@ -81,12 +84,16 @@ struct Round {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let model = models::find(&args.model)?;
+    let model = Model::open(&args.model)?;
     let base = Grain { target: args.kernels.target(), ..Grain::for_workers(args.stages) };
     let mut all = Vec::new();
-    for (name, flow) in FlowArgs::each(args.stages, args.micro_batches) {
+    for (name, micro_batches) in args.pipelines() {
         let spec = TrainSpec::new(args.batch, args.dtype, Optimizer::sgd(0.01));
-        let flowing = flow.flowing(&model, spec, &base, None)?;
+        let mut identity = IdentitySettings { micro_batches, ..IdentitySettings::default() };
+        identity.pipeline = Some(PipelineKind::parse(name).expect("a pipeline"));
+        identity.stages = Some(StagesChoice::Count(args.stages));
+        (identity.bn, identity.allow_stale) = (NormOver::Part, Switch(true));
+        let flowing = identity.pipelined(&model, spec, &base, &PerfModel::default())?;
         let lowered = model.lower(&flowing.spec)?;
         let numerics = Numerics::default_for(&lowered.programs, base.target);
         let plan = flowing.plan(&base, &lowered, &numerics, None).expect("a pipeline")?.plan;
@@ -119,6 +126,19 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     print(args, &all)
+}
+
+impl Args {
+    /// Every pipeline with its micro-batches.
+    fn pipelines(&self) -> [(&'static str, Option<usize>); 4] {
+        let parts = self.micro_batches;
+        [
+            ("gpipe", Some(parts)),
+            ("1f1b", Some(parts)),
+            ("pipedream", None),
+            ("2bw", Some(parts.max(self.stages))),
+        ]
+    }
 }
 
 impl Ran {

@@ -2,16 +2,17 @@
 
 use super::measure::{Bench, Timing, median};
 use super::workloads::{Workload, WorkloadArgs};
-use crate::grain::{KernelArgs, at_least_one, threads};
-use crate::machine;
+use crate::args::{Kernels, Settings};
 use crate::output::show;
-use crate::place::check_file;
 use clap::Args as ClapArgs;
+use dahl::calibrate::this_machine;
 use dahl::model::{Lowered, Optimizer, TrainSpec};
 use dahl::perf::{PerfModel, Source, cpu_kind};
 use dahl::plan::Plan;
 use dahl::planner::Grain;
 use dahl::platform::UnitId;
+use dahl::run::check_writable;
+use dahl::run::config::{at_least_one, threads};
 use dahl::sim::{Habits, Known, StepPrediction, Worker, predict};
 use dahl::units::ProgramId;
 use dahl::{DType, Result, calibrate};
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
     calibrated: Vec<usize>,
     #[command(flatten)]
-    kernels: KernelArgs,
+    kernels: Settings<Kernels>,
     /// Rounds of calibrating, running and calibrating
     #[arg(long, default_value_t = 9, value_parser = at_least_one)]
     rounds: usize,
@@ -137,7 +138,7 @@ impl Cell {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    args.markdown.as_deref().map_or(Ok(()), |path| check_file("markdown", path))?;
+    args.markdown.as_deref().map_or(Ok(()), |path| check_writable("markdown", path))?;
     let workloads = args.workloads.all()?;
     if !args.json {
         show(HEAD)?;
@@ -206,7 +207,7 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
             ready.run()?;
         }
         calibrate(&mut known)?;
-        let platform = machine::platform(&known)?;
+        let platform = this_machine(&known)?;
         let (on, habits) = (platform.expand(), Habits::measured(&known));
         for ready in &mut all {
             let plan: Plan = grain(ready.pieces, ready.threads).plan(&lowered.programs)?;
@@ -311,7 +312,7 @@ fn summary(args: &Args, cells: &[Cell]) -> String {
 
 fn write_table(args: &Args, cells: &[Cell]) -> Result<()> {
     let Some(path) = &args.markdown else { return Ok(()) };
-    let about = machine::about();
+    let about = crate::train::about();
     let cpu = about["machine"]["cpu"].as_str().unwrap_or("unknown processor");
     let mut text = format!(
         "dahl {} ({}); {cpu}, {} processors; median of {} rounds. {}\n\

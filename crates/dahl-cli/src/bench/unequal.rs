@@ -2,16 +2,18 @@
 
 use super::measure::{Bench, Timings, median};
 use super::workloads::{Workload, WorkloadArgs};
-use crate::grain::{KernelArgs, at_least_one};
+use crate::args::{Kernels, Settings};
+use crate::files::calibrations;
 use crate::output::show;
-use crate::units::{Asked, Goal, in_words};
 use clap::Args as ClapArgs;
+use dahl::choose::{PlanRequest, ThisMachine, in_words};
 use dahl::meter::model_of;
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::native::{Native, Throttle};
 use dahl::planner::Deployed;
 use dahl::planner::pipeline::{Objective, Pipeline, Problem, Stage, cost_of};
 use dahl::platform::Platform;
+use dahl::run::config::at_least_one;
 use dahl::{DType, Result};
 use serde_json::json;
 use std::time::Duration;
@@ -30,7 +32,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
     /// The speeds of the second worker
-    #[arg(long, value_delimiter = ',', default_value = "0.5,0.25", value_parser = crate::scheduling::speed)]
+    #[arg(long, value_delimiter = ',', default_value = "0.5,0.25", value_parser = dahl::run::config::throttle_speed)]
     speeds: Vec<f64>,
     /// Watts of the workers while they compute
     #[arg(long, value_delimiter = ',', num_args = 1, default_values_t = [12.0, 6.0], value_parser = watts)]
@@ -51,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "f32", value_parser = super::floats)]
     dtype: DType,
     #[command(flatten)]
-    kernels: KernelArgs,
+    kernels: Settings<Kernels>,
     /// Steps of the run that is planned for; trials of plans that are predicted to be about as
     /// good take a twentieth of it, from 1 to 15 seconds
     #[arg(long, default_value_t = 1_000_000)]
@@ -125,16 +127,16 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
     let spec = TrainSpec::new(*batch, args.dtype, Optimizer::sgd(0.01));
     let throttles = vec![Throttle { worker: 1, speed, from_step: 0 }];
     let engine = Native { throttles, ..Native::default() };
-    let asked = |objective: Goal| Asked {
+    let request = |objective: Objective| PlanRequest {
         model,
         spec: &spec,
         target: args.kernels.target(),
         platform: &platform,
-        calibration: None,
-        objective: objective.objective(),
+        objective,
         period: None,
         power_cap: None,
-        flow: (false, Some(args.micro_batches.min(*batch)).filter(|m| *m > 1)),
+        allow_stale: false,
+        micro_batches: Some(args.micro_batches.min(*batch)).filter(|m| *m > 1),
         limit: None,
         engine: Some(&engine),
         steps: args.steps,
@@ -148,8 +150,9 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
         Some((_, all)) => all.extend(chosen),
         None => runs.push((run, chosen.into_iter().collect())),
     };
-    let mut planned = asked(Goal::Time).plan()?;
-    let energy = asked(Goal::Energy).plan_with(planned.known.clone())?;
+    let mut planned = request(Objective::Time).plan(calibrations(&[])?, Some(&mut ThisMachine))?;
+    let known = planned.known.clone();
+    let energy = request(Objective::Energy).plan(known, Some(&mut ThisMachine))?;
     let chosen_first = |i: usize, objective| (i == 0).then_some(objective);
     let time = std::mem::take(&mut planned.deployed).into_iter().enumerate();
     time.for_each(|(i, run)| add(run, chosen_first(i, Objective::Time)));
@@ -157,9 +160,9 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
     cheap.for_each(|(i, run)| add(run, chosen_first(i, Objective::Energy)));
     // What the planner may have left out.
     let (problem, mut known) = (&planned.problem, energy.known);
-    let of_time = asked(Goal::Time);
+    let of_time = request(Objective::Time);
     if let Some(plan) = pipeline(problem) {
-        add(of_time.run_of(problem, &plan, &mut known)?, None);
+        add(of_time.run_of(problem, &plan, &mut known, Some(&mut ThisMachine))?, None);
     }
     let mut all = Vec::new();
     for (run, chosen) in runs {

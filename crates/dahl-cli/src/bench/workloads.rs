@@ -1,9 +1,8 @@
 //! The networks that are measured by name.
 
-use crate::grain::at_least_one;
-use crate::models;
 use clap::Args;
 use dahl::model::Model;
+use dahl::run::config::at_least_one;
 use dahl::{Error, Result};
 
 /// Which networks are measured
@@ -28,7 +27,7 @@ impl WorkloadArgs {
     pub(super) fn all(&self) -> Result<Vec<Workload>> {
         match &self.model {
             Some(name) => {
-                let model = models::find(name)?;
+                let model = Model::open(name)?;
                 let input = self.input.clone().map_or(model.input.clone(), |input| input.0);
                 let model = Model { input, ..model };
                 let batch = self.batch.unwrap_or(64);

@@ -1,6 +1,6 @@
 //! What is measured: models in several batches, pieces and variants.
 
-use crate::grain::KernelArgs;
+use crate::args::{Kernels, Settings};
 use dahl::calibrate;
 use dahl::graph::Programs;
 use dahl::model::{Model, Optimizer, TrainSpec};
@@ -51,7 +51,7 @@ pub(super) struct Wanted<'a> {
     /// The batch, where it is given.
     pub(super) batch: Option<usize>,
     pub(super) dtypes: &'a [DType],
-    pub(super) kernels: &'a KernelArgs,
+    pub(super) kernels: &'a Settings<Kernels>,
     pub(super) extent: Extent,
 }
 
@@ -141,7 +141,7 @@ impl Cell {
     /// Measures the step's calls for about a time.
     pub(super) fn measure(
         &self,
-        kernels: &KernelArgs,
+        kernels: &Settings<Kernels>,
         budget: Duration,
         into: &mut PerfModel,
     ) -> Result<calibrate::Measured> {

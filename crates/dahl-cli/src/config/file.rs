@@ -1,7 +1,8 @@
 //! The file of `--config`: TOML, with the long names of flags as keys.
 
-use super::{Setting, all_keys, flag, flags, is_repeated, is_switch, nearest};
+use super::{Setting, all_keys, flag, flags, is_repeated, is_switch};
 use clap::builder::Command;
+use dahl::error::nearest;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;

@@ -109,7 +109,7 @@ fn a_wrong_value_is_told_with_its_place() {
     file("epochs = [1]", "run.toml:1:10: epochs: expected a text or a number, found [1]");
     file("epochs = true", "run.toml:1:10: epochs: expected a text or a number, found true");
     file("quiet = 1", "run.toml:1:9: quiet: expected true or false, found 1");
-    file("\n[train]\nlr = 'x'", "run.toml:3:6: lr: expected a number, found 'x'");
+    file("\n[train]\nlr = 'x'", "run.toml:3:6: lr: expected a number from 0 on, found 'x'");
     file("optimizer = 'x'", "run.toml:1:13: optimizer: expected sgd, adam, adamw, found 'x'");
     file("epochs = 1\nepochs = 2", "run.toml:2:1: expected a TOML file: duplicate key");
     let variable =

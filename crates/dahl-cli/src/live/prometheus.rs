@@ -1,9 +1,9 @@
 //! The run in Prometheus' text format.
 
-use super::state::Shared;
 use dahl::meter::Total;
 use dahl::report::Energy;
 use dahl::run::EpochMetrics;
+use dahl::run::View;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// All metrics, each with its help and type.
-pub(super) fn text(shared: &Shared) -> String {
+pub(super) fn text(shared: &View) -> String {
     let (now, activity) = (shared.now(), shared.metered.gauge().activity());
     let mut out = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, rows: &[(String, f64)]| {

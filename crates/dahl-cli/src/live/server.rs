@@ -2,9 +2,9 @@
 
 use super::http::{Refused, Request, answer, read};
 use super::prometheus;
-use super::state::Shared;
 use dahl::os::threads::spawn;
 use dahl::report::{Mode, content_security_policy, page, runs_json};
+use dahl::run::View;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
@@ -136,7 +136,7 @@ fn token() -> String {
 }
 
 impl Server {
-    pub(super) fn start(address: SocketAddr, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn start(address: SocketAddr, shared: Arc<View>) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let (token, ended): (Arc<str>, _) = (token().into(), Arc::new(AtomicBool::new(false)));
@@ -216,7 +216,7 @@ fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && differ == 0
 }
 
-fn serve(stream: &TcpStream, (shared, token): (&Shared, &str), visit: &mut Visit<'_>) {
+fn serve(stream: &TcpStream, (shared, token): (&View, &str), visit: &mut Visit<'_>) {
     let Some(request) = read(&mut Until::new(stream, ASKED)) else { return };
     let allowed = request.and_then(|request| allowed(&request, token).map(|()| request));
     visit.admitted = allowed.is_ok() && lock(visit.visitors).admit(visit.number);
@@ -246,7 +246,7 @@ fn allowed(request: &Request, token: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-fn route(request: &Request, shared: &Shared) -> Result<(&'static str, String), Refused> {
+fn route(request: &Request, shared: &View) -> Result<(&'static str, String), Refused> {
     match request.path.as_str() {
         "/" => {
             let runs = runs_json(&[shared.record()], None);
@@ -261,10 +261,10 @@ fn route(request: &Request, shared: &Shared) -> Result<(&'static str, String), R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::energy::Meters;
-    use crate::metered::Metered;
     use dahl::exec::Gauge;
     use dahl::meter::Sampler;
+    use dahl::run::Metered;
+    use dahl::run::Meters;
     use dahl::trace::{Activity, CellCount, CodeletCount, ShapeCount, WorkerTime};
     use dahl::train::Pass;
 
@@ -297,7 +297,7 @@ mod tests {
         let (warnings, hints) = (Vec::new(), Vec::new());
         let meters = Meters { sampler, warnings, hints, platform: None };
         let metered = Arc::new(Metered::begin(Arc::new(Nothing), meters));
-        let shared = Shared::new(["</script><b>x", "lr = 1"], metered, Vec::new());
+        let shared = View::new(["</script><b>x", "lr = 1"], metered, Vec::new());
         shared.step(1, 7, &Pass { samples: 10, correct: 5, total_loss: 20.0 });
         Server::start(([127, 0, 0, 1], 0).into(), Arc::new(shared)).unwrap()
     }

@@ -1,11 +1,11 @@
 //! The running job on a terminal.
 
 use super::Screen;
-use super::state::{Now, Shared};
 use crate::output::escaped;
 use dahl::os::threads::spawn;
 use dahl::report::{Energy, percents};
 use dahl::run::EpochMetrics;
+use dahl::run::{Now, View};
 use dahl::trace::Activity;
 use dahl::units::{Bytes, Nanos};
 use ratatui::Terminal;
@@ -32,7 +32,7 @@ pub(super) struct Tui {
 
 impl Tui {
     /// Draws a run; `url` is where else it can be seen.
-    pub(super) fn start(shared: Arc<Shared>, url: Option<String>) -> io::Result<Self> {
+    pub(super) fn start(shared: Arc<View>, url: Option<String>) -> io::Result<Self> {
         let screen = Screen::open()?;
         let mut terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
         let own = screen.clone();
@@ -95,7 +95,7 @@ fn block(title: &str) -> Block<'_> {
 
 fn draw(
     frame: &mut ratatui::Frame<'_>,
-    (shared, url): (&Shared, Option<&str>),
+    (shared, url): (&View, Option<&str>),
     now: &Now,
     recent: &Activity,
 ) {
@@ -148,7 +148,7 @@ fn draw_losses(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, now:
     frame.render_widget(line.block(block(&title)), area);
 }
 
-fn facts_of(shared: &Shared, now: &Now) -> Vec<Line<'static>> {
+fn facts_of(shared: &View, now: &Now) -> Vec<Line<'static>> {
     let accuracy = now.epochs.last().and_then(EpochMetrics::test_accuracy);
     let accuracy = accuracy.map_or("not judged yet".to_owned(), |a| format!("{:.2} %", 100.0 * a));
     let energy = Energy::best(&shared.record());
@@ -184,7 +184,7 @@ fn bars(recent: &Activity, width: u16) -> Vec<Line<'static>> {
     recent.workers.iter().enumerate().map(bar).collect()
 }
 
-fn draw_codelets(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, shared: &Shared) {
+fn draw_codelets(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, shared: &View) {
     let mut counts = shared.metered.gauge().codelets();
     counts.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
     counts.retain(|count| count.calls > 0);

@@ -1,11 +1,13 @@
 //! Why a grain was chosen, in words.
 
+use dahl::choose::{GrainCandidate, GrainChoice};
 use dahl::graph::Programs;
-use dahl::planner::{Candidate, Choice, Why, why};
+use dahl::planner::{Why, why};
+use dahl::run::recomputed_in_words;
 use std::fmt::Write as _;
 
 /// The best, what others would cost, and how each layer is cut.
-pub(super) fn text(choice: &Choice, programs: &Programs) -> String {
+pub(super) fn text(choice: &GrainChoice, programs: &Programs) -> String {
     let best = choice.best();
     let (step, [low, high]) = (best.step.step, best.step.interval);
     let ran = match choice.candidates.iter().filter(|candidate| candidate.ran.is_some()).count() {
@@ -13,7 +15,7 @@ pub(super) fn text(choice: &Choice, programs: &Programs) -> String {
         n => format!(", and steps of {n}\nwere run in turns: the shortest was taken"),
     };
     let mut text = format!(
-        "{} on {} workers: {step} a step predicted, with 95 % in {low} to {high}.\n\
+        "{} on {} workers: {step} per step predicted, with 95 % in {low} to {high}.\n\
          {} other grains were predicted; of {} the calls were measured for it{ran}.\n\n",
         best.grain,
         best.grain.workers,
@@ -34,11 +36,11 @@ pub(super) fn text(choice: &Choice, programs: &Programs) -> String {
             candidate.grain.workers,
             candidate.step.step.to_string(),
             more,
-            candidate.ran.map_or("-".to_owned(), |ran| ran.to_string()),
+            candidate.took().map_or("-".to_owned(), |ran| ran.to_string()),
             candidate.plan.memory.peak().to_string(),
         );
     }
-    if let Some(what) = crate::limit::recomputed(programs, &best.plan) {
+    if let Some(what) = recomputed_in_words(programs, &best.plan) {
         let (peak, plain) = (best.plan.memory.peak(), best.plain);
         let _ = writeln!(text, "\nrecomputed to need {peak} instead of {plain}: {what}");
     }
@@ -48,7 +50,7 @@ pub(super) fn text(choice: &Choice, programs: &Programs) -> String {
 }
 
 /// How the ops of each layer are cut, forwards and backwards, and why.
-fn layers(text: &mut String, best: &Candidate, programs: &Programs) {
+fn layers(text: &mut String, best: &GrainCandidate, programs: &Programs) {
     let Ok((expanded, _)) = best.plan.task_graphs(programs) else { return };
     let graph = &expanded.programs[0].graph;
     let mut rows: Vec<(&str, Vec<String>)> = Vec::new();

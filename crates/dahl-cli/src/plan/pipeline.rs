@@ -4,12 +4,11 @@ use super::advise::{self, Changed};
 use super::compare::{JsonPlan, in_short};
 use super::time::Time;
 use super::{svg, text};
-use crate::flow::FlowArgs;
+use crate::args::choice;
+use crate::files::calibrations;
 use crate::output::{Colour, show};
-use crate::place::check_file;
-use crate::stop::duration;
-use crate::units::{Asked, Goal, Planned};
 use clap::{ArgGroup, Args, ValueEnum};
+use dahl::choose::{PlanRequest, PlannedUnits};
 use dahl::model::{Model, TrainSpec};
 use dahl::ops::Target;
 use dahl::planner::Deployed;
@@ -19,6 +18,9 @@ use dahl::planner::pipeline::{
     machinery, max_load, pipedream, solve,
 };
 use dahl::platform::Platform;
+use dahl::run::RunConfig;
+use dahl::run::check_writable;
+use dahl::run::config::Value;
 use dahl::units::Bytes;
 use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -37,8 +39,8 @@ pub(crate) struct PipelineArgs {
     pub(crate) platform: Option<PathBuf>,
     /// What is to be least: joules, seconds, or their product, a batch [default: energy; time
     /// for the cost models pipedream and max-load]
-    #[arg(long, value_enum, requires = "over")]
-    objective: Option<Goal>,
+    #[arg(long, value_parser = choice::<Objective>(), requires = "over")]
+    objective: Option<Objective>,
     /// What stages cost [default: dahl; max-load for graphs of dnn-partitioning]
     #[arg(long, value_enum, requires = "over")]
     cost_model: Option<CostModel>,
@@ -49,7 +51,7 @@ pub(crate) struct PipelineArgs {
     #[arg(long, value_name = "WATTS", requires = "over")]
     power_cap: Option<f64>,
     /// Take each machine of the platform so many times
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::grain::at_least_one, requires = "over")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = dahl::run::config::at_least_one, requires = "over")]
     machines: usize,
     /// Run all units at full power
     #[arg(long, requires = "over")]
@@ -66,7 +68,7 @@ pub(crate) struct PipelineArgs {
     /// Time for search, certificate, what-if and advice together: 90s, 10m. It ends with the best
     /// plan so far, and reports what there was no time for. Reading a profile, lowering a model and
     /// simulating its best plans come on top
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "over")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = <Duration as Value>::parse, requires = "over")]
     max_time: Duration,
     /// Say what other units would change: add=1xA40, remove=2xP100. Units come in whole machines
     /// like those of the platform, with all other units of these
@@ -108,7 +110,7 @@ enum CostModel {
 
 /// Plans and prints.
 pub(crate) fn run(
-    (args, flow): (&PipelineArgs, &FlowArgs),
+    (args, flow): (&PipelineArgs, &RunConfig),
     profile: &Path,
     memory: Option<Bytes>,
 ) -> Result<()> {
@@ -153,7 +155,7 @@ fn missing_platform(model: &str) -> Error {
 
 /// The seam: whatever gives layers with costs by unit type is planned the same way.
 fn problem(
-    (args, flow): (&PipelineArgs, &FlowArgs),
+    (args, flow): (&PipelineArgs, &RunConfig),
     layers: Vec<Layer>,
     machines: &Machinery,
 ) -> Problem {
@@ -161,11 +163,13 @@ fn problem(
         layers,
         units: machines.units.clone(),
         nodes: machines.nodes.clone(),
-        semantics: match flow.allow_stale {
+        semantics: match flow.identity.allow_stale.0 {
             true => Semantics::Stale,
-            false => Semantics::Synchronous { micro_batches: flow.micro_batches.unwrap_or(8) },
+            false => {
+                Semantics::Synchronous { micro_batches: flow.identity.micro_batches.unwrap_or(8) }
+            }
         },
-        objective: args.objective.unwrap_or(Goal::Energy).objective(),
+        objective: args.objective.unwrap_or(Objective::Energy),
         period_cap: args.period,
         power_cap: args.power_cap,
         samples: None,
@@ -181,7 +185,7 @@ fn layers(network: &Imported, slowdowns: &[f64]) -> Vec<Layer> {
 
 /// The training of a model over the units of a platform, as it was planned.
 pub(crate) struct OverUnits {
-    pub(crate) planned: Planned,
+    pub(crate) planned: PlannedUnits,
     platform: Platform,
     changes: Vec<Changed>,
     from: Instant,
@@ -189,9 +193,8 @@ pub(crate) struct OverUnits {
 
 /// Plans the training of a model over the units of a platform.
 pub(crate) fn of_model(
-    (args, flow): (&PipelineArgs, &FlowArgs),
+    (args, flow): (&PipelineArgs, &RunConfig),
     (model, spec, target): (&Model, &TrainSpec, Target),
-    calibration: Option<&Path>,
     memory: Option<Bytes>,
 ) -> Result<OverUnits> {
     args.check_files()?;
@@ -200,34 +203,39 @@ pub(crate) fn of_model(
     }
     let from = Instant::now();
     let platform = args.platform()?.ok_or_else(|| missing_platform("dahl"))?;
-    let asked = Asked {
+    let request = PlanRequest {
         model,
         spec,
         target,
         platform: &platform,
-        calibration: calibration.map(Path::to_owned),
-        objective: args.objective.unwrap_or(Goal::Energy).objective(),
+        objective: args.objective.unwrap_or(Objective::Energy),
         period: args.period,
         power_cap: args.power_cap,
-        flow: (flow.allow_stale, flow.micro_batches),
+        allow_stale: flow.identity.allow_stale.0,
+        micro_batches: flow.identity.micro_batches,
         limit: memory,
         engine: None,
         steps: 0,
         time: args.max_time / args.search_parts() as u32,
     };
-    let known = asked.known()?;
+    let calibration: Vec<PathBuf> = flow.session.calibration.iter().cloned().collect();
+    let known = calibrations(&calibration)?;
     // Changes that cannot be made are refused before the search.
     let problem_on =
-        |platform: &Platform| Asked { platform, ..asked.clone() }.problem_of_calls(&known);
+        |platform: &Platform| PlanRequest { platform, ..request.clone() }.problem_of(&known);
     let changes = advise::changed(&args.what_if, &platform, &problem_on)?;
-    let planned = asked.plan_with(known)?;
+    let planned = request.plan(known, None)?;
     Ok(OverUnits { planned, platform, changes, from })
 }
 
 /// Says what was planned for a model.
 pub(crate) fn tell_model(args: &PipelineArgs, of: &OverUnits) -> Result<()> {
-    let OverUnits { planned: Planned { problem, found, deployed, .. }, platform, changes, from } =
-        of;
+    let OverUnits {
+        planned: PlannedUnits { problem, found, deployed, .. },
+        platform,
+        changes,
+        from,
+    } = of;
     let clock = || from.elapsed();
     let time = Time { clock: &clock, whole: args.max_time };
     tell(args, &What { problem, found, deployed, changes }, platform, time)
@@ -238,7 +246,7 @@ impl PipelineArgs {
     fn check_files(&self) -> Result<()> {
         let given = [("svg", &self.svg), ("certificate", &self.certificate)];
         let mut given = given.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
-        given.try_for_each(|(flag, path)| check_file(flag, path))
+        given.try_for_each(|(flag, path)| check_writable(flag, path))
     }
 
     /// Into how many equal shares the time of the command is cut, of which the search has the
@@ -259,7 +267,7 @@ impl PipelineArgs {
         let given = [
             ("period", period),
             ("power-cap", self.power_cap.is_some()),
-            ("objective", self.objective.is_some_and(|goal| goal != Goal::Time)),
+            ("objective", self.objective.is_some_and(|objective| objective != Objective::Time)),
             ("svg", self.svg.is_some()),
             ("certificate", self.certificate.is_some()),
             ("what-if", !self.what_if.is_empty()),
@@ -395,7 +403,7 @@ fn write_proof(
 
 /// PipeDream's plan, costed by the platform's watts too.
 fn dream(
-    (args, flow): (&PipelineArgs, &FlowArgs),
+    (args, flow): (&PipelineArgs, &RunConfig),
     network: Imported,
     platform: Option<&Platform>,
     memory: Option<Bytes>,

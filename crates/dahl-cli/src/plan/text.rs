@@ -2,7 +2,7 @@
 
 use super::compare::{JsonPlan, in_short, semantics};
 use crate::output::Colour;
-use crate::units::in_words;
+use dahl::choose::in_words;
 use dahl::planner::Deployed;
 use dahl::planner::pipeline::{Load, MaxLoad, Operators, Problem, Solution};
 use dahl::units::{Bytes, Joules};

@@ -2,11 +2,11 @@
 
 use super::read;
 use crate::output::{failed, say, show};
-use crate::place::check_file;
 use clap::Args as ClapArgs;
 use dahl::platform::Platform;
 use dahl::report::{Mode, compare, page, runs_json};
 use dahl::run::RunRecord;
+use dahl::run::check_writable;
 use dahl::{Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn write(args: &Args) -> Result<()> {
-    check_file("output", &args.output)?;
+    check_writable("output", &args.output)?;
     let runs = args.runs.iter().map(|name| read(name, None)).collect::<Result<Vec<RunRecord>>>()?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;
     let text = page(&runs_json(&runs, platform.as_ref()), Mode::File);

@@ -2,10 +2,10 @@
 
 use super::{read, traced};
 use crate::output::{failed, show};
-use crate::place::check_file;
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::platform::Platform;
 use dahl::report::export::{self, Watts};
+use dahl::run::check_writable;
 use dahl::run::files;
 use dahl::{Error, Result};
 use std::io::Write;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn write(args: &Args) -> Result<()> {
-    args.output.as_deref().map_or(Ok(()), |path| check_file("output", path))?;
+    args.output.as_deref().map_or(Ok(()), |path| check_writable("output", path))?;
     let run = read(&args.run, Some(files::TRACE))?;
     let trace = traced(&run, &args.run)?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;

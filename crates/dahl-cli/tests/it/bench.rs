@@ -81,7 +81,11 @@ fn what_cannot_be_measured_is_said_before_it_is_tried() {
         (&["--model", "lenet", "--input", "3x0x3"], 2, "expected lengths such as 3x32x32"),
         (&["--model", "lenet", "--input", "1x4x4"], 4, "conv2d \"3\": kernel: expected at most"),
         (&["--input", "1x4x4"], 2, "--model <MODEL>"),
-        (&["lenet-b64", "--markdown", "/nowhere/t.md"], 2, "another --markdown"),
+        (
+            &["lenet-b64", "--markdown", "/nowhere/t.md"],
+            2,
+            "markdown: expected a file in a directory that is there",
+        ),
         (
             &["--against", "torch", "--python", "/nowhere/python"],
             2,

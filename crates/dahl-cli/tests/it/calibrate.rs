@@ -93,7 +93,11 @@ fn what_cannot_be_calibrated_is_said_before_it_is_tried() {
         (&["lenet", "--batch", "0"], 2, "expected at least 1"),
         (&["--seconds", "0"], 2, "expected seconds, such as 0.2"),
         (&["--dtypes", "f16"], 2, "f16"),
-        (&["--output", "/nowhere/c.json"], 2, "another --output"),
+        (
+            &["--output", "/nowhere/c.json"],
+            2,
+            "output: expected a file in a directory that is there",
+        ),
         (&["--show", "/nowhere/c.json"], 4, "/nowhere/c.json: "),
         (&["--quick", "--show"], 2, "cannot be used with"),
     ] {

@@ -42,11 +42,11 @@ fn a_run_is_not_made_shorter_than_it_is() {
     // A run without its checkpoints does not silently begin anew.
     let checkpoints = place.run("a").join("checkpoints");
     fs::remove_dir_all(&checkpoints).expect("checkpoints");
-    let ended = "found none, though it has ended; train it anew with: dahl train --config runs/a/";
+    let ended = "runs/a has ended and has no checkpoint to resume from; train it anew with: dahl train --config runs/a/";
     place.check(&["train", "--resume", "a"], 2, ended);
     fs::remove_file(place.run("a").join("result.json")).expect("a result");
     fs::remove_dir_all(&checkpoints).expect("checkpoints");
-    let anew = "warning: no checkpoint in runs/a/checkpoints: starts from the beginning";
+    let anew = "warning: no checkpoint in runs/a/checkpoints: the run starts from the beginning";
     place.check(&["train", "--resume", "a", "--max-steps", "1"], 0, anew);
     // Nor does it go on with another model.
     let model = place.0.join("small.toml");
@@ -61,7 +61,7 @@ fn what_cannot_be_saved_is_told_before_training() {
     let place = Place::new("save");
     fs::write(place.0.join("file"), "").expect("a file");
     for (path, expected) in [
-        ("nowhere/w", "found nowhere/w, but nowhere is not there; make it so, or give another"),
+        ("nowhere/w", "found nowhere/w, but nowhere is not there; make it so, or choose another"),
         ("file/w", "found file/w, but file is no directory; "),
         (".", "found ., which is a directory; "),
     ] {
@@ -95,9 +95,9 @@ fn slips_of_the_command_line_are_explained() {
         (&["train", "--model", "lenett"], "did you mean lenet?"),
         (&["train", "--data", "/nope"], "found \"/nope\", no such file or directory"),
         (&["data", "/nope"], "found \"/nope\", no such file or directory"),
-        (&["train", "--workers", "1000000"], "16 for each processor"),
-        (&["eval", "--workers", "1000000"], "16 for each processor"),
-        (&["bench", "--threads", "1000000"], "16 for each processor"),
+        (&["train", "--workers", "1000000"], "16 per processor"),
+        (&["eval", "--workers", "1000000"], "16 per processor"),
+        (&["bench", "--threads", "1000000"], "16 per processor"),
     ] {
         place.check(args, 2, expected);
     }
@@ -109,7 +109,7 @@ fn slips_of_the_command_line_are_explained() {
     place.check(
         &args,
         0,
-        ": 40 to learn from, 8 held out, 48 to judge by; batch 40, 1 worker, f32",
+        ": 40 training samples, 8 validation, 48 test samples; batch 40, 1 worker, f32",
     );
 }
 
@@ -122,8 +122,7 @@ fn a_dataset_may_be_moved_and_is_judged_as_it_says() {
     fs::create_dir_all(&one).expect("a folder");
     fs::write(one.join("0.png"), png(8, 8, &[7; 64])).expect("a picture");
     let on = |data| [&ON_PICTURES[..], &["--data", data]].concat();
-    let none =
-        "one: samples: expected at least 1 sample left for the test: add some, found none of 1";
+    let none = "one: samples: expected at least 1 test sample: add some, found none of 1";
     place.check(&on("one"), 4, none);
 
     let part = ["--epochs", "2", "--max-steps", "3", "--run", "a"];
@@ -143,11 +142,15 @@ fn a_dataset_may_be_moved_and_is_judged_as_it_says() {
     judged(&["--part", "all", "--limit", "5"], "judged by 5 of 60 samples, all parts of ");
 
     fs::rename(place.0.join("pets"), place.0.join("dogs")).expect("another name");
-    let gone = "found no such file or directory; give its new place by --data";
+    let gone = ": no such file or directory; give its new place by --data";
     for command in ["eval", "predict"] {
         place.check(&[command, "--run", "a"], 4, gone);
     }
-    place.check(&["train", "--resume", "a"], 4, "expected the dataset of the run a, found no such");
+    place.check(
+        &["train", "--resume", "a"],
+        4,
+        "the dataset of the run a: no such file or directory; give its new place by --data",
+    );
     judged(&["--data", "dogs"], "judged by 12 of 60 samples, the test part of dogs\n");
     place.check(&["train", "--resume", "a", "--data", "dogs"], 0, "goes on after step 3");
     // Its place is known from now on, from any directory.

@@ -38,7 +38,7 @@ fn verify_passes_and_no_grain_changes_a_bit() {
         &["--workers", "3", "--grain", "sample=2,row=3,column=2"],
         &["--workers", "4", "--grain", "sample=4,layer=2"],
         &["--workers", "8", "--grain", "gather=off", "--scheduling", "first-come"],
-        &["--workers", "2", "--scheduling", "stealing", "--checked"],
+        &["--workers", "2", "--scheduling", "work-stealing", "--checked"],
     ] {
         let args = [&["verify", &case][..], options].concat();
         assert_eq!(dahl(&args), (0, expected.clone(), String::new()), "{options:?}");
@@ -103,7 +103,7 @@ fn a_plan_without_flags_is_that_of_a_training_without_flags() {
 #[test]
 fn plans_are_shown_checked_and_limited() {
     let plan = &["plan", "seed-cnn", "--batch", "10", "--workers", "2"][..];
-    check(plan, 0, "tasks a step       14 with", "");
+    check(plan, 0, "tasks per step     14 with", "");
     let with = |more: &[&'static str]| dahl(&[plan, more].concat());
     assert!(with(&["--show", "graph", "--dot"]).1.starts_with("digraph program {"));
     assert!(with(&["--show", "tasks", "--dot"]).1.starts_with("digraph tasks {"));

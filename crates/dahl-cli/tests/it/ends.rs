@@ -226,6 +226,9 @@ fn a_signal_after_the_last_epoch_is_obeyed() {
     let output = child.wait_with_output().expect("an end");
     let stderr = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(130), "{rest}{stderr}");
-    assert!(stderr.contains("stopped by SIGINT: not all samples of the table"), "{stderr}");
+    assert!(
+        stderr.contains("stopped by SIGINT: not all samples of the confusion matrix"),
+        "{stderr}"
+    );
     assert!(rest.contains(" right after ") && !rest.contains("class  samples"), "{rest}");
 }

@@ -60,12 +60,18 @@ fn what_a_pipeline_cannot_be_is_refused() {
         assert!(code == 2 || code == 3, "{code}: {stderr}");
         assert!(stderr.contains(expected), "{stderr}");
     };
-    check(&["--pipeline", "pipedream", "--stages", "2"], "--allow-stale");
-    check(&["--pipeline", "pipedream", "--allow-stale"], "they decide the result");
+    check(&["--pipeline", "pipedream", "--stages", "2"], "--pipeline requires --allow-stale");
+    check(
+        &["--pipeline", "pipedream", "--allow-stale"],
+        "requires --stages, which decide its result",
+    );
     check(&["--pipeline", "1f1b", "--stages", "99"], "the layers");
     check(&["--pipeline", "1f1b", "--stages", "nothing"], "layers in their order");
     check(&["--micro-batches", "99"], "the samples of a batch");
-    check(&["--pipeline", "1f1b", "--grain", "sample=2"], "a pipeline");
-    check(&[&STALE[..], &["--clip", "1"]].concat(), "every stage wait");
+    check(
+        &["--pipeline", "1f1b", "--grain", "sample=2"],
+        "--grain cannot be combined with --pipeline",
+    );
+    check(&[&STALE[..], &["--clip", "1"]].concat(), "would make every stage wait");
     check(&[&STALE[..], &["--micro-batches", "2"]].concat(), "1 with pipedream");
 }

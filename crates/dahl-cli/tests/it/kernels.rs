@@ -91,7 +91,7 @@ fn a_plan_with_a_kernel_that_does_not_fit_is_refused() {
     let checked = |path: &str, code, out: &str, err: &str| {
         check(&["plan", &model, "--batch", "3", "--check", path], code, out, err);
     };
-    checked(&file(&text), 0, "tasks a step", "");
+    checked(&file(&text), 0, "tasks per step", "");
     let edited = |from: &str, variant: &str| {
         let lines = text.lines().filter(|line| !line.starts_with("hash"));
         let lines =
@@ -115,7 +115,7 @@ fn a_plan_with_a_kernel_that_does_not_fit_is_refused() {
         "[\"plain\", \"direct\", \"gemm\", \"winograd2\",",
     );
     let linear = "op = \"linear\", path = \"4\"";
-    checked(&file(&edited(linear, "plain")), 0, "tasks a step", "");
+    checked(&file(&edited(linear, "plain")), 0, "tasks per step", "");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn other_classes_are_for_predicting_only() {
         "{stderr}"
     );
     let train = ["train", "--data", "synthetic:1x8x8:20"];
-    check(&train, 2, "", "model: expected at least 20 outputs, one a class of synthetic");
+    check(&train, 2, "", "model: expected at least 20 outputs, one per class of synthetic");
 }
 
 #[test]

@@ -9,12 +9,14 @@
 //! one op on one thread.
 
 mod engine;
+mod host;
 mod kernel;
 mod race;
 mod steps;
 mod stream;
 
 pub use engine::overheads;
+pub use host::{USUAL, date, here, host, load, this_machine};
 pub use kernel::time;
 pub use race::{Racer, Turn, compared, race, to_the_end};
 pub use steps::{Measured, steps};

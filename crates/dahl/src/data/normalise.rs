@@ -242,6 +242,96 @@ pub(super) fn spread(i: usize, samples: usize, of: usize) -> usize {
     (i as u128 * of as u128 / samples as u128) as usize
 }
 
+/// The mean and the standard deviation that samples are normalised by.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Normalization {
+    /// Samples stay as they are.
+    None,
+    /// They are measured on the training part.
+    Dataset,
+    /// They are given.
+    Given(Normalise),
+}
+
+impl From<Option<Normalise>> for Normalization {
+    fn from(normalise: Option<Normalise>) -> Self {
+        normalise.map_or(Normalization::None, Normalization::Given)
+    }
+}
+
+impl Normalization {
+    /// Reads `none`, `dataset`, or a mean and a deviation: a number each, or a number
+    /// per channel.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            "expected none, dataset or MEAN,STD such as 0.5,0.25; one number per channel is \
+             written 0.5:0.4:0.4,0.2:0.2:0.3"
+                .to_owned()
+        };
+        let numbers = |text: &str| -> Result<Vec<f64>, String> {
+            let all = text.split(':').map(|number| number.trim().parse().map_err(|_| wrong()));
+            all.collect()
+        };
+        match text {
+            "none" => Ok(Normalization::None),
+            "dataset" => Ok(Normalization::Dataset),
+            _ => {
+                let (mean, std) = text.split_once(',').ok_or_else(wrong)?;
+                let (mean, mut std) = (numbers(mean)?, numbers(std)?);
+                if let [one] = std[..] {
+                    std = vec![one; mean.len()];
+                }
+                if std.len() != mean.len() || mean.iter().any(|x| !x.is_finite()) {
+                    return Err(wrong());
+                }
+                if std.iter().any(|x| !(x.is_finite() && *x > 0.0)) {
+                    return Err("expected standard deviations above 0".to_owned());
+                }
+                Ok(Normalization::Given(Normalise { mean, std }))
+            }
+        }
+    }
+
+    /// Mean and deviation for the samples of a training set; `progress` gets the number of
+    /// samples that were read.
+    ///
+    /// # Errors
+    /// Where those that are given do not fit the samples, or a sample cannot be read.
+    pub fn of(
+        self,
+        train: &dyn Dataset,
+        dtype: DType,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Option<Normalise>> {
+        match self {
+            Normalization::None => Ok(None),
+            Normalization::Dataset => {
+                Normalise::measure_in(dtype, train, measured(train), progress).map(Some)
+            }
+            Normalization::Given(normalise) => {
+                normalise.check(train.shape())?;
+                Ok(Some(normalise))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Normalization {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |numbers: &[f64]| {
+            let texts: Vec<String> = numbers.iter().map(f64::to_string).collect();
+            texts.join(":")
+        };
+        match self {
+            Normalization::None => f.write_str("none"),
+            Normalization::Dataset => f.write_str("dataset"),
+            Normalization::Given(Normalise { mean, std }) => {
+                write!(f, "{},{}", list(mean), list(std))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,5 +466,24 @@ mod tests {
         let tiny = format!("std: expected positive numbers that f32 has, found {}", 1e-300);
         check(&[0.5], &[1e-300], &tiny);
         check(&[f64::NAN], &[1.0], "mean: expected finite numbers, found NaN");
+    }
+
+    #[test]
+    fn means_and_deviations_are_parsed() {
+        let given = |mean: &[f64], std: &[f64]| {
+            Ok(Normalization::Given(Normalise { mean: mean.to_vec(), std: std.to_vec() }))
+        };
+        let parse = Normalization::parse;
+        assert_eq!(parse("none"), Ok(Normalization::None));
+        assert_eq!(parse("dataset"), Ok(Normalization::Dataset));
+        assert_eq!(parse("-0.5,2"), given(&[-0.5], &[2.0]));
+        assert_eq!(parse("0.5:0.4,0.2:1"), given(&[0.5, 0.4], &[0.2, 1.0]));
+        assert_eq!(parse("0.5:0.4,1"), given(&[0.5, 0.4], &[1.0, 1.0]));
+        for text in ["", "all", "1", "1,x", "1,2,3", "1,1:2", "nan,1"] {
+            assert!(parse(text).is_err_and(|e| e.contains("expected none")), "{text}");
+        }
+        for text in ["1,0", "1,-1", "1,inf"] {
+            assert!(parse(text).is_err_and(|e| e.contains("deviations above 0")), "{text}");
+        }
     }
 }

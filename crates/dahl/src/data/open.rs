@@ -55,6 +55,13 @@ impl Default for Options {
     }
 }
 
+/// Whether a source is the name of a dataset, not a path. A name goes first: a directory of the
+/// working directory may be called `digits` too.
+pub fn is_name(source: &str) -> bool {
+    let named = NAMES.iter().any(|(name, _)| *name == source);
+    named || source == "cifar-10" || source.starts_with("synthetic:")
+}
+
 /// Opens a part of a dataset: one of [`NAMES`], a directory of its files, a
 /// directory of images with a subfolder a class (below `train` and `test`, or
 /// not), a CSV file that names images and classes, or a pair of `.npy` files.
@@ -241,7 +248,8 @@ fn resolve(source: &str, options: &Options) -> Result<Kind> {
     }
     let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
     let expected = format!("{}, a directory, a .csv or a .npy file", names.join(", "));
-    Err(Error::config("data", expected, format_args!("{source:?}")))
+    let gone = if path.exists() { "" } else { ", no such file or directory" };
+    Err(Error::config("data", expected, format_args!("{source:?}{gone}")))
 }
 
 fn in_directory(path: &Path) -> Kind {

@@ -145,6 +145,58 @@ impl Split {
     }
 }
 
+/// The training samples that are held out for validation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HoldOut {
+    /// A fraction of them.
+    Fraction(f64),
+    /// A number of them.
+    Samples(usize),
+}
+
+impl HoldOut {
+    /// Reads a fraction between 0 and 1, or a number of samples.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let fraction = |x: &f64| 0.0 < *x && *x < 1.0;
+        let parsed = match text.parse() {
+            Ok(samples) => Some(HoldOut::Samples(samples)).filter(|_| samples > 0),
+            Err(_) => text.parse().ok().filter(fraction).map(HoldOut::Fraction),
+        };
+        let expected = "expected a fraction between 0 and 1, or a number of samples";
+        parsed.ok_or_else(|| expected.to_owned())
+    }
+
+    /// Splits training samples into those that stay and those that are held out.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where either part would be empty.
+    pub fn split(self, train: Arc<dyn Dataset>, seed: u64) -> Result<[Arc<dyn Dataset>; 2]> {
+        let samples = train.len();
+        let validation = match self {
+            HoldOut::Fraction(fraction) => fraction,
+            HoldOut::Samples(held) => held as f64 / samples.max(1) as f64,
+        };
+        let held = (validation * samples as f64).round();
+        if held < 1.0 || held >= samples as f64 {
+            let expected = format!("1 to {} of the training samples", samples.saturating_sub(1));
+            return Err(Error::config("validation", expected, held));
+        }
+        let parts = split(samples, seed, Fractions { validation, test: 0.0 })?;
+        Ok([Part::Train, Part::Validation].map(|part| -> Arc<dyn Dataset> {
+            Arc::new(Subset::new(train.clone(), parts.part(part).to_vec(), part.to_string()))
+        }))
+    }
+}
+
+impl std::fmt::Display for HoldOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            HoldOut::Fraction(fraction) => write!(f, "{fraction}"),
+            HoldOut::Samples(samples) => write!(f, "{samples}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

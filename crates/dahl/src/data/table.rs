@@ -73,7 +73,12 @@ impl Folder {
         if absent > 0 {
             folder.note(format!("{absent} rows of {file} name an image that is not there"));
         }
-        folder.finish(&format!("the files that {file} names"))
+        folder.finish(&format!("the files that {file} names")).map_err(|error| match error {
+            Error::Data { path, what, expected, found } if what == "images" => {
+                Error::Images { path, expected, found }
+            }
+            error => error,
+        })
     }
 
     fn class_index(&self, class: &str) -> std::result::Result<u32, usize> {
@@ -108,7 +113,10 @@ fn read_rows(table: &Path, columns: &TableOptions) -> Result<Vec<Row>> {
             (_, more) => {
                 let expected = if more == 0 { "a column" } else { "one column" };
                 let found = header.iter().collect::<Vec<_>>().join(", ");
-                Err(Error::data(table, "header", format!("{expected} {name}"), found))
+                {
+                    let (path, expected) = (table.to_owned(), format!("{expected} {name}"));
+                    Err(Error::Columns { path, expected, found })
+                }
             }
         }
     };

@@ -1,8 +1,11 @@
 //! Models by name.
 
-use super::{Layer, LayerKind, Model, Sequence};
-use crate::error::{Error, Result};
+use super::{Fusion, Layer, LayerKind, Lowered, Model, Optimizer, Sequence, TrainSpec};
+use crate::error::{Error, Result, nearest};
 use crate::ops::conv2d::Conv2d;
+use crate::os::disk;
+use dahl_kernels::DType;
+use std::path::Path;
 
 /// The names that [`Model::named`] knows.
 pub const NAMES: &[&str] = &["seed-cnn", "digits-cnn", "lenet", "vgg-small", "resnet18", "mlp"];
@@ -43,6 +46,54 @@ impl Model {
             }
         };
         Ok(model)
+    }
+
+    /// A model by its name, or from a TOML file.
+    ///
+    /// # Errors
+    /// Where there is no such model, or its layers do not fit together; of a file it names
+    /// the file.
+    pub fn open(source: &str) -> Result<Self> {
+        if !Self::is_file(source) {
+            return Self::named(source).map_err(|error| match error {
+                Error::Config { key, expected, found } => {
+                    let near = nearest(source, NAMES.iter().copied());
+                    // Half of the name is another name, no slip.
+                    let letters = source.chars().count() / 2;
+                    let slip = strsim::damerau_levenshtein(source, near) <= letters;
+                    let hint = if slip { format!("; did you mean {near}?") } else { String::new() };
+                    Error::Config { key, expected, found: found + &hint }
+                }
+                error => error,
+            });
+        }
+        let path = Path::new(source);
+        let text = disk::read_to_string(path)
+            .map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        // It is lowered here so that whatever is wrong names the file.
+        let checked = Self::parse(&text).and_then(|model| model.lower_one().map(|_| model));
+        checked.map_err(|error| match error {
+            Error::Config { key, expected, found } => {
+                Error::Data { path: path.to_owned(), what: key, expected, found }
+            }
+            Error::Model(errors) => {
+                let lines = errors.iter().map(|e| format!("\n{e}")).collect::<String>();
+                Error::data(path, "model", "layers that fit together", lines)
+            }
+            error => error,
+        })
+    }
+
+    /// Whether a model of this name is read from a file.
+    pub fn is_file(source: &str) -> bool {
+        Path::new(source).extension().is_some_and(|extension| extension == "toml")
+    }
+
+    /// The programs of a small batch, which nothing is fused in: what the model is made of.
+    pub fn lower_one(&self) -> Result<Lowered> {
+        // Two samples, since batch norm needs more than one value.
+        let spec = TrainSpec::new(2, DType::F32, Optimizer::sgd(0.0));
+        self.lower(&TrainSpec { fusion: Fusion::Off, ..spec })
     }
 }
 

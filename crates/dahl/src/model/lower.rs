@@ -123,6 +123,11 @@ pub struct Lowered {
 }
 
 impl Lowered {
+    /// How many numbers the model gives for a sample: with labels, one per class.
+    pub fn outputs(&self) -> usize {
+        self.output.axes().get(1).copied().unwrap_or(0)
+    }
+
     /// The values that a persistent value starts from.
     pub fn initial(&self, id: PersistentId) -> impl Iterator<Item = f64> + use<> {
         // Older versions start from what the newest does.

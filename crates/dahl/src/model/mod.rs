@@ -24,8 +24,8 @@ pub use catalogue::NAMES;
 pub use init::Init;
 pub use layer::{Layer, LayerKind, Module};
 pub use lower::{Fusion, Loss, Lowered, Lowering, Mode, NormOver, TrainSpec};
-pub use optimizer::Optimizer;
-pub use schedule::Schedule;
+pub use optimizer::{Optimizer, OptimizerName};
+pub use schedule::{Schedule, ScheduleSpec, Span};
 pub use stages::{Delays, Stages};
 
 /// A network: what goes in, and what is done to it.

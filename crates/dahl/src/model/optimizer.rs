@@ -24,6 +24,18 @@ pub enum Optimizer {
     },
 }
 
+/// The optimizers by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OptimizerName {
+    /// Stochastic gradient descent.
+    Sgd,
+    /// Adam.
+    #[default]
+    Adam,
+    /// Adam with decoupled weight decay.
+    Adamw,
+}
+
 impl Optimizer {
     /// SGD without momentum or decay.
     pub fn sgd(lr: f64) -> Self {

@@ -2,7 +2,7 @@
 
 use super::files;
 use super::growing::{Growing, mend};
-use super::record::EpochMetrics;
+use super::record::{EpochMetrics, Predicted};
 use super::tensorboard;
 use crate::error::{Error, Result};
 use crate::file::{TensorFile, create_directories, create_directory, remove_temporary, replace};
@@ -104,6 +104,41 @@ pub fn refuse_outside(run: &Path, save: &Path) -> Result<()> {
 pub fn takes_weights(path: &Path) -> bool {
     let holds = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
     !holds || TensorFile::read(path).is_ok()
+}
+
+/// Refuses a file of a setting that could not be written in the end.
+pub fn check_writable(setting: &str, path: &Path) -> Result<()> {
+    let wrong = |found: String| {
+        let expected = "a file in a directory that is there and can be written to";
+        Error::config(
+            setting,
+            expected,
+            format!("{}, {found}; make it so, or choose another file", path.display()),
+        )
+    };
+    let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
+        return Err(wrong("which is a directory".to_owned()));
+    };
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let directory = parent.unwrap_or(Path::new("."));
+    if !directory.is_dir() {
+        let what = if directory.exists() { "is no directory" } else { "is not there" };
+        return Err(wrong(format!("but {} {what}", directory.display())));
+    }
+    // Permissions do not tell all, such as a file system that is only read.
+    let trial = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
+    let trial = directory.join(trial);
+    let made = disk::File::create(&trial).and_then(|_| disk::remove_file(&trial));
+    made.map_err(|error| wrong(format!("where nothing can be written ({error})")))
+}
+
+/// Refuses to replace a file that is no weights.
+pub fn check_weights(setting: &str, path: &Path) -> Result<()> {
+    if takes_weights(path) {
+        return Ok(());
+    }
+    let found = format!("{}, which is something else; choose another file", path.display());
+    Err(Error::config(setting, "a new file, or weights to replace", found))
 }
 
 /// Refuses a run's directory with a link in it, or in its directory of checkpoints: a run that
@@ -211,6 +246,12 @@ impl RunDirectory {
     /// A file of lines, which more are added to.
     pub fn growing(&self, name: &str) -> Growing {
         Growing::open(self.path.join(name))
+    }
+
+    /// Writes what a step is predicted to take.
+    pub fn predicted(&self, predicted: &Predicted) -> Result<()> {
+        let text = serde_json::to_string(predicted).unwrap_or_default();
+        self.write(files::PREDICTION, &(text + "\n"))
     }
 
     /// Notes what may be given anew of a run that has ended.

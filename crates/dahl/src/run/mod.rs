@@ -1,16 +1,48 @@
-//! A run as a whole: its directory, with every file name, the writer and the reader.
+//! A run as a whole: configuration, preparation, execution, and its directory.
+//!
+//! [`RunConfig`] says what to train and how; [`prepare`] chooses what will run, and why; a [`Run`]
+//! executes it with meters, budgets and checkpoints, and emits [`Event`]s; [`RunDirectory`] and
+//! [`RunRecord`] write and read its files. A front end maps its flags to the configuration and the
+//! events to what people see.
 
+pub mod config;
+mod data;
 mod directory;
+mod execute;
+mod forecast;
 mod growing;
+mod metered;
+mod meters;
+mod open;
+mod pipelines;
+mod placements;
+mod prepare;
 mod record;
+mod recorder;
+mod scheduled;
 mod tensorboard;
+mod view;
 
+pub use config::RunConfig;
+pub use data::{Reading, RunData, check_fit, moved, options_for};
 pub use directory::{
-    Log, RUNS, RunDirectory, Start, find, has_result, no_run, numerics, refuse_old, refuse_outside,
-    resolve, takes_weights, weights_sha256,
+    Log, RUNS, RunDirectory, Start, check_weights, check_writable, find, has_result, no_run,
+    numerics, refuse_old, refuse_outside, resolve, takes_weights, weights_sha256,
 };
+pub use execute::{Event, Failed, Outcome, Run, Stage, StopReason, Warning};
+pub use forecast::{planned_parts, predict};
 pub use growing::Growing;
+pub use metered::{Metered, Spent};
+pub use meters::Meters;
+pub use open::{Opened, open};
+pub use pipelines::Pipelined;
+pub use prepare::{
+    PlanFile, Prepare, Prepared, Reason, SampleCounts, in_file, prepare, recomputed_in_words, tuned,
+};
 pub use record::{Counted, EnergyLine, EpochMetrics, Predicted, RunRecord, TimedPower, Training};
+pub use recorder::Recorder;
+pub use scheduled::Scheduled;
+pub use view::{Now, Story, View};
 
 /// The names of the files in a run directory.
 pub mod files {

@@ -188,7 +188,7 @@ impl From<&EpochRecord> for EpochMetrics {
             samples_per_second: record.samples_per_second(),
             time: record.time,
             lr: record.lr,
-            evaluated: record.judged.iter().flat_map(figures).collect(),
+            evaluated: record.evaluated.iter().flat_map(figures).collect(),
         }
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn head() -> Vec<u8> {
 /// The numbers of an epoch at the step that it ended with.
 pub(super) fn epoch(epoch: &EpochRecord) -> Vec<u8> {
     let mut summary = Message::default();
-    let passes = epoch.judged.iter().map(|(name, pass)| (name.as_str(), pass));
+    let passes = epoch.evaluated.iter().map(|(name, pass)| (name.as_str(), pass));
     let mut scalar = |name: &str, number: f64| {
         let mut value = Message::default();
         value.bytes(1, name.as_bytes());
@@ -150,9 +150,9 @@ mod tests {
     #[test]
     fn a_file_is_read_back() {
         let pass = Pass { samples: 4, correct: 3, total_loss: 2.0 };
-        let judged = vec![("test".to_owned(), Pass { correct: 1, ..pass })];
+        let evaluated = vec![("test".to_owned(), Pass { correct: 1, ..pass })];
         let (seconds, time, lr) = (1.0, 7.5, Some(0.125));
-        let end = EpochRecord { epoch: 1, steps: 300, train: pass, judged, seconds, time, lr };
+        let end = EpochRecord { epoch: 1, steps: 300, train: pass, evaluated, seconds, time, lr };
         let bytes = [head(), epoch(&end)].concat();
         let found = records(&bytes);
         assert_eq!(fields(found[0])[1], (3, &b"brain.Event:2"[..]));

@@ -19,7 +19,7 @@ const STEPS: std::ops::RangeInclusive<usize> = 4..=64;
 const TASKS: usize = 2000;
 
 /// A step, with what it lies in.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepPrediction {
     /// From the end of a step to the end of the next.
     pub step: Nanos,

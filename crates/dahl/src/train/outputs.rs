@@ -33,6 +33,6 @@ impl Trainer {
             }
             Ok(watch())
         };
-        self.pass(samples, Use::Judge, Pass::default(), &mut show)
+        self.pass(samples, Use::Evaluate, Pass::default(), &mut show)
     }
 }

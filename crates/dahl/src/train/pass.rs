@@ -54,7 +54,7 @@ pub struct Samples<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Train,
-    Judge,
+    Evaluate,
 }
 
 /// Told after every step; says whether to go on. Where steps are under way at once it is
@@ -80,7 +80,7 @@ impl Trainer {
         samples: &Samples<'_>,
         progress: &mut dyn FnMut(&Pass),
     ) -> Result<Pass> {
-        self.pass(samples, Use::Judge, Pass::default(), &mut watched(progress))
+        self.pass(samples, Use::Evaluate, Pass::default(), &mut watched(progress))
     }
 
     /// Goes on with a pass that has come as far as `from`.
@@ -93,7 +93,7 @@ impl Trainer {
     ) -> Result<Pass> {
         let slot = |trainer: &mut Self, batch| match what {
             Use::Train => trainer.slot(batch),
-            Use::Judge => trainer.eval_slot(batch),
+            Use::Evaluate => trainer.eval_slot(batch),
         };
         let mut pass = from;
         let done = from.samples.div_ceil(samples.batch.max(1));
@@ -114,7 +114,7 @@ impl Trainer {
                 }
                 let step = match what {
                     Use::Train => self.step(ready)?,
-                    Use::Judge => self.eval(ready)?,
+                    Use::Evaluate => self.eval(ready)?,
                 };
                 open.push_back((step, batch));
                 let beside = if what == Use::Train { self.beside() } else { 0 };
@@ -131,7 +131,7 @@ impl Trainer {
                     if !loss.is_finite() {
                         return Err(match what {
                             Use::Train => Error::NotFinite { step: self.ended(), loss },
-                            Use::Judge => not_finite(samples.data, batch, loss),
+                            Use::Evaluate => not_finite(samples.data, batch, loss),
                         });
                     }
                     pass.samples += batch.len();

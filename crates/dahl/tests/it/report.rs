@@ -122,8 +122,8 @@ fn joules_of_layers_are_those_of_the_calls_in_the_trace() {
 fn a_prediction_is_compared_with_steps_of_its_program() {
     let mut trace = by_hand();
     // A program of judging runs the same codelet once.
-    let judge = ProgramHeader { name: "eval 2".to_owned(), ..trace.header.programs[0].clone() };
-    trace.header.programs.push(judge);
+    let set = ProgramHeader { name: "eval 2".to_owned(), ..trace.header.programs[0].clone() };
+    trace.header.programs.push(set);
     let step =
         Event::Call { step: 1, program: 1, task: 0, codelet: 0, worker: 0, from: 500, to: 900 };
     trace.events.push(step);

@@ -6,7 +6,8 @@ use dahl::model::{Model, Optimizer, Schedule, TrainSpec};
 use dahl::native::Native;
 use dahl::planner::Grain;
 use dahl::train::{
-    Checkpoint, Checkpoints, Course, End, EpochRecord, Event, Every, Judge, Run, Trainer, Watcher,
+    Checkpoint, Checkpoints, End, EpochRecord, EvalSet, Event, Every, LoopConfig, TrainLoop,
+    Trainer, Watcher,
 };
 use dahl::{DType, Error, Result, Shape};
 use std::fs;
@@ -73,7 +74,7 @@ fn run(recipe: &Recipe, workers: usize, into: Into<'_>, stop: u64) -> Result<Gav
     let (mut steps, mut saved) = (0, Vec::new());
     let gave = run_with(recipe, workers, into, &mut |event| {
         match event {
-            Event::Step { .. } | Event::Judging { .. } => steps += 1,
+            Event::Step { .. } | Event::Evaluating { .. } => steps += 1,
             Event::Saved(path) => saved.push(path.to_owned()),
             Event::NotSaved(error) => panic!("{error}"),
             _ => {}
@@ -103,19 +104,19 @@ fn run_with(
     let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(workers), &Native::default())?;
     trainer.set_schedule(recipe.schedule.clone());
     let augment = Some(Augment { seed: recipe.seed, padding: 1, flip: true });
-    let (learned, judged) = (Transform { augment, normalise: None }, Transform::default());
-    let course = Course {
+    let (learned, evaluated) = (Transform { augment, normalise: None }, Transform::default());
+    let course = LoopConfig {
         train: &train,
         transform: &learned,
-        judges: &[Judge { name: "test", data: &test, transform: &judged }],
+        eval_sets: &[EvalSet { name: "test", data: &test, transform: &evaluated }],
         batch: 5,
         seed: recipe.seed,
-        visits: Default::default(),
+        order: Default::default(),
         epochs: recipe.epochs,
         recipe: Default::default(),
         metadata: Default::default(),
     };
-    let mut run = Run::new(&mut trainer, course)?;
+    let mut run = TrainLoop::new(&mut trainer, course)?;
     if let Some((directory, every)) = into {
         run.save_to(Checkpoints::open(directory, 2)?, every)?;
     }
@@ -164,7 +165,7 @@ fn a_run_that_stops_at_every_step_ends_with_the_same_bits() {
     let scratch = Scratch::new("every");
     let mut runs = 0;
     let last = loop {
-        // Judging takes two steps, and starts anew.
+        // Evaluating takes two steps, and starts anew.
         let stop = if runs % 2 == 0 { 1 } else { 3 };
         let gave = run(&recipe, 1, Some((&scratch.0, EPOCH)), stop).unwrap();
         runs += 1;

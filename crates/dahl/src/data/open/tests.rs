@@ -45,7 +45,7 @@ fn a_name_that_nobody_knows_is_refused() {
     assert_eq!(
         error.to_string(),
         "data: expected digits, mnist, fashion-mnist, cifar10, synthetic:CxHxW:CLASSES, \
-         a directory, a .csv or a .npy file, found \"fashon\""
+         a directory, a .csv or a .npy file, found \"fashon\", no such file or directory"
     );
 }
 

@@ -1,23 +1,23 @@
-//! What a run is expected to take, to be compared with what it took.
+//! The predicted time and energy of a step, to be compared with those of the run.
 
-use crate::energy::Meters;
-use dahl::graph::Programs;
-use dahl::perf::PerfModel;
-use dahl::plan::{Memory, Plan, trace_header};
-use dahl::platform::UnitId;
-use dahl::run::Predicted;
-use dahl::sim::{Costs, Habits, Known, Where, Worker, predict as simulated};
-use dahl::units::ProgramId;
-use dahl::{Error, Result};
+use super::record::Predicted;
+use crate::graph::Programs;
+use crate::perf::PerfModel;
+use crate::plan::{Memory, Plan, trace_header};
+use crate::platform::{Platform, UnitId};
+use crate::sim::{Costs, Habits, Known, Where, Worker, predict as simulated};
+use crate::units::ProgramId;
+use crate::{Error, Result};
 use std::collections::BTreeMap;
 
-/// A training step by what is known of calls, and from where, on the platform that energy is modelled from.
-pub(crate) fn predict(
+/// Predicts a training step from the times of calls, which are `from` somewhere, on the platform
+/// that energy is modelled from.
+pub fn predict(
     (known, from): (&PerfModel, &str),
     (programs, plan): (&Programs, &Plan),
-    meters: &Meters,
+    platform: Option<&Platform>,
 ) -> Result<Predicted> {
-    let platform = meters.platform.as_ref().ok_or_else(|| Error::Unsupported {
+    let platform = platform.ok_or_else(|| Error::Unsupported {
         what: "predicting on a machine that says nothing of itself".to_owned(),
     })?;
     let on = platform.expand();
@@ -57,7 +57,7 @@ pub(crate) fn predict(
 }
 
 /// The memory of a plan, part by part.
-pub(crate) fn planned(memory: &Memory) -> Vec<(String, u64)> {
+pub fn planned_parts(memory: &Memory) -> Vec<(String, u64)> {
     let outputs: usize = memory.programs.iter().map(|p| p.output_slots * p.outputs).sum();
     let part = |name: &str, bytes: usize| (name.to_owned(), bytes as u64);
     vec![

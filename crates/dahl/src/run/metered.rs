@@ -1,12 +1,12 @@
 //! What a session has taken, by its meters and by what its workers did.
 
-use crate::energy::Meters;
-use dahl::exec::Gauge;
-use dahl::meter::{Reading, Total, model, widest};
-use dahl::platform::Platform;
-use dahl::run::{EnergyLine, TimedPower};
-use dahl::trace::{Activity, CodeletCount};
-use dahl::units::Joules;
+use super::meters::Meters;
+use super::record::{EnergyLine, TimedPower};
+use crate::exec::Gauge;
+use crate::meter::{Reading, Total, model, widest};
+use crate::platform::Platform;
+use crate::trace::{Activity, CodeletCount};
+use crate::units::Joules;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,15 @@ struct Look {
 
 /// An amount of energy, and who says so.
 #[derive(Clone, Debug)]
-pub(crate) struct Spent {
-    pub(crate) joules: Joules,
-    pub(crate) how: String,
+pub struct Spent {
+    /// How much.
+    pub joules: Joules,
+    /// Who says so: meters, a model, or both.
+    pub how: String,
 }
 
 /// The meters of a session, and where its parts began.
-pub(crate) struct Metered {
+pub struct Metered {
     gauge: Arc<dyn Gauge>,
     meters: Meters,
     /// What the session's clock shows when the sampler began, in nanoseconds.
@@ -40,7 +42,8 @@ fn since(now: &[Total], before: &[Total]) -> Vec<Total> {
 }
 
 impl Metered {
-    pub(crate) fn begin(gauge: Arc<dyn Gauge>, meters: Meters) -> Self {
+    /// The meters of a session whose counters `gauge` reads.
+    pub fn begin(gauge: Arc<dyn Gauge>, meters: Meters) -> Self {
         let activity = gauge.activity();
         let clock = activity.elapsed as i64 - meters.sampler.begin().elapsed().as_nanos() as i64;
         let look = Look { at: Instant::now(), activity, totals: meters.sampler.read() };
@@ -56,29 +59,31 @@ impl Metered {
         Look { at, activity, totals: self.meters.sampler.read() }
     }
 
-    pub(crate) fn gauge(&self) -> &dyn Gauge {
+    /// The counters of the session.
+    pub fn gauge(&self) -> &dyn Gauge {
         &*self.gauge
     }
 
-    pub(crate) fn platform(&self) -> Option<&Platform> {
+    /// The platform whose watts the energy is modelled from.
+    pub fn platform(&self) -> Option<&Platform> {
         self.meters.platform.as_ref()
     }
 
     /// Waits, and says what meters read meanwhile.
-    pub(crate) fn rest(&self, time: Duration) -> Vec<Total> {
+    pub fn rest(&self, time: Duration) -> Vec<Total> {
         let before = self.meters.sampler.read();
         std::thread::sleep(time);
         since(&self.meters.sampler.read(), &before)
     }
 
     /// Training begins here.
-    pub(crate) fn go_on(&self) {
+    pub fn go_on(&self) {
         let look = self.look();
         *self.looks() = (look.clone(), look);
     }
 
     /// What workers did and codelets took so far.
-    pub(crate) fn counted(&self) -> (Activity, Vec<CodeletCount>) {
+    pub fn counted(&self) -> (Activity, Vec<CodeletCount>) {
         (self.gauge.activity(), self.gauge.codelets())
     }
 
@@ -94,7 +99,7 @@ impl Metered {
     }
 
     /// What was taken since the last line.
-    pub(crate) fn line(&self) -> EnergyLine {
+    pub fn line(&self) -> EnergyLine {
         let now = self.look();
         let mut looks = self.looks();
         let before = std::mem::replace(&mut looks.1, now.clone());
@@ -102,19 +107,19 @@ impl Metered {
     }
 
     /// The same, and the next line has it too; meters are not asked.
-    pub(crate) fn peek(&self) -> EnergyLine {
+    pub fn peek(&self) -> EnergyLine {
         let (at, activity) = (Instant::now(), self.gauge.activity());
         let now = Look { at, activity, totals: self.meters.sampler.last() };
         self.between(&self.looks().1, &now)
     }
 
     /// What meters said last.
-    pub(crate) fn totals(&self) -> Vec<Total> {
+    pub fn totals(&self) -> Vec<Total> {
         self.meters.sampler.last()
     }
 
     /// The power over time.
-    pub(crate) fn power(&self) -> TimedPower {
+    pub fn power(&self) -> TimedPower {
         let interval = self.meters.sampler.interval().as_secs_f64();
         let power = self.meters.sampler.power();
         TimedPower { session: 0, begin: self.clock, interval, power }
@@ -122,7 +127,7 @@ impl Metered {
 
     /// What was taken since training began. What meters missed is bridged by the model, or by
     /// the mean of what they read.
-    pub(crate) fn spent(&self) -> Option<Spent> {
+    pub fn spent(&self) -> Option<Spent> {
         let begin = self.looks().0.clone();
         let line = self.between(&begin, &self.look());
         let modelled = line.modelled.as_ref();
@@ -168,7 +173,7 @@ fn bridged(reading: &Reading<'_>, model: Option<Spent>) -> Spent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dahl::meter::{Covers, Scope, Source};
+    use crate::meter::{Covers, Scope, Source};
 
     #[test]
     fn what_meters_missed_is_bridged_and_said() {

@@ -1,4 +1,4 @@
-//! What a run does, when it saves, and what it tells.
+//! What a training loop does, when it saves, and its events.
 
 use super::pass::Pass;
 use crate::data::{Dataset, Transform};
@@ -9,20 +9,20 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a run does.
-pub struct Course<'a> {
-    /// The samples to learn from.
+/// What a [`TrainLoop`](super::TrainLoop) does.
+pub struct LoopConfig<'a> {
+    /// The training samples.
     pub train: &'a dyn Dataset,
     /// What is done to each of them.
     pub transform: &'a Transform,
-    /// The sets that are judged by after every epoch.
-    pub judges: &'a [Judge<'a>],
-    /// Samples a step.
+    /// The sets that are evaluated after every epoch.
+    pub eval_sets: &'a [EvalSet<'a>],
+    /// Samples per step.
     pub batch: usize,
     /// Of the order of samples.
     pub seed: u64,
-    /// In which order samples are visited.
-    pub visits: Visits,
+    /// The order of the training samples.
+    pub order: SampleOrder,
     /// Passes over the training samples.
     pub epochs: u64,
     /// What else must be the same for the bits to be the same, by key. What the
@@ -33,9 +33,9 @@ pub struct Course<'a> {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// In which order training samples are visited.
+/// The order of training samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Visits {
+pub enum SampleOrder {
     /// In another one each epoch, by the seed.
     #[default]
     Shuffled,
@@ -43,8 +43,8 @@ pub enum Visits {
     InOrder,
 }
 
-/// Samples that a model is judged by.
-pub struct Judge<'a> {
+/// Samples that a model is evaluated by.
+pub struct EvalSet<'a> {
     /// What they are called: `test`.
     pub name: &'a str,
     /// The samples.
@@ -72,8 +72,9 @@ pub struct EpochRecord {
     pub steps: u64,
     /// What training gave, step by step.
     pub train: Pass,
-    /// What each judge said after it, by name.
-    pub judged: Vec<(String, Pass)>,
+    /// The losses and accuracies of the evaluation sets, by name.
+    #[serde(rename = "judged")]
+    pub evaluated: Vec<(String, Pass)>,
     /// How long training took.
     pub seconds: f64,
     /// When it ended, in seconds since 1970.
@@ -101,16 +102,16 @@ pub enum Event<'a> {
         /// What the epoch gave so far.
         pass: &'a Pass,
     },
-    /// A step of judging has ended.
-    Judging {
-        /// The judge.
+    /// A step of an evaluation has ended.
+    Evaluating {
+        /// The name of the set.
         name: &'a str,
-        /// What it said so far.
+        /// Loss and accuracy so far.
         pass: &'a Pass,
-        /// How many samples it judges by.
+        /// How many samples it eval_sets by.
         of: usize,
     },
-    /// An epoch has ended and was judged.
+    /// An epoch and its evaluation have ended.
     Epoch(&'a EpochRecord),
     /// A checkpoint is on the disk.
     Saved(&'a Path),

@@ -1,38 +1,38 @@
-//! Changes of placement, told as they happen.
+//! Changes of placement, as lines of text for whoever reads along.
 
-use dahl::exec::{Decision, Gauge, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
-use dahl::trace::Trace;
-use dahl::units::{Bytes, PersistentId, ProgramId};
-use dahl::{Result, StepScalars};
+use crate::exec::{Decision, Gauge, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
+use crate::trace::Trace;
+use crate::units::{Bytes, PersistentId, ProgramId};
+use crate::{Result, StepScalars};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// The changes of a session that nobody has looked at, a line each.
 #[derive(Clone, Default)]
-pub(crate) struct Changes(Rc<RefCell<Vec<String>>>);
+pub(super) struct Changes(Rc<RefCell<Vec<String>>>);
 
 impl Changes {
     /// Those since the last call.
-    pub(crate) fn take(&self) -> Vec<String> {
+    pub(super) fn take(&self) -> Vec<String> {
         self.0.take()
     }
 }
 
-/// The same session, and what is told of it.
-pub(crate) fn told(session: Box<dyn Session>) -> (Box<dyn Session>, Changes) {
+/// The same session, and its changes of placement.
+pub(super) fn announced(session: Box<dyn Session>) -> (Box<dyn Session>, Changes) {
     let changes = Changes::default();
-    (Box::new(Told { session, changes: changes.clone(), next: None }), changes)
+    (Box::new(Announcing { session, changes: changes.clone(), next: None }), changes)
 }
 
-struct Told {
+struct Announcing {
     session: Box<dyn Session>,
     changes: Changes,
     /// The placement of the step that comes next, and why.
     next: Option<(String, String)>,
 }
 
-impl Session for Told {
+impl Session for Announcing {
     fn slot(&mut self, program: ProgramId) -> Result<Slot> {
         self.session.slot(program)
     }
@@ -101,21 +101,21 @@ impl Session for Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dahl::exec::Engine;
-    use dahl::model::{Model, Optimizer, TrainSpec};
-    use dahl::native::Native;
-    use dahl::planner::Grain;
-    use dahl::train::Trainer;
-    use dahl::units::Nanos;
+    use crate::exec::Engine;
+    use crate::model::{Model, Optimizer, TrainSpec};
+    use crate::native::Native;
+    use crate::planner::Grain;
+    use crate::train::Trainer;
+    use crate::units::Nanos;
 
     #[test]
     fn a_change_of_placement_is_a_line_and_staying_is_none() {
         let model = Model::sequential("xor", &[2], |s| s.linear(2));
-        let spec = TrainSpec::new(4, dahl::DType::F32, Optimizer::adam(0.05));
+        let spec = TrainSpec::new(4, crate::DType::F32, Optimizer::adam(0.05));
         let lowered = model.lower(&spec).unwrap();
         let (programs, plan) =
             (lowered.programs.clone(), Grain::for_workers(1).plan(&lowered.programs).unwrap());
-        let (session, changes) = told(Native::default().prepare(&programs, &plan).unwrap());
+        let (session, changes) = announced(Native::default().prepare(&programs, &plan).unwrap());
         let mut trainer = Trainer::with_session(lowered, plan.clone(), &spec, session).unwrap();
         trainer.set_steps(411);
         let mut steps = |to| {

@@ -1,45 +1,21 @@
 //! What is kept of a run while it goes on, beside its results: counters, energy, traces.
 
-use crate::energy::Meters;
-use crate::grain::at_least_one;
-use crate::live::{LiveArgs, Shared, Story};
-use crate::metered::{Metered, Spent};
-use clap::Args;
-use dahl::exec::Gauge;
-use dahl::meter::Total;
-use dahl::native::{TraceLimit, peak_bytes, resident_bytes};
-use dahl::report::Energy;
-use dahl::run::{Counted, EnergyLine, Predicted, RunRecord, TimedPower, files};
-use dahl::run::{Growing, RunDirectory};
-use dahl::trace::{Activity, CodeletCount, Trace};
-use dahl::train::{EpochRecord, Pass, State};
-use dahl::units::Joules;
-use dahl::{Error, Result};
+use super::directory::RunDirectory;
+use super::files;
+use super::growing::Growing;
+use super::metered::{Metered, Spent};
+use super::meters::Meters;
+use super::record::{Counted, EnergyLine, RunRecord, TimedPower};
+use super::view::{Story, View};
+use crate::exec::Gauge;
+use crate::meter::Total;
+use crate::native::{peak_bytes, resident_bytes};
+use crate::trace::{Activity, CodeletCount, Trace};
+use crate::train::{EpochRecord, Pass, State};
+use crate::units::Joules;
+use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Traces and live views
-#[derive(Args)]
-#[command(next_help_heading = "Watching")]
-pub(crate) struct WatchArgs {
-    /// Record what every worker does, in trace.jsonl of the run
-    #[arg(long, conflicts_with = "no_run")]
-    pub(crate) trace: bool,
-    /// The first step that is recorded, of this session
-    #[arg(long, value_name = "STEP", default_value_t = 0, requires = "trace")]
-    trace_from: u64,
-    /// The most events that are recorded, in whole steps; 100 bytes each
-    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = at_least_one, requires = "trace")]
-    trace_events: usize,
-    #[command(flatten)]
-    pub(crate) live: LiveArgs,
-}
-
-impl WatchArgs {
-    pub(crate) fn limit(&self) -> TraceLimit {
-        TraceLimit { from_step: self.trace_from, events: self.trace_events }
-    }
-}
 
 /// How often the process' memory is looked at, at most.
 const MEMORY: Duration = Duration::from_millis(500);
@@ -49,7 +25,7 @@ const LOOKS: usize = 2000;
 const LINES: Duration = Duration::from_secs(1);
 
 /// What is counted and metered of a session.
-pub(crate) struct Watched {
+pub struct Recorder {
     metered: Arc<Metered>,
     budget: Option<Joules>,
     counted: Counted,
@@ -72,15 +48,13 @@ pub(crate) struct Watched {
     lines: Vec<EnergyLine>,
     /// The file that they go to.
     energy: Option<Growing>,
-    pub(crate) shared: Option<Arc<Shared>>,
+    /// The state of the session for other threads, where a view was opened.
+    shared: Option<Arc<View>>,
 }
 
-impl Watched {
+impl Recorder {
     /// Begins to watch a session that was just prepared.
-    pub(crate) fn begin(
-        (gauge, planned): (Arc<dyn Gauge>, Vec<(String, u64)>),
-        meters: Meters,
-    ) -> Self {
+    pub fn begin((gauge, planned): (Arc<dyn Gauge>, Vec<(String, u64)>), meters: Meters) -> Self {
         let now = Instant::now();
         Self {
             metered: Arc::new(Metered::begin(gauge, meters)),
@@ -103,19 +77,18 @@ impl Watched {
     }
 
     /// Measures the machine at rest.
-    pub(crate) fn rest(&mut self, time: Duration) {
+    pub fn rest(&mut self, time: Duration) {
         self.idle = self.metered.rest(time);
     }
 
     /// Opens views of the session for others.
-    pub(crate) fn share(&mut self, model: &str, config: &str) -> Arc<Shared> {
-        let shared =
-            Shared::new([model, config], self.metered.clone(), self.counted.planned.clone());
+    pub fn share(&mut self, model: &str, config: &str) -> Arc<View> {
+        let shared = View::new([model, config], self.metered.clone(), self.counted.planned.clone());
         self.shared.insert(Arc::new(shared)).clone()
     }
 
     /// The run goes on by another plan.
-    pub(crate) fn replanned(&mut self, planned: Vec<(String, u64)>) {
+    pub fn replanned(&mut self, planned: Vec<(String, u64)>) {
         self.counted.planned = planned;
     }
 
@@ -123,7 +96,7 @@ impl Watched {
     ///
     /// # Errors
     /// Where nothing can tell what it takes.
-    pub(crate) fn limit(&mut self, budget: Option<Joules>) -> Result<()> {
+    pub fn limit(&mut self, budget: Option<Joules>) -> Result<()> {
         self.budget = budget;
         if budget.is_some() && self.metered.spent().is_none() {
             let found = "no meter that reads and no platform";
@@ -133,7 +106,7 @@ impl Watched {
     }
 
     /// Training begins, or goes on, in a directory, where there is one.
-    pub(crate) fn go_on(&mut self, state: &State, run: Option<(&RunDirectory, u64)>) -> Result<()> {
+    pub fn go_on(&mut self, state: &State, run: Option<(&RunDirectory, u64)>) -> Result<()> {
         let now = Instant::now();
         (self.begun, self.looked, self.written) = (Some(now), now, now);
         self.counted.from_step = state.steps;
@@ -143,7 +116,7 @@ impl Watched {
         if let Some((run, session)) = run {
             (self.run, self.energy) = (Some(run.clone()), Some(run.growing(files::ENERGY)));
             self.counted.session = session;
-            let name = |p: &dahl::platform::Platform| p.to_toml();
+            let name = |p: &crate::platform::Platform| p.to_toml();
             match self.metered.platform().map(name) {
                 Some(text) => run.write(files::PLATFORM, &text)?,
                 None => run.remove(files::PLATFORM)?,
@@ -165,7 +138,7 @@ impl Watched {
     }
 
     /// A training step has ended; an epoch has `of` samples.
-    pub(crate) fn step(&mut self, epoch: u64, pass: &Pass, of: usize) {
+    pub fn step(&mut self, epoch: u64, pass: &Pass, of: usize) {
         self.counted.steps += 1;
         self.counted.samples += (pass.samples as u64).saturating_sub(self.samples);
         (self.epoch, self.samples) = (epoch, pass.samples as u64);
@@ -199,7 +172,7 @@ impl Watched {
     }
 
     /// No training steps are under way: something else is done.
-    pub(crate) fn pause(&mut self) {
+    pub fn pause(&mut self) {
         let Some((before, codelets)) = self.learning.take() else { return };
         let (activity, now) = self.metered.counted();
         let training = &mut self.counted.training;
@@ -215,7 +188,7 @@ impl Watched {
     }
 
     /// Whether the session has taken more than it may.
-    pub(crate) fn is_over_budget(&mut self) -> bool {
+    pub fn is_over_budget(&mut self) -> bool {
         let Some(budget) = self.budget else { return false };
         let spent = self.metered.spent().filter(|spent| spent.joules.0 >= budget.0);
         if self.stopped_at.is_none() {
@@ -245,7 +218,7 @@ impl Watched {
     }
 
     /// An epoch has ended: what it took goes to the run's directory.
-    pub(crate) fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+    pub fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.samples = record.train.samples as u64;
         let line = EnergyLine { epoch: Some(record.epoch), ..self.line() };
         (self.epoch, self.samples, self.lined) = (record.epoch + 1, 0, 0);
@@ -258,7 +231,7 @@ impl Watched {
     }
 
     /// A checkpoint is there: should the process be killed, what it took is known up to here.
-    pub(crate) fn saved(&mut self) -> Result<()> {
+    pub fn saved(&mut self) -> Result<()> {
         if self.written.elapsed() < LINES || self.samples == 0 {
             return Ok(());
         }
@@ -286,7 +259,7 @@ impl Watched {
 
     /// The session has ended, well or not: keeps what is known of it. Gives what could not be
     /// written.
-    pub(crate) fn end(&mut self, trace: Option<Trace>) -> Vec<Error> {
+    pub fn end(&mut self, trace: Option<Trace>) -> Vec<Error> {
         if self.begun.is_none() {
             return Vec::new();
         }
@@ -307,43 +280,33 @@ impl Watched {
         if let Some(mut trace) = trace {
             trace.header.session = Some(session);
             let path = run.path().join(files::TRACE);
-            let replaced = dahl::file::replace(path, |out| trace.write_to(out));
+            let replaced = crate::file::replace(path, |out| trace.write_to(out));
             written.push(replaced.map_err(Error::while_writing));
         }
         written.into_iter().filter_map(Result::err).collect()
     }
 
-    /// The session's energy as a run of its own.
-    fn told(&self) -> RunRecord {
+    /// The energy of this session, as a run of its own.
+    pub fn energy(&self) -> RunRecord {
         RunRecord { energy: self.lines.clone(), ..RunRecord::default() }
     }
 
-    /// The energy of the session in a line, with where it comes from.
-    pub(crate) fn summary(&self) -> Option<String> {
-        Energy::best(&self.told()).map(|energy| energy.headline())
-    }
-
-    /// What was spent when the budget was, and after that.
-    pub(crate) fn overspent(&self) -> Option<String> {
+    /// What was spent when the budget was exceeded, with who says so, and what was spent after
+    /// that.
+    pub fn overspent(&self) -> Option<(Spent, Joules)> {
         let at = self.stopped_at.as_ref()?;
         let now = self.metered.spent()?;
         let more = Joules((now.joules.0 - at.joules.0).max(0.0));
-        Some(format!("{} at the stop, {}; {more} more until it was saved", at.joules, at.how))
-    }
-
-    /// Meters that were there and read nothing, or not all.
-    pub(crate) fn unread(&self) -> Vec<String> {
-        let told = self.told();
-        [Energy::silent(&told), Energy::missed(&told)].concat()
+        Some((at.clone(), more))
     }
 }
 
 /// What was done in two times together.
 fn sum(a: &Activity, b: &Activity) -> Activity {
-    let none = dahl::trace::WorkerTime::default();
+    let none = crate::trace::WorkerTime::default();
     let worker = |w: usize| {
         let [x, y] = [a, b].map(|activity| *activity.workers.get(w).unwrap_or(&none));
-        dahl::trace::WorkerTime {
+        crate::trace::WorkerTime {
             busy: x.busy + y.busy,
             spinning: x.spinning + y.spinning,
             parked: x.parked + y.parked,
@@ -357,16 +320,11 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("plain data") + "\n"
 }
 
-/// Writes what a step is expected to take.
-pub(crate) fn keep_prediction(run: &RunDirectory, predicted: &Predicted) -> Result<()> {
-    run.write(files::PREDICTION, &json(predicted))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dahl::meter::Sampler;
-    use dahl::trace::{CellCount, ShapeCount};
+    use crate::meter::Sampler;
+    use crate::trace::{CellCount, ShapeCount};
 
     /// Counters of a session that has run nothing.
     struct Nothing;
@@ -396,9 +354,9 @@ mod tests {
         let (warnings, hints, platform) = (Vec::new(), Vec::new(), None);
         let meters = Meters { sampler, warnings, hints, platform };
         let work = |bytes| vec![("work".to_owned(), bytes)];
-        let mut watched = Watched::begin((Arc::new(Nothing), work(7)), meters);
-        assert_eq!(watched.counted().planned, work(7));
-        watched.replanned(work(5));
-        assert_eq!(watched.counted().planned, work(5));
+        let mut recorder = Recorder::begin((Arc::new(Nothing), work(7)), meters);
+        assert_eq!(recorder.counted().planned, work(7));
+        recorder.replanned(work(5));
+        assert_eq!(recorder.counted().planned, work(5));
     }
 }

@@ -1,9 +1,8 @@
-//! What views know of a run.
+//! The state of a running job, for views on other threads: a page, a terminal.
 
-use crate::metered::Metered;
-use dahl::run::EpochMetrics;
-use dahl::run::{Counted, EnergyLine, Predicted, RunRecord};
-use dahl::train::{EpochRecord, Pass, State};
+use super::metered::Metered;
+use super::record::{Counted, EnergyLine, EpochMetrics, Predicted, RunRecord};
+use crate::train::{EpochRecord, Pass, State};
 use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -13,49 +12,65 @@ const LOSSES: usize = 2000;
 
 /// What is known of a run from earlier sessions.
 #[derive(Default)]
-pub(crate) struct Story {
-    pub(crate) history: Vec<EpochRecord>,
-    pub(crate) energy: Vec<EnergyLine>,
-    pub(crate) sessions: Vec<Value>,
-    pub(crate) predicted: Option<Predicted>,
+pub struct Story {
+    /// The records of its epochs.
+    pub history: Vec<EpochRecord>,
+    /// Its lines of energy.
+    pub energy: Vec<EnergyLine>,
+    /// Its sessions.
+    pub sessions: Vec<Value>,
+    /// The predicted step.
+    pub predicted: Option<Predicted>,
 }
 
 /// The state of a run, as far as it is told.
 #[derive(Clone, Default)]
-pub(crate) struct Now {
-    pub(crate) epoch: u64,
+pub struct Now {
+    /// The epoch under way, from 1.
+    pub epoch: u64,
     /// Training steps of the run.
-    pub(crate) step: u64,
-    pub(crate) pass: Pass,
-    pub(crate) epochs: Vec<EpochMetrics>,
-    pub(crate) energy: Vec<EnergyLine>,
+    pub step: u64,
+    /// Loss and accuracy of the epoch so far.
+    pub pass: Pass,
+    /// The epochs that have ended.
+    pub epochs: Vec<EpochMetrics>,
+    /// The lines of energy.
+    pub energy: Vec<EnergyLine>,
     /// The mean loss of steps.
-    pub(crate) losses: Vec<f64>,
-    /// Steps and samples of this session.
-    pub(crate) steps: u64,
-    pub(crate) samples: u64,
+    pub losses: Vec<f64>,
+    /// Steps of this session.
+    pub steps: u64,
+    /// Training samples of this session.
+    pub samples: u64,
     /// Samples since the last line of energy.
     unlined: u64,
-    pub(crate) session: u64,
-    pub(crate) sessions: Vec<Value>,
-    pub(crate) predicted: Option<Predicted>,
+    /// The number of the session.
+    pub session: u64,
+    /// All sessions.
+    pub sessions: Vec<Value>,
+    /// The predicted step.
+    pub predicted: Option<Predicted>,
     /// The memory of the process over time.
-    pub(crate) resident: Vec<(f64, u64)>,
+    pub resident: Vec<(f64, u64)>,
 }
 
-/// What the run tells and views read.
-pub(crate) struct Shared {
-    pub(crate) model: String,
+/// What a run writes and views read, on any thread.
+pub struct View {
+    /// The name of the model.
+    pub model: String,
     config: String,
     /// What can be asked at any time, from any thread.
-    pub(crate) metered: Arc<Metered>,
-    pub(crate) planned: Vec<(String, u64)>,
-    pub(crate) begin: Instant,
+    pub metered: Arc<Metered>,
+    /// The memory of the plan, part by part.
+    pub planned: Vec<(String, u64)>,
+    /// When the view was opened.
+    pub begin: Instant,
     now: Mutex<Now>,
 }
 
-impl Shared {
-    pub(crate) fn new(
+impl View {
+    /// A view of a session of a model, with the text of its configuration.
+    pub fn new(
         [model, config]: [&str; 2],
         metered: Arc<Metered>,
         planned: Vec<(String, u64)>,
@@ -66,7 +81,7 @@ impl Shared {
     }
 
     /// The run goes on from a state, in an epoch of a session.
-    pub(crate) fn go_on(&self, story: Story, (session, epoch): (u64, u64), state: &State) {
+    pub fn go_on(&self, story: Story, (session, epoch): (u64, u64), state: &State) {
         let mut now = self.lock();
         now.epochs = story.history.iter().map(EpochMetrics::from).collect();
         (now.energy, now.sessions) = (story.energy, story.sessions);
@@ -75,7 +90,7 @@ impl Shared {
     }
 
     /// The memory of the process over time.
-    pub(crate) fn remember(&self, resident: Vec<(f64, u64)>) {
+    pub fn remember(&self, resident: Vec<(f64, u64)>) {
         self.lock().resident = resident;
     }
 
@@ -84,7 +99,7 @@ impl Shared {
     }
 
     /// A training step has ended.
-    pub(crate) fn step(&self, epoch: u64, step: u64, pass: &Pass) {
+    pub fn step(&self, epoch: u64, step: u64, pass: &Pass) {
         let mut now = self.lock();
         let before = if now.epoch == epoch { now.pass } else { Pass::default() };
         let samples = pass.samples.saturating_sub(before.samples);
@@ -106,25 +121,26 @@ impl Shared {
     }
 
     /// An epoch has ended.
-    pub(crate) fn epoch(&self, record: &EpochRecord) {
+    pub fn epoch(&self, record: &EpochRecord) {
         let mut now = self.lock();
         now.epochs.push(record.into());
         (now.pass, now.epoch) = (Pass::default(), 0);
     }
 
     /// What an epoch took.
-    pub(crate) fn line(&self, line: &EnergyLine) {
+    pub fn line(&self, line: &EnergyLine) {
         let mut now = self.lock();
         now.unlined = now.unlined.saturating_sub(line.samples);
         now.energy.push(line.clone());
     }
 
-    pub(crate) fn now(&self) -> Now {
+    /// The state now.
+    pub fn now(&self) -> Now {
         self.lock().clone()
     }
 
     /// The run so far, as a report takes it.
-    pub(crate) fn record(&self) -> RunRecord {
+    pub fn record(&self) -> RunRecord {
         let now = self.now();
         let gauge = self.metered.gauge();
         let counted = Counted {
@@ -136,7 +152,7 @@ impl Shared {
             shapes: gauge.shapes().into_iter().filter(|s| s.calls > 0).collect(),
             planned: self.planned.clone(),
             resident: now.resident,
-            peak: dahl::native::peak_bytes(),
+            peak: crate::native::peak_bytes(),
             ..Counted::default()
         };
         let mut energy = now.energy;

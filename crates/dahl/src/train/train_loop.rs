@@ -3,7 +3,7 @@
 use super::Trainer;
 use super::checkpoint::{About, Checkpoint, State, check_finite};
 use super::checkpoints::{Checkpoints, Writer};
-use super::course::{Course, End, EpochRecord, Event, Every, Visits, Watcher};
+use super::loop_config::{End, EpochRecord, Event, Every, LoopConfig, SampleOrder, Watcher};
 use super::pass::{Pass, Samples, Use};
 use crate::data::{Dataset, Order, fingerprint};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// ```
 /// use dahl::data::{Synthetic, Transform};
 /// use dahl::model::{Model, Optimizer, TrainSpec};
-/// use dahl::train::{Checkpoints, Course, End, Every, Event, Run, Trainer};
+/// use dahl::train::{Checkpoints, LoopConfig, End, Every, Event, TrainLoop, Trainer};
 /// use std::ops::ControlFlow;
 ///
 /// let data = Synthetic::new(dahl::Shape::new(&[1, 4, 4]), 2, 20, 1)?;
@@ -32,23 +32,23 @@ use std::time::{Duration, Instant, SystemTime};
 /// let weights = |stop_after: u64, directory: Option<&std::path::Path>| -> dahl::Result<String> {
 ///     let grain = dahl::planner::Grain::for_workers(1);
 ///     let mut trainer = Trainer::new(&model, &spec, grain, &dahl::native::Native::default())?;
-///     let course = Course {
+///     let config = LoopConfig {
 ///         train: &data,
 ///         transform: &Transform::default(),
-///         judges: &[],
+///         eval_sets: &[],
 ///         batch: 5,
 ///         seed: 1,
-///         visits: Default::default(),
+///         order: Default::default(),
 ///         epochs: 2,
 ///         recipe: Default::default(),
 ///         metadata: Default::default(),
 ///     };
-///     let mut run = Run::new(&mut trainer, course)?;
+///     let mut training = TrainLoop::new(&mut trainer, config)?;
 ///     if let Some(directory) = directory {
-///         run.save_to(Checkpoints::open(directory, 2)?, Every::Steps(100))?;
+///         training.save_to(Checkpoints::open(directory, 2)?, Every::Steps(100))?;
 ///     }
 ///     let mut steps = 0;
-///     run.go(&mut |event| {
+///     training.go(&mut |event| {
 ///         steps += u64::from(matches!(event, Event::Step { .. }));
 ///         if steps < stop_after { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 ///     })?;
@@ -59,9 +59,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// # std::fs::remove_dir_all(directory).ok();
 /// # Ok::<(), dahl::Error>(())
 /// ```
-pub struct Run<'a> {
+pub struct TrainLoop<'a> {
     trainer: &'a mut Trainer,
-    course: Course<'a>,
+    config: LoopConfig<'a>,
     state: State,
     writer: Option<Writer>,
     due: Due,
@@ -100,21 +100,21 @@ impl Due {
     }
 }
 
-impl<'a> Run<'a> {
+impl<'a> TrainLoop<'a> {
     /// A run from the beginning, without checkpoints.
     ///
     /// # Errors
     /// [`Error::Config`] where there is nothing to learn from.
-    pub fn new(trainer: &'a mut Trainer, course: Course<'a>) -> Result<Self> {
-        if course.batch == 0 {
+    pub fn new(trainer: &'a mut Trainer, config: LoopConfig<'a>) -> Result<Self> {
+        if config.batch == 0 {
             return Err(Error::config("batch", "at least 1 sample", 0));
         }
-        if course.train.is_empty() {
+        if config.train.is_empty() {
             return Err(Error::config("data", "samples to learn from", "none"));
         }
-        let state = State { recipe: recipe(trainer, &course), ..State::default() };
+        let state = State { recipe: recipe(trainer, &config), ..State::default() };
         let due = Due::new(Every::EpochAnd(Duration::MAX));
-        Ok(Self { trainer, course, state, writer: None, due })
+        Ok(Self { trainer, config, state, writer: None, due })
     }
 
     /// Writes checkpoints to a directory, and goes on from the newest that is
@@ -124,13 +124,13 @@ impl<'a> Run<'a> {
     /// [`Error::Data`] where that one is damaged or of another run, naming file,
     /// expected and found; [`Error::Config`] where it is beyond the last epoch.
     pub fn save_to(&mut self, checkpoints: Checkpoints, every: Every) -> Result<()> {
-        let known = fingerprint(self.course.train);
+        let known = fingerprint(self.config.train);
         self.state.recipe.insert(TRAINING_SET.to_owned(), known);
         if let Some(checkpoint) = checkpoints.latest()? {
             self.resume(&checkpoint)?;
         }
         let store = self.trainer.lowered().programs.store.clone();
-        let metadata = self.course.metadata.clone();
+        let metadata = self.config.metadata.clone();
         self.writer = Some(Writer::new(checkpoints, About { store, metadata })?);
         self.due = Due::new(every);
         Ok(())
@@ -156,12 +156,15 @@ impl<'a> Run<'a> {
                             new run";
                 return Err(bad(key, was, format!("{given}: {next}")));
             }
-            if trained != given {
+            // 1e-3 and 0.001 are one number.
+            let number = |text: &str| text.parse::<f64>().ok();
+            let equal = number(&trained).is_some() && number(&trained) == number(&given);
+            if trained != given && !equal {
                 return Err(bad(key, format!("{trained} as the run was trained with"), given));
             }
         }
         // The numbers say the same several times; all must agree.
-        let (samples, size) = (self.course.train.len() as u64, self.course.batch as u64);
+        let (samples, size) = (self.config.train.len() as u64, self.config.batch as u64);
         let steps = state.epoch.checked_mul(samples.div_ceil(size));
         let steps = steps.and_then(|steps| steps.checked_add(state.batch));
         if state.batch > samples.div_ceil(size) || steps != Some(state.steps) {
@@ -183,9 +186,9 @@ impl<'a> Run<'a> {
             0 => (state.epoch, "has done"),
             _ => (state.epoch + 1, "is in"),
         };
-        if begun > self.course.epochs {
+        if begun > self.config.epochs {
             let expected = format!("at least {begun}, which the run {how}");
-            return Err(Error::config("epochs", expected, self.course.epochs));
+            return Err(Error::config("epochs", expected, self.config.epochs));
         }
         checkpoint.restore(self.trainer)?;
         self.state = state.clone();
@@ -204,7 +207,7 @@ impl<'a> Run<'a> {
 
     /// Whether all epochs are done.
     pub fn is_finished(&self) -> bool {
-        self.state.epoch >= self.course.epochs
+        self.state.epoch >= self.config.epochs
     }
 
     /// Trains until all epochs are done or `watch` breaks, which ends the run
@@ -238,13 +241,13 @@ impl<'a> Run<'a> {
         Ok(end)
     }
 
-    /// The rest of an epoch, and its judges.
+    /// The rest of an epoch, and its eval_sets.
     fn epoch(&mut self, watch: &mut Watcher<'_>) -> Result<ControlFlow<()>> {
-        let Course { train, transform, batch, seed, visits, .. } = self.course;
+        let LoopConfig { train, transform, batch, seed, order, .. } = self.config;
         let (epoch, from) = (self.state.epoch, Instant::now());
-        let order = match visits {
-            Visits::Shuffled => Order::shuffled(train.len(), seed, epoch),
-            Visits::InOrder => Order::sequential(train.len()),
+        let order = match order {
+            SampleOrder::Shuffled => Order::shuffled(train.len(), seed, epoch),
+            SampleOrder::InOrder => Order::sequential(train.len()),
         };
         let samples = Samples { data: train, transform, order: &order, epoch, batch };
         let before = self.state.seconds;
@@ -276,23 +279,23 @@ impl<'a> Run<'a> {
         if flow.is_break() {
             return Ok(flow);
         }
-        let mut judged = Vec::new();
-        for judge in self.course.judges {
-            let order = Order::sequential(judge.data.len());
-            let (data, transform) = (judge.data, judge.transform);
+        let mut evaluated = Vec::new();
+        for set in self.config.eval_sets {
+            let order = Order::sequential(set.data.len());
+            let (data, transform) = (set.data, set.transform);
             let samples = Samples { data, transform, order: &order, epoch: 0, batch };
-            let (nothing, name, of) = (Pass::default(), judge.name, data.len());
-            let pass = self.trainer.pass(&samples, Use::Judge, nothing, &mut |_, pass| {
-                flow = watch(Event::Judging { name, pass, of });
+            let (nothing, name, of) = (Pass::default(), set.name, data.len());
+            let pass = self.trainer.pass(&samples, Use::Evaluate, nothing, &mut |_, pass| {
+                flow = watch(Event::Evaluating { name, pass, of });
                 Ok(flow)
             })?;
             if flow.is_break() {
-                // It is judged again when the run goes on.
+                // It is evaluated again when the run goes on.
                 return Ok(flow);
             }
-            judged.push((name.to_owned(), pass));
+            evaluated.push((name.to_owned(), pass));
         }
-        let record = self.finish_epoch(judged);
+        let record = self.finish_epoch(evaluated);
         flow = watch(Event::Epoch(&record));
         let finished = self.is_finished();
         if let Some(writer) = &mut self.writer {
@@ -305,14 +308,14 @@ impl<'a> Run<'a> {
         Ok(flow)
     }
 
-    fn finish_epoch(&mut self, judged: Vec<(String, Pass)>) -> EpochRecord {
+    fn finish_epoch(&mut self, evaluated: Vec<(String, Pass)>) -> EpochRecord {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let state = &mut self.state;
         let record = EpochRecord {
             epoch: state.epoch + 1,
             steps: state.steps,
             train: state.pass,
-            judged,
+            evaluated,
             seconds: state.seconds,
             time: now.map_or(0.0, |d| d.as_secs_f64()),
             lr: Some(self.trainer.learning_rate(state.steps.saturating_sub(1))),
@@ -357,19 +360,19 @@ const TRAINING_SET: &str = "training set";
 const PROGRAMS: &str = "programs";
 
 /// What decides the bits of a run, by key.
-fn recipe(trainer: &Trainer, course: &Course<'_>) -> BTreeMap<String, String> {
+fn recipe(trainer: &Trainer, config: &LoopConfig<'_>) -> BTreeMap<String, String> {
     let programs = &trainer.lowered().programs;
-    let mut recipe = course.recipe.clone();
+    let mut recipe = config.recipe.clone();
     let known = [
         // Model, element type, batch sizes, optimiser: everything but the rate.
         (PROGRAMS, trainer.plan().numerics_hash(programs)),
         ("learning rate", format!("{:?} {:?}", trainer.lr, trainer.schedule)),
         // Not the name: a dataset may be moved, and named by another path.
-        ("training samples", samples(course.train)),
-        ("transform", format!("{:?}", course.transform)),
-        ("batch", course.batch.to_string()),
-        ("seed", course.seed.to_string()),
-        ("visits", format!("{:?}", course.visits)),
+        ("training samples", samples(config.train)),
+        ("transform", format!("{:?}", config.transform)),
+        ("batch", config.batch.to_string()),
+        ("seed", config.seed.to_string()),
+        ("visits", format!("{:?}", config.order)),
     ];
     recipe.extend(known.map(|(key, value)| (key.to_owned(), value)));
     recipe

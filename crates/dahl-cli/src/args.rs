@@ -1,0 +1,162 @@
+//! The settings of a run as flags.
+//!
+//! The library declares every setting once (`dahl::run::config`): name, help, default, values.
+//! Here they become flags; a command takes those that its [`Group`] names.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+use dahl::ops::Target;
+use dahl::run::RunConfig;
+use dahl::run::config::{Arity, SETTINGS, Setting, Value};
+use std::marker::PhantomData;
+
+/// The settings that a command has; none means all.
+pub(crate) trait Group {
+    const NAMES: &'static [&'static str];
+}
+
+/// Settings from the command line.
+pub(crate) struct Settings<G> {
+    pub(crate) config: RunConfig,
+    /// Those that were given.
+    pub(crate) given: Vec<&'static str>,
+    group: PhantomData<G>,
+}
+
+macro_rules! groups {
+    ($($(#[$doc:meta])* $name:ident = $names:expr;)+) => {$(
+        $(#[$doc])*
+        pub(crate) struct $name;
+
+        impl Group for $name {
+            const NAMES: &'static [&'static str] = $names;
+        }
+    )+};
+}
+
+groups! {
+    /// All settings.
+    All = &[];
+    Kernels = &["conv", "isa"];
+    KernelsAndTuning = &["conv", "isa", "tune"];
+    /// The columns of a CSV file.
+    Table = &["image-column", "class-column", "image-dir", "image-extension"];
+    /// What is trained, and on which workers, without data.
+    Training = &[
+        "batch", "dtype", "optimizer", "momentum", "nesterov", "weight-decay", "betas", "eps", "clip",
+        "conv", "isa", "tune", "micro-batches", "pipeline", "stages", "speeds", "bn", "allow-stale",
+        "vertical-sync", "workers", "grain", "memory-limit", "calibration",
+    ];
+    /// The same on the workers of a simulation.
+    Simulated = &[
+        "batch", "dtype", "optimizer", "momentum", "nesterov", "weight-decay", "betas", "eps", "clip",
+        "conv", "isa", "micro-batches", "pipeline", "stages", "speeds", "bn", "allow-stale",
+        "vertical-sync", "grain", "scheduling", "joule-seconds",
+    ];
+    /// How golden cases are run.
+    Verified = &["grain", "conv", "isa", "scheduling", "joule-seconds"];
+}
+
+impl<G> Settings<G> {
+    /// What kernels are chosen for.
+    pub(crate) fn target(&self) -> Target {
+        self.config.identity.target()
+    }
+}
+
+fn of<G: Group>() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(|setting| G::NAMES.is_empty() || G::NAMES.contains(&setting.name))
+}
+
+/// A text of the library, with the names of settings as flags: `` `init` `` is `--init`.
+pub(crate) fn with_flags(text: &str) -> String {
+    let mut text = text.to_owned();
+    for setting in SETTINGS {
+        text = text.replace(&format!("`{}`", setting.name), &format!("--{}", setting.name));
+    }
+    text
+}
+
+fn arg<G: Group>(setting: &'static Setting) -> Arg {
+    let shown = setting.shown;
+    let has = |name: &&str| of::<G>().any(|other| other.name == *name);
+    let mut arg = Arg::new(setting.name)
+        .long(setting.name)
+        .help(with_flags(setting.help.trim()))
+        .help_heading(shown.heading)
+        .conflicts_with_all(shown.conflicts.iter().filter(|name| has(name)));
+    if let Some(other) = shown.requires.filter(has) {
+        arg = arg.requires(other);
+    }
+    if setting.arity == Arity::Switch {
+        return arg.action(ArgAction::SetTrue);
+    }
+    arg = arg.value_name(match shown.value {
+        "" => setting.name.to_uppercase().replace('-', "_"),
+        value => value.to_owned(),
+    });
+    if let [default] = &setting.of(&RunConfig::default())[..] {
+        arg = arg.default_value(default.clone());
+    }
+    if setting.arity == Arity::Many {
+        arg = arg.action(ArgAction::Append);
+    }
+    let parser = match setting.choices {
+        [] => ValueParser::new(|text: &str| setting.check(text).map(|()| text.to_owned())),
+        choices => PossibleValuesParser::new(possible(choices)).into(),
+    };
+    // What a number is, its parser says: -1 is no flag.
+    arg.allow_hyphen_values(true).value_parser(parser)
+}
+
+impl<G: Group> Args for Settings<G> {
+    fn augment_args(command: Command) -> Command {
+        command.args(of::<G>().map(arg::<G>))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<G: Group> FromArgMatches for Settings<G> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let (mut config, mut given) = (RunConfig::default(), Vec::new());
+        for setting in of::<G>() {
+            let source = matches.value_source(setting.name);
+            if source.is_none_or(|source| source == ValueSource::DefaultValue) {
+                continue;
+            }
+            let values: Vec<&str> = match setting.arity {
+                Arity::Switch if matches.get_flag(setting.name) => vec!["true"],
+                Arity::Switch => continue,
+                _ => {
+                    let values = matches.get_many::<String>(setting.name);
+                    values.into_iter().flatten().map(String::as_str).collect()
+                }
+            };
+            let wrong = |error| Error::raw(ErrorKind::ValueValidation, format!("{error}\n"));
+            config.set(setting.name, &values).map_err(wrong)?;
+            given.push(setting.name);
+        }
+        Ok(Self { config, given, group: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A flag with few values, as the library names them.
+pub(crate) fn choice<T: Value + Clone + Send + Sync + 'static>() -> impl TypedValueParser<Value = T>
+{
+    PossibleValuesParser::new(possible(T::CHOICES))
+        .try_map(|text| T::parse(&text).map_err(std::io::Error::other))
+}
+
+fn possible(choices: &'static [(&str, &str)]) -> impl Iterator<Item = PossibleValue> {
+    choices.iter().map(|(name, help)| PossibleValue::new(*name).help(with_flags(help)))
+}

@@ -1,0 +1,643 @@
+//! The texts of settings: how each type of value is read and printed.
+
+use crate::data::{self, HoldOut, Normalization};
+use crate::model::{NormOver, OptimizerName, ScheduleSpec};
+use crate::native::Throttle;
+use crate::ops::Accuracy;
+use crate::planner::Grain;
+use crate::planner::pipeline::Objective;
+use crate::units::{Bytes, Joules};
+use dahl_kernels::{DType, Isa};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A value of a setting. The errors of `parse` begin with `expected`.
+pub trait Value: Sized {
+    /// The values that there are with what each means, where they are few.
+    const CHOICES: &'static [(&'static str, &'static str)] = &[];
+
+    /// Reads a text.
+    fn parse(text: &str) -> Result<Self, String>;
+
+    /// The text that is read back as this value.
+    fn print(&self) -> String;
+
+    /// The same value for every working directory.
+    fn absolute(self) -> Result<Self, String> {
+        Ok(self)
+    }
+
+    /// The same value as it is called from the working directory.
+    fn nearby(self) -> Self {
+        self
+    }
+}
+
+/// What a setting has: a value, maybe none, several, or a switch.
+pub(super) trait Field {
+    type Item: Value;
+    const ARITY: Arity;
+    fn put(&mut self, items: Vec<Self::Item>);
+    fn items(&self) -> Vec<String>;
+    fn map_items(
+        self,
+        change: impl Fn(Self::Item) -> Result<Self::Item, String>,
+    ) -> Result<Self, String>
+    where
+        Self: Sized;
+}
+
+/// How many values a setting takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arity {
+    /// It is on or off.
+    Switch,
+    /// One value.
+    One,
+    /// Any number of values.
+    Many,
+}
+
+impl<T: Value> Field for T {
+    type Item = T;
+    const ARITY: Arity = Arity::One;
+
+    fn put(&mut self, items: Vec<T>) {
+        items.into_iter().for_each(|item| *self = item);
+    }
+
+    fn items(&self) -> Vec<String> {
+        vec![self.print()]
+    }
+
+    fn map_items(self, change: impl Fn(T) -> Result<T, String>) -> Result<Self, String> {
+        change(self)
+    }
+}
+
+impl<T: Value> Field for Option<T> {
+    type Item = T;
+    const ARITY: Arity = Arity::One;
+
+    fn put(&mut self, items: Vec<T>) {
+        *self = items.into_iter().last();
+    }
+
+    fn items(&self) -> Vec<String> {
+        self.iter().map(T::print).collect()
+    }
+
+    fn map_items(self, change: impl Fn(T) -> Result<T, String>) -> Result<Self, String> {
+        self.map(change).transpose()
+    }
+}
+
+impl<T: Value> Field for Vec<T> {
+    type Item = T;
+    const ARITY: Arity = Arity::Many;
+
+    fn put(&mut self, items: Vec<T>) {
+        *self = items;
+    }
+
+    fn items(&self) -> Vec<String> {
+        self.iter().map(T::print).collect()
+    }
+
+    fn map_items(self, change: impl Fn(T) -> Result<T, String>) -> Result<Self, String> {
+        self.into_iter().map(change).collect()
+    }
+}
+
+/// A setting that is on or off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switch(pub bool);
+
+impl Value for OnOff {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "true" => Ok(OnOff),
+            _ => Err("expected true or false".to_owned()),
+        }
+    }
+
+    fn print(&self) -> String {
+        "true".to_owned()
+    }
+}
+
+/// What a switch that is on has.
+pub(super) struct OnOff;
+
+impl Field for Switch {
+    type Item = OnOff;
+    const ARITY: Arity = Arity::Switch;
+
+    fn put(&mut self, items: Vec<OnOff>) {
+        self.0 = !items.is_empty();
+    }
+
+    fn items(&self) -> Vec<String> {
+        self.0.then(|| OnOff.print()).into_iter().collect()
+    }
+
+    fn map_items(self, _: impl Fn(OnOff) -> Result<OnOff, String>) -> Result<Self, String> {
+        Ok(self)
+    }
+}
+
+/// Values that are one of a few, by name.
+macro_rules! choices {
+    ($($type:ty { $($value:path = $name:literal: $help:literal),+ $(,)? })+) => {$(
+        impl Value for $type {
+            const CHOICES: &'static [(&'static str, &'static str)] = &[$(($name, $help)),+];
+
+            fn parse(text: &str) -> Result<Self, String> {
+                match text {
+                    $($name => Ok($value),)+
+                    _ => {
+                        let names: Vec<&str> = Self::CHOICES.iter().map(|(name, _)| *name).collect();
+                        Err(format!("expected {}", names.join(", ")))
+                    }
+                }
+            }
+
+            fn print(&self) -> String {
+                match self {
+                    $($value => $name.to_owned(),)+
+                }
+            }
+        }
+    )+};
+}
+
+choices! {
+    OptimizerName {
+        OptimizerName::Sgd = "sgd": "Stochastic gradient descent",
+        OptimizerName::Adam = "adam": "Adam",
+        OptimizerName::Adamw = "adamw": "Adam with decoupled weight decay",
+    }
+    Accuracy {
+        Accuracy::Exact = "exact": "No Winograd transforms",
+        Accuracy::Auto = "auto": "Winograd F(2x2, 3x3) for 3x3 kernels: 2.25 times fewer \
+            multiplications, error about 1e-6 of the largest value in f32",
+        Accuracy::Fast = "fast": "Winograd F(4x4, 3x3) for 3x3 kernels: 4 times fewer \
+            multiplications, error about 2e-5",
+    }
+    NormOver {
+        NormOver::Batch = "batch": "All samples of the batch; micro-batches are refused",
+        NormOver::Part = "micro": "The samples of a micro-batch",
+    }
+    PipelineKind {
+        PipelineKind::Gpipe = "gpipe": "GPipe: all micro-batches forward, then all backward, \
+            then the update",
+        PipelineKind::OneForwardOneBackward = "1f1b": "1F1B: one forward, one backward, then \
+            the update; needs less memory",
+        PipelineKind::Pipedream = "pipedream": "PipeDream: weight stashing, one step per stage \
+            in flight (needs --allow-stale)",
+        PipelineKind::TwoBw = "2bw": "PipeDream-2BW: micro-batches with double-buffered \
+            weights (needs --allow-stale)",
+    }
+    SchedulingName {
+        SchedulingName::Static = "static": "The plan's worker and order",
+        SchedulingName::FirstCome = "first-come": "The first ready task to the first free worker",
+        SchedulingName::WorkStealing = "work-stealing": "One queue per worker, with stealing",
+        SchedulingName::CriticalPath = "critical-path": "The task on the longest path to the end \
+            first",
+        SchedulingName::EarliestFinish = "earliest-finish": "Each task to the worker with the \
+            earliest expected finish time",
+        SchedulingName::LeastEnergy = "least-energy": "As earliest-finish, with energy weighed \
+            in by --joule-seconds",
+    }
+    Objective {
+        Objective::Energy = "energy": "Joules",
+        Objective::Time = "time": "Seconds",
+        Objective::Edp = "edp": "Energy-delay product",
+    }
+}
+
+/// The pipelines that a run may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PipelineKind {
+    /// All micro-batches forward, then all backward; then the update.
+    Gpipe,
+    /// One forward, one backward; then the update.
+    OneForwardOneBackward,
+    /// One step behind the other, with the weights that each began with.
+    Pipedream,
+    /// Micro-batches, with the weights of the update before the last.
+    TwoBw,
+}
+
+impl PipelineKind {
+    /// Whether steps compute with weights that miss some updates.
+    pub fn is_stale(self) -> bool {
+        matches!(self, PipelineKind::Pipedream | PipelineKind::TwoBw)
+    }
+}
+
+/// Who gives ready tasks to workers: the plan, or a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchedulingName {
+    /// The plan.
+    Static,
+    /// [`Rule::FirstCome`](crate::sched::Rule::FirstCome).
+    FirstCome,
+    /// [`Rule::WorkStealing`](crate::sched::Rule::WorkStealing).
+    WorkStealing,
+    /// [`Rule::CriticalPath`](crate::sched::Rule::CriticalPath).
+    CriticalPath,
+    /// [`Rule::EarliestFinish`](crate::sched::Rule::EarliestFinish).
+    EarliestFinish,
+    /// [`Rule::LeastEnergy`](crate::sched::Rule::LeastEnergy).
+    LeastEnergy,
+}
+
+/// Values with a parser of their own, whose texts read back.
+macro_rules! parsed {
+    ($($type:ty: $parse:expr;)+) => {$(
+        impl Value for $type {
+            fn parse(text: &str) -> Result<Self, String> {
+                ($parse)(text)
+            }
+
+            fn print(&self) -> String {
+                self.to_string()
+            }
+        }
+    )+};
+}
+
+parsed! {
+    usize: at_least_one;
+    u64: |text: &str| text.parse().map_err(|_| "expected a whole number".to_owned());
+    f64: |text: &str| text.parse().map_err(|_| "expected a number".to_owned());
+    String: |text: &str| Ok(text.to_owned());
+    DType: |text: &str| text.parse();
+    Isa: |text: &str| {
+        let isa: Isa = text.parse()?;
+        available(isa).map_err(|found| format!("expected one of this machine, found {found}"))?;
+        Ok(isa)
+    };
+    ScheduleSpec: ScheduleSpec::parse;
+    Normalization: Normalization::parse;
+    HoldOut: HoldOut::parse;
+    GrainChoice: GrainChoice::parse;
+    StagesChoice: StagesChoice::parse;
+    PlanChoice: |text: &str| Ok(match text {
+        "auto" => PlanChoice::Auto,
+        path => PlanChoice::File(path.into()),
+    });
+}
+
+/// A whole number from 1 on.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("expected at least 1".to_owned()),
+        Ok(n) => Ok(n),
+        Err(_) => Err("expected a whole number".to_owned()),
+    }
+}
+
+/// Threads per processor beyond which a run makes no progress.
+const THREADS_PER_PROCESSOR: usize = 16;
+
+/// The number of worker threads where none is set: one per processor.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A number of threads that this machine can run.
+pub fn threads(text: &str) -> Result<usize, String> {
+    let threads = at_least_one(text)?;
+    let most = THREADS_PER_PROCESSOR * processors();
+    if threads <= most {
+        return Ok(threads);
+    }
+    Err(format!("expected at most {most}, {THREADS_PER_PROCESSOR} per processor"))
+}
+
+/// Refuses an instruction set that this machine does not have, naming those that it has.
+pub fn available(isa: Isa) -> Result<(), String> {
+    if isa.is_available() {
+        return Ok(());
+    }
+    let have = Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(Isa::name);
+    Err(format!("a machine that has {}", have.collect::<Vec<_>>().join(", ")))
+}
+
+pub(super) fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, "a number from 0 on", |x| x >= 0.0)
+}
+
+pub(super) fn positive(text: &str) -> Result<f64, String> {
+    number(text, "a number above 0", |x| x > 0.0)
+}
+
+pub(super) fn below_one(text: &str) -> Result<f64, String> {
+    number(text, "0 to below 1", |x| (0.0..1.0).contains(&x))
+}
+
+fn number(text: &str, expected: &str, fits: impl Fn(f64) -> bool) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|x: &f64| x.is_finite() && fits(*x));
+    number.ok_or_else(|| format!("expected {expected}"))
+}
+
+/// Two numbers of one setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Betas(pub [f64; 2]);
+
+impl Value for Betas {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "expected two numbers from 0 to below 1, such as 0.9,0.999".to_owned();
+        let (first, second) = text.split_once(',').ok_or_else(wrong)?;
+        let part = |text: &str| below_one(text.trim()).map_err(|_| wrong());
+        Ok(Betas([part(first)?, part(second)?]))
+    }
+
+    fn print(&self) -> String {
+        let Betas([first, second]) = self;
+        format!("{first},{second}")
+    }
+}
+
+/// Relative speeds of the workers of stages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Speeds(pub Vec<f64>);
+
+impl Value for Speeds {
+    fn parse(text: &str) -> Result<Self, String> {
+        let speed = |text: &str| positive(text.trim());
+        let speeds = text.split(',').map(speed).collect::<Result<_, _>>();
+        speeds.map(Speeds).map_err(|_| "expected numbers above 0, such as 1,0.5".to_owned())
+    }
+
+    fn print(&self) -> String {
+        let texts: Vec<String> = self.0.iter().map(f64::to_string).collect();
+        texts.join(",")
+    }
+}
+
+/// How ops are cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GrainChoice {
+    /// The grain with the shortest predicted step.
+    Auto,
+    /// The same, re-chosen while the run goes on.
+    Adaptive,
+    /// Pieces along axes, as [`Grain::with`] reads them.
+    Given(String),
+}
+
+impl GrainChoice {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => return Ok(GrainChoice::Auto),
+            "adaptive" => return Ok(GrainChoice::Adaptive),
+            _ => {}
+        }
+        match Grain::check_text(text) {
+            Ok(_) => Ok(GrainChoice::Given(text.to_owned())),
+            Err(error) => Err(format!(
+                "expected auto, adaptive, or {}",
+                error.to_string().trim_start_matches("grain: expected ")
+            )),
+        }
+    }
+}
+
+impl std::fmt::Display for GrainChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            GrainChoice::Auto => "auto",
+            GrainChoice::Adaptive => "adaptive",
+            GrainChoice::Given(text) => text,
+        })
+    }
+}
+
+/// The stages of a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StagesChoice {
+    /// So many, of equal predicted time.
+    Count(usize),
+    /// Those that begin with these layers.
+    Starts(Vec<String>),
+}
+
+impl StagesChoice {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(0) => Err("expected at least 1".to_owned()),
+            Ok(count) => Ok(StagesChoice::Count(count)),
+            Err(_) => {
+                Ok(StagesChoice::Starts(text.split(',').map(|s| s.trim().to_owned()).collect()))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for StagesChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StagesChoice::Count(count) => write!(f, "{count}"),
+            StagesChoice::Starts(layers) => f.write_str(&layers.join(",")),
+        }
+    }
+}
+
+/// Where the plan of a run comes from, if not from a grain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanChoice {
+    /// The best plan over the units of the platform.
+    Auto,
+    /// A file.
+    File(PathBuf),
+}
+
+impl std::fmt::Display for PlanChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PlanChoice::Auto => f.write_str("auto"),
+            PlanChoice::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Value for Bytes {
+    fn parse(text: &str) -> Result<Self, String> {
+        let digits = text.trim().find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (number, unit) = text.trim().split_at(digits.unwrap_or(text.trim().len()));
+        let scale = match unit.trim() {
+            "" | "B" => 1.0,
+            "KiB" => 1024.0,
+            "MiB" => 1024.0 * 1024.0,
+            "GiB" => 1024.0 * 1024.0 * 1024.0,
+            "TiB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+            _ => return Err("expected bytes, KiB, MiB, GiB or TiB, as in 2GiB".to_owned()),
+        };
+        let number: f64 = number.parse().map_err(|_| "expected a number, as in 2GiB".to_owned())?;
+        Ok(Bytes((number * scale) as u64))
+    }
+
+    fn print(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl Value for Duration {
+    /// `90s`, `10m`, `2h`, `1d`, `500ms`; a number alone is seconds.
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "expected a time such as 90s, 10m, 2h or 1d".to_owned();
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let seconds = match unit {
+            "ms" => 1e-3,
+            "" | "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86400.0,
+            _ => return Err(wrong()),
+        };
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+    }
+
+    fn print(&self) -> String {
+        format!("{}s", self.as_secs_f64())
+    }
+}
+
+/// An interval that meters can be read in.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    let time = Duration::parse(text)?;
+    let known = Duration::from_millis(1)..=Duration::from_secs(60);
+    if known.contains(&time) { Ok(time) } else { Err("expected 1ms to 60s".to_owned()) }
+}
+
+impl Value for Joules {
+    /// `500J`, `2kJ`, `3Wh`, `0.1kWh`; a number alone is joules.
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "expected an energy such as 500J, 2kJ, 3Wh or 0.1kWh".to_owned();
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let factor = match unit.trim() {
+            "" | "J" => 1.0,
+            "mJ" => 1e-3,
+            "kJ" => 1e3,
+            "MJ" => 1e6,
+            "Wh" => 3.6e3,
+            "kWh" => 3.6e6,
+            _ => return Err(wrong()),
+        };
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        Some(number * factor).filter(|j| *j > 0.0).map(Joules).ok_or_else(wrong)
+    }
+
+    fn print(&self) -> String {
+        format!("{}J", self.0)
+    }
+}
+
+/// The speed of a worker that is slowed down.
+pub fn throttle_speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed| (Throttle::SLOWEST..=1.0).contains(speed));
+    speed.ok_or_else(|| format!("expected a number from {} to 1, such as 0.5", Throttle::SLOWEST))
+}
+
+impl Value for Throttle {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (of, from_step) = match text.split_once('@') {
+            Some((of, step)) => (of, step.parse().ok()),
+            None => (text, Some(0)),
+        };
+        let (worker, text) = of.split_once('=').unwrap_or((of, ""));
+        match (worker.parse().ok(), throttle_speed(text).ok(), from_step) {
+            (Some(worker), Some(speed), Some(from_step)) => {
+                Ok(Throttle { worker, speed, from_step })
+            }
+            _ => Err(format!(
+                "expected a worker and its speed from {} to 1, such as 1=0.5 or 1=0.5@100",
+                Throttle::SLOWEST
+            )),
+        }
+    }
+
+    fn print(&self) -> String {
+        format!("{}={}@{}", self.worker, self.speed, self.from_step)
+    }
+}
+
+impl Value for PathBuf {
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(text.into())
+    }
+
+    fn print(&self) -> String {
+        self.display().to_string()
+    }
+
+    fn absolute(self) -> Result<Self, String> {
+        let refused = || "expected a path in UTF-8, which the run's configuration can hold";
+        // An empty one is refused by whoever opens it.
+        let path = std::path::absolute(&self).unwrap_or(self);
+        if path.to_str().is_some() { Ok(path) } else { Err(refused().to_owned()) }
+    }
+
+    fn nearby(self) -> Self {
+        let here = std::env::current_dir().unwrap_or_default();
+        let below = self.strip_prefix(&here).ok().filter(|_| here.is_absolute());
+        match below.filter(|below| *below != Path::new("")) {
+            Some(below) => below.to_owned(),
+            None => self,
+        }
+    }
+}
+
+/// Texts that name something, or are the path of a file or directory.
+macro_rules! names_or_paths {
+    ($($(#[$doc:meta])* $type:ident: $is_path:expr;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $type(pub String);
+
+        impl $type {
+            /// Whether it is a path, not a name.
+            pub fn is_path(&self) -> bool {
+                ($is_path)(&self.0)
+            }
+        }
+
+        impl Value for $type {
+            fn parse(text: &str) -> Result<Self, String> {
+                Ok(Self(text.to_owned()))
+            }
+
+            fn print(&self) -> String {
+                self.0.clone()
+            }
+
+            fn absolute(self) -> Result<Self, String> {
+                if !self.is_path() {
+                    return Ok(self);
+                }
+                Ok(Self(PathBuf::from(self.0).absolute()?.print()))
+            }
+
+            fn nearby(self) -> Self {
+                if !self.is_path() {
+                    return self;
+                }
+                let below = Self(PathBuf::from(&self.0).nearby().print());
+                if below.is_path() { below } else { self }
+            }
+        }
+    )+};
+}
+
+names_or_paths! {
+    /// A model by its name, or a TOML file.
+    ModelRef: |text: &str| Path::new(text).extension().is_some_and(|e| e == "toml");
+    /// A dataset by its name, or a directory or file.
+    DataRef: |text: &str| !data::is_name(text);
+}

@@ -1,0 +1,88 @@
+//! The native engine with the scheduling policy of a run.
+
+use super::config::{PlacementSettings, SchedulingName};
+use crate::calibrate::{self, this_machine};
+use crate::error::Result;
+use crate::exec::{Engine, Session};
+use crate::graph::Programs;
+use crate::native::{Native, Scheduling};
+use crate::perf::{PerfModel, cpu_kind};
+use crate::plan::Plan;
+use crate::platform::UnitId;
+use crate::sched::{Expectations, Rule};
+use crate::sim::{Known, Worker, expectations};
+use crate::units::ProgramId;
+use std::sync::Mutex;
+use std::time::Duration;
+
+impl PlacementSettings {
+    /// The scheduling policy; `None` where tasks run as the plan says.
+    pub fn rule(&self) -> Option<Rule> {
+        Some(match self.scheduling {
+            SchedulingName::Static => return None,
+            SchedulingName::FirstCome => Rule::FirstCome,
+            SchedulingName::WorkStealing => Rule::WorkStealing,
+            SchedulingName::CriticalPath => Rule::CriticalPath,
+            SchedulingName::EarliestFinish => Rule::EarliestFinish,
+            SchedulingName::LeastEnergy => Rule::LeastEnergy { price: 1e9 * self.joule_seconds },
+        })
+    }
+}
+
+/// The native engine, with a policy that may ask for the times of tasks.
+pub struct Scheduled {
+    native: Native,
+    rule: Option<Rule>,
+    /// Grows by what is measured, program by program.
+    known: Mutex<PerfModel>,
+}
+
+impl Scheduled {
+    /// An engine with a policy; times that `known` lacks are measured where the policy needs them.
+    pub fn new(native: Native, rule: Option<Rule>, known: PerfModel) -> Self {
+        Self { native, rule, known: Mutex::new(known) }
+    }
+
+    fn expectations(&self, programs: &Programs, plan: &Plan) -> Result<Expectations> {
+        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        let kind = cpu_kind(plan.numerics.isa);
+        let expected = |known: &PerfModel| {
+            let platform = this_machine(known)?;
+            let on = platform.expand();
+            // Workers beyond the units share them; a task takes the same time on each.
+            let units = on.units.len().max(1);
+            let unit = |w: usize| Worker { unit: UnitId((w % units) as u32), state: None };
+            let workers: Vec<Worker> = (0..plan.placement.workers).map(unit).collect();
+            expectations((programs, plan), (&on, &workers), &mut Known::new(known))
+        };
+        if known.kinds().contains(&kind)
+            && let Ok(found) = expected(&known)
+        {
+            return Ok(found);
+        }
+        for program in 0..programs.programs.len() {
+            let program = ProgramId::new(program);
+            calibrate::steps(programs, plan, program, Duration::ZERO, &kind, &mut known)?;
+        }
+        expected(&known)
+    }
+}
+
+impl Engine for Scheduled {
+    fn name(&self) -> &'static str {
+        self.native.name()
+    }
+
+    fn prepare(&self, programs: &Programs, plan: &Plan) -> Result<Box<dyn Session>> {
+        let of = |scheduling| Native { scheduling, ..self.native.clone() };
+        match self.rule {
+            None => self.native.prepare(programs, plan),
+            Some(Rule::FirstCome) => of(Scheduling::FirstCome).prepare(programs, plan),
+            Some(Rule::WorkStealing) => of(Scheduling::WorkStealing).prepare(programs, plan),
+            Some(rule) => {
+                let policy = self.expectations(programs, plan)?.policy(rule);
+                Ok(Box::new(self.native.prepare_with(programs, plan, policy)?))
+            }
+        }
+    }
+}
