@@ -3,10 +3,10 @@
 use super::compare::in_short;
 use super::time::Time;
 use dahl::Result;
-use dahl::planner::pipeline::{
-    Bill, BreakEven, Change, Extent, LeftOff, Limits, Pipeline, Prices, Problem, break_even,
-    infeasible, left_off, same_types, scenarios, solve,
+use dahl::planner::advice::{
+    Bill, BreakEven, Change, LeftOff, Prices, break_even, left_off, same_types, scenarios,
 };
+use dahl::planner::pipeline::{Extent, Limits, Pipeline, Problem, infeasible, solve};
 use dahl::platform::Platform;
 use serde_json::{Value, json};
 use std::fmt::Write as _;

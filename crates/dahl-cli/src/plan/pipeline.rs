@@ -13,10 +13,13 @@ use clap::{ArgGroup, Args, ValueEnum};
 use dahl::model::{Model, TrainSpec};
 use dahl::ops::Target;
 use dahl::planner::Deployed;
+use dahl::planner::advice::Change;
+use dahl::planner::baselines::{
+    Imported, Machines, MaxLoad, Operators, Profile, max_load, pipedream,
+};
 use dahl::planner::pipeline::{
-    Certificate, Change, Imported, Layer, Limits, Machinery, Machines, MaxLoad, Objective,
-    Operators, Pipeline, Problem, Profile, Semantics, Solution, Stage, Watts, certificate, cost_of,
-    machinery, max_load, pipedream, solve,
+    Certificate, Layer, Limits, Machinery, Objective, Pipeline, Problem, Semantics, Solution,
+    Stage, Watts, certificate, cost_of, machinery, solve,
 };
 use dahl::platform::Platform;
 use dahl::units::Bytes;
@@ -344,8 +347,8 @@ fn tell(args: &PipelineArgs, what: &What<'_>, platform: &Platform, time: Time<'_
 }
 
 impl PriceArgs {
-    fn prices(&self) -> dahl::planner::pipeline::Prices {
-        dahl::planner::pipeline::Prices {
+    fn prices(&self) -> dahl::planner::advice::Prices {
+        dahl::planner::advice::Prices {
             batches: self.batches,
             per_kwh: self.price,
             grams_per_kwh: self.grid,

@@ -2,7 +2,7 @@
 
 use super::cells::{Cell, Level};
 use super::front::Front;
-use super::table::Table;
+use super::stage_options::Table;
 use super::types::{MOST_TYPES, Objective};
 
 /// A half-made plan: the last layers, from a set on.

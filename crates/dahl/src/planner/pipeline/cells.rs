@@ -12,8 +12,8 @@
 //! each set and one for each unit type.
 
 use super::cost::{Column, fits};
-use super::lattice::Lattice;
-use super::table::Table;
+use super::stage_options::Table;
+use super::unit_counts::Lattice;
 
 /// Edges of cells lie this much below plans, as a part: so much that no rounding, of a
 /// certificate's labels neither, moves a plan over an edge.

@@ -4,11 +4,11 @@
 use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Level, Potential};
 use super::certify;
-use super::cover::{Cover, Known};
 use super::labels::{Effort, Ended, Search, Wanted};
 use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
+use super::refine::{Cover, Known};
 use super::solve::Limits;
-use super::table::Table;
+use super::stage_options::Table;
 use super::types::{Pipeline, Problem};
 
 /// How far below a plan's value a search looks, and a claim is: their difference is more
@@ -30,7 +30,7 @@ const MOST_NUMBERS: usize = 8_000_000;
 /// proof would be too large.
 pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> Option<Certificate> {
     let table = Table::new(problem, limits.ideals);
-    if table.numbers != super::table::Replicas::All {
+    if table.numbers != super::stage_options::Replicas::All {
         return None;
     }
     let known = problem.objective.value(plan.period_s, plan.energy_j);

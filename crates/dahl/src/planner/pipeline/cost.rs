@@ -24,7 +24,7 @@
 //! It leaves out latencies, that transfers share links, the update of the weights, and
 //! that a small part of a batch is less efficient than a whole one.
 
-use super::space::{Load, Space};
+use super::ideals::{Load, Space};
 use super::types::{Pipeline, Problem, Semantics, Stage};
 
 /// A stage on units.

@@ -1,9 +1,9 @@
 //! What a plan's seconds, joules and bytes are made of.
 
 use super::cost::{column, slowest_counts, waited};
-use super::parted;
-use super::space::load;
+use super::ideals::load;
 use super::types::{Pipeline, Problem, Semantics, Stage};
+use super::uneven_shares as parted;
 
 /// A stage and what it costs.
 #[derive(Clone, Debug, PartialEq)]

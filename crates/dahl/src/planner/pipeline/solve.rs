@@ -1,13 +1,13 @@
 //! The whole front of a problem, or as much of it as there is time for, and the plan
 //! that the objective asks for, with what no plan can be better than.
 
-use super::cover::Cover;
 use super::front::Front;
+use super::ideals::Cuts;
 use super::labels::{Effort, Ended, Search, Wanted};
-use super::parted::{parted, wide_bound};
-use super::space::Cuts;
-use super::table::{Replicas, Table};
+use super::refine::Cover;
+use super::stage_options::{Replicas, Table};
 use super::types::{Objective, Pipeline, Problem};
+use super::uneven_shares::{parted, wide_bound};
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 
@@ -173,7 +173,7 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
     }
     // The layer that needs most, on the unit that holds most.
     let alone = |i: usize| {
-        let load = super::space::load(&problem.layers, &[i]);
+        let load = super::ideals::load(&problem.layers, &[i]);
         let bytes = |unit: usize| {
             let column = super::cost::column(problem, &load, [unit, 1, 0]);
             column.memory(problem.semantics, 1, 1)

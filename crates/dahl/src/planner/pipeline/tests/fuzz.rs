@@ -1,8 +1,9 @@
 //! No input makes the planner panic or run away.
 
 use super::super::*;
-use super::known::file;
 use super::made::Chance;
+use crate::planner::baselines::tests::file;
+use crate::planner::baselines::*;
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::path::Path;

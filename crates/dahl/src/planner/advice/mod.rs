@@ -1,11 +1,12 @@
 //! What follows from a plan for people: which units are not worth switching on, what other
 //! units would change, and how much watts that nobody knows exactly can change.
 
-use super::explain::cost_of;
-use super::machines::{Watts, machinery};
-use super::solve::{Extent, Limits, solve};
-use super::table::Replicas;
-use super::types::{Pipeline, Problem};
+#[cfg(test)]
+mod tests;
+
+use super::pipeline::{
+    Extent, Limits, Pipeline, Problem, Replicas, Watts, cost_of, machinery, solve,
+};
 use crate::error::{Error, Result};
 use crate::platform::Platform;
 

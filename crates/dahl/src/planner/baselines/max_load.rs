@@ -7,8 +7,8 @@
 
 use super::groups::{Group, Growing, groups, users};
 use super::import::Operators;
-use super::space::ideals;
 use crate::error::{Error, Result};
+use crate::planner::pipeline::ideals;
 
 /// A device and what it has to do.
 #[derive(Clone, Debug, PartialEq)]

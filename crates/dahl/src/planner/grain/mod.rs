@@ -1,11 +1,21 @@
 //! The grain of a plan: into how many pieces ops are cut, along which axes.
 
-use super::gather::{pieces, place};
+mod adapt;
+mod candidates;
+mod gather;
+mod shares;
+
+pub use adapt::{Adapter, Circumstances, Patience, Verdict, shared, speeds};
+pub use candidates::{Candidate, Choice, Learn, candidates, choose};
+pub(super) use gather::{Batch, place_batches};
+pub use gather::{Why, place, why};
+
 use super::recompute::Placer;
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::ops::Target;
 use crate::plan::{MOST_PIECES, MOST_WORKERS, Numerics, Placement, Plan, Recompute};
+use gather::pieces;
 use std::fmt;
 
 /// Pieces of the batch for each worker that are tried, at most.

@@ -1,7 +1,7 @@
 //! The layers of a model, with what they take on the units of a platform.
 
-use super::super::stages::layer_paths;
-use super::machines::Machinery;
+use super::platform_units::Machinery;
+use super::stages::layer_paths;
 use super::types::Layer;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Node, Phase, Programs};

@@ -83,7 +83,7 @@ fn inside<'a>(smaller: &'a [u64], larger: &'a [u64]) -> impl Iterator<Item = usi
 
 /// All sets of layers that need no layer outside, smallest first; nothing where there
 /// are more than so many.
-pub(super) fn ideals(inputs: &[Vec<usize>], limit: usize) -> Option<Vec<Bits>> {
+pub(in crate::planner) fn ideals(inputs: &[Vec<usize>], limit: usize) -> Option<Vec<Bits>> {
     let words = inputs.len().div_ceil(64).max(1);
     let mut all = vec![vec![0u64; words]];
     let mut from = 0;

@@ -8,7 +8,7 @@
 
 use super::cost::{fits, waited};
 use super::front::Front;
-use super::space::{Load, load};
+use super::ideals::{Load, load};
 use super::types::{Layer, Pipeline, Power, Problem, Stage, UnitType};
 
 /// With more combinations of units and powers, not all powers and numbers of units are tried.

@@ -2,9 +2,8 @@
 //! dnn-partitioning.
 
 use super::groups::groups;
-use super::machines::Machinery;
-use super::types::Layer;
 use crate::error::{Error, Result};
+use crate::planner::pipeline::{Layer, Machinery};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

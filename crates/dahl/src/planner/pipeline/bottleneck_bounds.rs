@@ -7,7 +7,7 @@
 
 use super::cells::{ASIDE, Level};
 use super::cost::Column;
-use super::cover::{Cover, MOST_NUMBERS};
+use super::refine::{Cover, MOST_NUMBERS};
 use super::solve::Limits;
 
 /// As many intervals at the most.

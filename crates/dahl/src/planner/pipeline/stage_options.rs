@@ -1,9 +1,9 @@
 //! All stages on all units: the columns that plans are made of.
 
 use super::cost::{Column, column, fits, slowest_counts};
-use super::lattice::{Lattice, Totals};
-use super::space::Space;
+use super::ideals::Space;
 use super::types::{Problem, Semantics};
+use super::unit_counts::{Lattice, Totals};
 
 /// Columns that are too many are too many to look at.
 const MOST_COLUMNS: usize = 4_000_000;

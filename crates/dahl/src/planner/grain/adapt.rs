@@ -11,13 +11,13 @@
 //! tried again as if it were as fast as ever. What slows all workers alike is no reason to
 //! change. Cuts other than those of the batch.
 
-use super::grain::{Grain, PIECES_A_WORKER};
-use super::recompute::fit;
 use super::shares::apportion;
+use super::{Grain, PIECES_A_WORKER};
 use crate::error::Result;
 use crate::graph::Programs;
 use crate::perf::PerfModel;
 use crate::plan::{Plan, trace_header};
+use crate::planner::recompute::fit;
 use crate::platform::{Platform, UnitId};
 use crate::sim::{Habits, Known, StepPrediction, Steps, Worker, predict_at};
 use crate::trace::CellCount;

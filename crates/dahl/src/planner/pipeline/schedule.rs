@@ -1,12 +1,11 @@
 //! Pipelines: parts of a batch through stages of layers, each with workers of its own.
 
-use super::gather::{Batch, place, place_batches};
-use super::grain::Grain;
-use super::recompute::Placer;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Phase, Program, Programs};
 use crate::model::{Delays, Stages};
 use crate::plan::{Numerics, Placement, Plan};
+use crate::planner::grain::{Batch, Grain, place, place_batches};
+use crate::planner::recompute::Placer;
 use crate::units::NodeId;
 use std::ops::Range;
 

@@ -1,15 +1,15 @@
 //! Cells that cover all periods and all slowest stages, fine where that helps, and the plans
 //! that they lead to.
 
+use super::bottleneck_bounds::slowest;
 use super::bounds::Bounds;
 use super::cells::{ASIDE, Cell, Depth, Level, Range};
 use super::cost::{Column, evaluate, fits};
 use super::front::Front;
 use super::labels::Wanted;
-use super::levels::slowest;
-use super::prices::Hint;
+use super::lagrange::Hint;
 use super::solve::{Limits, pick};
-use super::table::Table;
+use super::stage_options::Table;
 
 /// Numbers of all cells together.
 pub(super) const MOST_NUMBERS: usize = 40_000_000;

@@ -1,7 +1,8 @@
 //! What other units would change: the same as a platform with them, written out.
 
-use super::super::*;
-use super::made::{Chance, problem};
+use super::*;
+use crate::planner::pipeline::tests::made::{Chance, problem};
+use crate::planner::pipeline::*;
 use crate::platform::Platform;
 
 /// Machines of three kinds, so many of each: some have two unit types, one of them with a memory

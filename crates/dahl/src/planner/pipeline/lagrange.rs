@@ -8,7 +8,7 @@
 
 use super::cells::{Cell, Potential, Range};
 use super::cost::Column;
-use super::table::Table;
+use super::stage_options::Table;
 
 /// Rounds in which prices are looked for.
 const ROUNDS: usize = 80;

@@ -1,12 +1,12 @@
 //! Cutting ops alike and gathering chains of them.
 
-use super::grain::{Gather, Grain};
 use super::shares::{deal, least};
-use super::stages::{even, flops};
+use super::{Gather, Grain};
 use crate::graph::{Graph, Kind, Node, Phase, Root};
 use crate::model::Stages;
 use crate::ops::{Metas, parts, split};
 use crate::plan::{Group, ProgramPlacement};
+use crate::planner::pipeline::{even, flops};
 use crate::units::{NodeId, ValueId, WorkerId};
 use dahl_kernels::{Piece, Region};
 use std::ops::Range;
@@ -32,9 +32,9 @@ struct Cut {
 
 /// Nodes that are placed together, in an order in which they could run, and the workers
 /// that they are placed on.
-pub(super) struct Batch {
-    pub(super) nodes: Vec<NodeId>,
-    pub(super) workers: Range<usize>,
+pub(crate) struct Batch {
+    pub(crate) nodes: Vec<NodeId>,
+    pub(crate) workers: Range<usize>,
 }
 
 /// The placement of one program: cuts of one grain, chains gathered.
@@ -64,7 +64,7 @@ pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
 }
 
 /// The placement of one program whose nodes are placed a batch after the other.
-pub(super) fn place_batches(graph: &Graph, grain: &Grain, batches: &[Batch]) -> ProgramPlacement {
+pub(crate) fn place_batches(graph: &Graph, grain: &Grain, batches: &[Batch]) -> ProgramPlacement {
     let mut load = vec![0u64; grain.workers];
     let groups = batches.iter().flat_map(|batch| {
         let workers = batch.workers.len();

@@ -1,20 +1,20 @@
 //! Plans over the units of one machine, as plans that run there: worker i is unit i.
 //!
-//! What [`pipeline`](super::pipeline) plans leaves out what pieces, tasks and waiting cost. Here
+//! What [`solve`](super::solve()) plans leaves out what pieces, tasks and waiting cost. Here
 //! its plans become tasks, whose steps are simulated on the platform: this is what is compared
 //! with a run, and what decides between plans that are about as good.
 
-use super::flow::{Flow, Order};
-use super::grain::Grain;
-use super::pipeline::{Objective, Pipeline, Problem, Semantics, Stage};
-use super::recompute::fit;
-use super::{adapt::shared, stages::layer_paths};
+use super::schedule::{Flow, Order};
+use super::stages::layer_paths;
+use super::types::{Objective, Pipeline, Problem, Semantics, Stage};
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::model::{Delays, Lowered, Model, Stages, TrainSpec};
 use crate::ops::Target;
 use crate::perf::PerfModel;
 use crate::plan::{Numerics, Plan};
+use crate::planner::grain::{Grain, shared};
+use crate::planner::recompute::fit;
 use crate::platform::{Expanded, Platform, UnitId};
 use crate::sim::{Habits, Known, StepPrediction, Worker, predict};
 use crate::units::{Bytes, Joules, ProgramId};

@@ -6,12 +6,12 @@
 //! and all are predicted again, until nothing that was not measured could be better than
 //! the best that was.
 
-use super::grain::{Grain, PIECES_A_WORKER};
-use super::recompute::{Fitted, fit};
+use super::{Grain, PIECES_A_WORKER};
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::perf::{PerfModel, Source};
 use crate::plan::{Numerics, Plan};
+use crate::planner::recompute::{Fitted, fit};
 use crate::platform::{Expanded, UnitId};
 use crate::sim::{Habits, Known, StepPrediction, Worker, predict};
 use crate::units::{Bytes, Nanos, ProgramId};

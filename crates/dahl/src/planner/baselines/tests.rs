@@ -1,13 +1,14 @@
 //! Results that others have found.
 
-use super::super::*;
+use super::*;
+use crate::planner::pipeline::*;
 use std::path::{Path, PathBuf};
 
-pub(super) fn file(name: &str) -> PathBuf {
+pub(crate) fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planner").join(name)
 }
 
-pub(super) fn profile(name: &str) -> Profile {
+pub(crate) fn profile(name: &str) -> Profile {
     match Imported::read(&file(name)).unwrap() {
         Imported::Profile(profile) => profile,
         Imported::Operators(_) => panic!("{name} is no profile"),
