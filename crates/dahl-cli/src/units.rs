@@ -12,8 +12,8 @@ use dahl::ops::Target;
 use dahl::perf::{PerfModel, Source, cpu_kind};
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::pipeline::{
-    Limits, Objective, Pipeline, Problem, Semantics, Solution, Stage, Watts, cost_of, infeasible,
-    layers, machinery, solve, together,
+    Assignment, Limits, Objective, Problem, Semantics, Solution, Stage, Watts, cost_of, infeasible,
+    layers, machinery, shared_by_all_units, solve,
 };
 use dahl::planner::{Deployed, Deployment, Flow, Grain, Ran};
 use dahl::platform::Platform;
@@ -206,7 +206,7 @@ impl Asked<'_> {
     pub(crate) fn run_of(
         &self,
         problem: &Problem,
-        plan: &Pipeline,
+        plan: &Assignment,
         known: &mut PerfModel,
     ) -> Result<Deployed> {
         let run = self.deployment(known).deploy(problem, plan)?;
@@ -221,7 +221,7 @@ impl Asked<'_> {
     fn deploy(
         &self,
         problem: &Problem,
-        plans: &[Pipeline],
+        plans: &[Assignment],
         known: &mut PerfModel,
     ) -> Result<Vec<Deployed>> {
         let (mut all, mut failed): (Vec<Deployed>, Option<Error>) = (Vec::new(), None);
@@ -327,12 +327,12 @@ fn rank(problem: &Problem, deployed: &mut [Deployed]) {
 
 /// The plans that are made to run: the best of the front, every type of units alone, and all
 /// units with shares of the batch.
-fn finalists(problem: &Problem, found: &Solution) -> Vec<Pipeline> {
-    let value = |plan: &Pipeline| {
+fn finalists(problem: &Problem, found: &Solution) -> Vec<Assignment> {
+    let value = |plan: &Assignment| {
         let late = problem.period_cap.is_some_and(|cap| plan.period_s > cap);
         (late, problem.objective.value(plan.period_s, plan.energy_j))
     };
-    let mut front: Vec<Pipeline> = found.front.plans().to_vec();
+    let mut front: Vec<Assignment> = found.front.plans().to_vec();
     front.sort_by(|a, b| {
         let (a, b) = (value(a), value(b));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
@@ -343,14 +343,15 @@ fn finalists(problem: &Problem, found: &Solution) -> Vec<Pipeline> {
         for replicas in [1, of.count] {
             let stage = Stage { layers: layers.clone(), unit, replicas, power: 0 };
             let (period_s, energy_j) = (0.0, 0.0);
-            let mut plan = Pipeline { stages: vec![stage], shares: Vec::new(), period_s, energy_j };
+            let mut plan =
+                Assignment { stages: vec![stage], shares: Vec::new(), period_s, energy_j };
             [plan.period_s, plan.energy_j] = cost_of(problem, &plan);
             if front.iter().all(|other| other.stages != plan.stages) {
                 front.push(plan);
             }
         }
     }
-    let all = problem.samples.and_then(|samples| together(problem, samples));
+    let all = problem.samples.and_then(|samples| shared_by_all_units(problem, samples));
     front.extend(all.filter(|plan| front.iter().all(|other| other.stages != plan.stages)));
     front
 }

@@ -6,7 +6,7 @@ use dahl::Result;
 use dahl::planner::advice::{
     Bill, BreakEven, Change, LeftOff, Prices, break_even, left_off, same_types, scenarios,
 };
-use dahl::planner::pipeline::{Extent, Limits, Pipeline, Problem, infeasible, solve};
+use dahl::planner::pipeline::{Assignment, Extent, Limits, Problem, infeasible, solve};
 use dahl::platform::Platform;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -55,7 +55,7 @@ pub(super) struct WhatIf<'a> {
 /// What is known of the units as they would be.
 enum After {
     /// A plan, whether it is optimal, and when the change has paid for itself.
-    Planned { plan: Pipeline, gap: Option<f64>, bill: Bill, pay_back: Option<f64> },
+    Planned { plan: Assignment, gap: Option<f64>, bill: Bill, pay_back: Option<f64> },
     /// Why there is no plan.
     NoPlan(String),
     /// There was no time.
@@ -64,7 +64,7 @@ enum After {
 
 /// Plans for each change of the units; `more` other parts of the command share the time.
 pub(super) fn what_if<'a>(
-    best: &Pipeline,
+    best: &Assignment,
     changes: &'a [Changed],
     prices: &Prices,
     (time, more): (Time<'_>, usize),
@@ -84,7 +84,7 @@ pub(super) fn what_if<'a>(
 }
 
 fn planned(
-    best: &Pipeline,
+    best: &Assignment,
     problem: &Problem,
     prices: &Prices,
     stop: &dyn Fn() -> bool,
@@ -182,7 +182,7 @@ struct Fares {
 /// equal share of the time that is left.
 pub(super) fn advice(
     problem: &Problem,
-    best: &Pipeline,
+    best: &Assignment,
     platform: &Platform,
     time: Time<'_>,
 ) -> Result<Advice> {

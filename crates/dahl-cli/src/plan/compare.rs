@@ -2,7 +2,7 @@
 
 use clap::Args;
 use dahl::planner::pipeline::{
-    Certificate, Pipeline, Problem, Semantics, Solution, Stage, StageCost, explain,
+    Assignment, Certificate, Problem, Semantics, Solution, Stage, StageCost, explain,
 };
 use dahl::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -93,7 +93,7 @@ pub(crate) struct JsonUnit {
 }
 
 /// The stages of a plan in short: `a40/gpu x2 @ 175 W, v100/gpu x1`.
-pub(crate) fn in_short(problem: &Problem, plan: &Pipeline) -> String {
+pub(crate) fn in_short(problem: &Problem, plan: &Assignment) -> String {
     let stage = |stage: &Stage| {
         let unit = &problem.units[stage.unit];
         let power = match unit.powers.len() {
@@ -111,7 +111,7 @@ pub(crate) fn in_short(problem: &Problem, plan: &Pipeline) -> String {
 }
 
 /// When weights change, in a plan: where units share a batch, once a batch.
-pub(crate) fn semantics(problem: &Problem, plan: &Pipeline) -> &'static str {
+pub(crate) fn semantics(problem: &Problem, plan: &Assignment) -> &'static str {
     if plan.shares.is_empty() { problem.semantics.name() } else { "synchronous" }
 }
 
@@ -119,7 +119,7 @@ impl JsonPlan {
     pub(crate) fn of(
         problem: &Problem,
         found: &Solution,
-        best: &Pipeline,
+        best: &Assignment,
         proof: Option<&Certificate>,
     ) -> Self {
         let costs = explain(problem, best);
@@ -141,7 +141,7 @@ impl JsonPlan {
             memory_bytes: cost.memory_bytes,
             layers_j: cost.layers_j.clone(),
         };
-        let point = |plan: &Pipeline| JsonPoint {
+        let point = |plan: &Assignment| JsonPoint {
             period_s: plan.period_s,
             energy_j: plan.energy_j,
             semantics: semantics(problem, plan).to_owned(),
@@ -194,7 +194,7 @@ impl JsonPlan {
     pub(crate) fn only_certified(
         &mut self,
         problem: &Problem,
-        best: &Pipeline,
+        best: &Assignment,
         proof: Option<&Certificate>,
     ) {
         let value = problem.objective.value(best.period_s, best.energy_j);

@@ -18,7 +18,7 @@ use dahl::planner::baselines::{
     Imported, Machines, MaxLoad, Operators, Profile, max_load, pipedream,
 };
 use dahl::planner::pipeline::{
-    Certificate, Layer, Limits, Machinery, Objective, Pipeline, Problem, Semantics, Solution,
+    Assignment, Certificate, Layer, Limits, Machinery, Objective, Problem, Semantics, Solution,
     Stage, Watts, certificate, cost_of, machinery, solve,
 };
 use dahl::platform::Platform;
@@ -367,7 +367,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 /// Proves what can be proved and writes it; nothing where there is no proof.
 fn write_proof(
-    (problem, found, best): (&Problem, &Solution, &Pipeline),
+    (problem, found, best): (&Problem, &Solution, &Assignment),
     path: &Path,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Certificate>> {
@@ -440,7 +440,7 @@ fn dream(
         power: 0,
     });
     let (stages, period_s) = (stages.collect(), plan.period_s);
-    let mut best = Pipeline { stages, shares: Vec::new(), period_s, energy_j: 0.0 };
+    let mut best = Assignment { stages, shares: Vec::new(), period_s, energy_j: 0.0 };
     let [seconds, joules] = cost_of(&problem, &best);
     // The same work, with idle watts for PipeDream's own period.
     let watts = problem.idle_watts(&[best.stages.iter().map(|stage| stage.replicas).sum()]);

@@ -5,7 +5,7 @@
 mod tests;
 
 use super::pipeline::{
-    Extent, Limits, Pipeline, Problem, Replicas, Watts, cost_of, machinery, solve,
+    Assignment, Extent, Limits, Problem, Replicas, Watts, cost_of, machinery, solve,
 };
 use crate::error::{Error, Result};
 use crate::platform::Platform;
@@ -31,12 +31,12 @@ pub enum BreakEven {
 }
 
 /// The units of a type that a plan uses.
-fn used(plan: &Pipeline, unit: usize) -> usize {
+fn used(plan: &Assignment, unit: usize) -> usize {
     plan.stages.iter().filter(|stage| stage.unit == unit).map(|stage| stage.replicas).sum()
 }
 
 /// The units that a plan leaves off.
-pub fn left_off(problem: &Problem, plan: &Pipeline) -> Vec<LeftOff> {
+pub fn left_off(problem: &Problem, plan: &Assignment) -> Vec<LeftOff> {
     let types = problem.units.iter().enumerate();
     let all = types.map(|(unit, of)| LeftOff { unit, off: of.count - used(plan, unit) });
     all.filter(|left| left.off > 0).collect()
@@ -45,7 +45,7 @@ pub fn left_off(problem: &Problem, plan: &Pipeline) -> Vec<LeftOff> {
 /// From which part of its watts on one more unit of a type would be used than a plan uses.
 pub fn break_even(
     problem: &Problem,
-    plan: &Pipeline,
+    plan: &Assignment,
     unit: usize,
     limits: &Limits<'_>,
 ) -> Result<BreakEven> {
@@ -73,7 +73,7 @@ pub fn break_even(
 }
 
 /// The best plan, if all were looked at or none can be better.
-fn proved(problem: &Problem, limits: &Limits<'_>) -> Result<Option<Pipeline>> {
+fn proved(problem: &Problem, limits: &Limits<'_>) -> Result<Option<Assignment>> {
     let found = solve(problem, &Limits { extent: Extent::Best, ..*limits })?;
     // Shares of a batch are looked at one by one, but no bound is so near.
     let all = found.proved && found.replicas == Replicas::All;
@@ -198,7 +198,7 @@ pub struct Bill {
 
 impl Prices {
     /// The bill of a run by a plan.
-    pub fn bill(&self, plan: &Pipeline) -> Bill {
+    pub fn bill(&self, plan: &Assignment) -> Bill {
         let joules = plan.energy_j * self.batches;
         let kwh = joules / 3.6e6;
         Bill {
@@ -211,7 +211,7 @@ impl Prices {
 
     /// Hours of running after which a change has paid for itself; nothing where it never
     /// does.
-    pub fn pay_back_hours(&self, before: &Pipeline, after: &Pipeline) -> Option<f64> {
+    pub fn pay_back_hours(&self, before: &Assignment, after: &Assignment) -> Option<f64> {
         // As many batches an hour as before: what is saved is energy.
         let saved = (before.energy_j - after.energy_j) / 3.6e6 * self.per_kwh;
         let hour = 3600.0 / before.period_s;
@@ -229,7 +229,7 @@ pub struct Scenario {
 
 impl Scenario {
     /// Joules that a plan takes in it.
-    pub fn joules(&self, plan: &Pipeline) -> f64 {
+    pub fn joules(&self, plan: &Assignment) -> f64 {
         cost_of(&self.problem, plan)[1]
     }
 
@@ -237,7 +237,7 @@ impl Scenario {
     ///
     /// # Errors
     /// Where the problem cannot be.
-    pub fn best(&self, limits: &Limits<'_>) -> Result<Option<Pipeline>> {
+    pub fn best(&self, limits: &Limits<'_>) -> Result<Option<Assignment>> {
         proved(&self.problem, limits)
     }
 }
@@ -275,8 +275,9 @@ pub fn scenarios(problem: &Problem, platform: &Platform) -> Result<Vec<Scenario>
 }
 
 /// Whether two plans use the same unit types.
-pub fn same_types(a: &Pipeline, b: &Pipeline) -> bool {
-    let uses = |plan: &Pipeline, unit: usize| plan.stages.iter().any(|stage| stage.unit == unit);
-    let in_other = |plan: &Pipeline, other| plan.stages.iter().all(|stage| uses(other, stage.unit));
+pub fn same_types(a: &Assignment, b: &Assignment) -> bool {
+    let uses = |plan: &Assignment, unit: usize| plan.stages.iter().any(|stage| stage.unit == unit);
+    let in_other =
+        |plan: &Assignment, other| plan.stages.iter().all(|stage| uses(other, stage.unit));
     in_other(a, b) && in_other(b, a)
 }

@@ -85,7 +85,7 @@ fn on(platform: &Platform, seed: u64) -> Problem {
 fn results(platform: &Platform, seed: u64) -> String {
     let p = Problem { period_cap: None, power_cap: None, ..on(platform, seed) };
     let found = solve(&p, &Limits::default()).unwrap();
-    let plan = |plan: &Pipeline| {
+    let plan = |plan: &Assignment| {
         let stages = plan.stages.iter().map(|s| {
             let unit = &p.units[s.unit];
             (s.layers.clone(), unit.name.clone(), s.replicas, unit.powers[s.power].name.clone())

@@ -52,7 +52,7 @@ impl MaxLoad {
     }
 }
 
-/// More half-made placements are not kept.
+/// More partial placements are not kept.
 const MOST_LABELS: usize = 4_000_000;
 
 /// Places of an order of operators that devices may begin at; of more, only some are taken.

@@ -6,7 +6,7 @@
 //! stage: behind that place it is the best, and before it is no longer there.
 
 use super::cells::{ASIDE, Level};
-use super::cost::Column;
+use super::cost::StageOption;
 use super::refine::{Cover, MOST_NUMBERS};
 use super::solve::Limits;
 
@@ -49,7 +49,7 @@ impl Cover<'_> {
             true => self.table.sums(most_high),
             false => {
                 let fastest = self.front.plans().first().map(|plan| plan.period_s);
-                self.table.priced_sums(most_high, fastest)
+                self.table.lagrangian_sums(most_high, fastest)
             }
         };
         let level = Level { most_high, potential };
@@ -85,6 +85,6 @@ fn split(low: f64, high: f64, at: Option<f64>) -> Option<f64> {
 }
 
 /// Seconds of the slowest stage.
-pub(super) fn slowest(path: &[(usize, Column)]) -> f64 {
-    path.iter().map(|(_, column)| column.most).fold(0.0, f64::max)
+pub(super) fn slowest(path: &[(usize, StageOption)]) -> f64 {
+    path.iter().map(|(_, option)| option.most).fold(0.0, f64::max)
 }

@@ -6,10 +6,10 @@ use super::cells::{Cell, Level, Potential};
 use super::certify;
 use super::labels::{Effort, Ended, Search, Wanted};
 use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
-use super::refine::{Cover, Known};
+use super::refine::{Cover, EvaluatedCell};
 use super::solve::Limits;
-use super::stage_options::Table;
-use super::types::{Pipeline, Problem};
+use super::stage_options::OptionTable;
+use super::types::{Assignment, Problem};
 
 /// How far below a plan's value a search looks, and a claim is: their difference is more
 /// than all roundings of potentials, labels and the checker together.
@@ -28,8 +28,12 @@ const MOST_NUMBERS: usize = 8_000_000;
 /// A claim that no plan is better than one, with its proof; of no plan is better than
 /// what can be proved, where that is less. Nothing where there was no time, or where the
 /// proof would be too large.
-pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> Option<Certificate> {
-    let table = Table::new(problem, limits.ideals);
+pub fn certificate(
+    problem: &Problem,
+    plan: &Assignment,
+    limits: &Limits<'_>,
+) -> Option<Certificate> {
+    let table = OptionTable::new(problem, limits.ideals);
     if table.numbers != super::stage_options::Replicas::All {
         return None;
     }
@@ -40,7 +44,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     let mut cover = Cover::new(&table, limits);
     cover.front.add(plan.clone());
     // The fewer potentials the sooner it is checked; labels fill what they leave open.
-    let each = table.lattice.size.saturating_mul(table.sets());
+    let each = table.unit_counts.size.saturating_mul(table.sets());
     let most_cells = match cover.full {
         true => (MOST_NUMBERS / each).max(16).min(cover.most_cells()),
         false => cover.most_cells(),
@@ -79,9 +83,9 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         return None;
     }
     let finite = |x: f64| x.is_finite().then_some(x);
-    let prices = |potential: &Potential| match potential {
+    let multipliers = |potential: &Potential| match potential {
         Potential::Full(_) => Vec::new(),
-        Potential::Priced { prices, .. } => prices.clone(),
+        Potential::Lagrangian { multipliers, .. } => multipliers.clone(),
     };
     let cells = cells.iter().map(|Cell { range, potential }| CellProof {
         low: range.low,
@@ -89,20 +93,20 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         most_low: range.most_low,
         most_high: finite(range.most_high),
         theta: range.theta,
-        prices: prices(potential),
+        multipliers: multipliers(potential),
     });
     let levels = levels.iter().map(|Level { most_high, potential }| LevelProof {
         most_high: finite(*most_high),
-        prices: prices(potential),
+        multipliers: multipliers(potential),
     });
     let last = table.sets() - 1;
     let labels = kept.iter().map(|label| LabelProof {
-        set: label.half.set,
-        used: label.half.used,
-        sum: less(label.half.sum, label.half.set, last),
+        set: label.partial.set,
+        used: label.partial.used,
+        sum: less(label.partial.sum, label.partial.set, last),
         // Nothing is added up, so that nothing more is lost.
-        most: label.half.most * (1.0 - 3e-13),
-        joules: less(label.half.joules, label.half.set, last),
+        most: label.partial.most * (1.0 - 3e-13),
+        joules: less(label.partial.joules, label.partial.set, last),
         stages: label.stages as usize,
     });
     Some(Certificate {
@@ -111,7 +115,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         plan: plan.clone(),
         not_about: None,
         value: value * (1.0 - CLAIMED),
-        sets: (0..=last).map(|set| table.space.between(0, set)).collect(),
+        sets: (0..=last).map(|set| table.ideals.between(0, set)).collect(),
         levels: levels.collect(),
         cells: cells.collect(),
         labels: labels.collect(),
@@ -119,7 +123,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
 }
 
 /// A little less, and more for each set that is done: so much below its true value that what
-/// a column adds to the label before is still above it, each rounded down by the checker.
+/// a stage option adds to the label before is still above it, each rounded down by the checker.
 fn less(x: f64, set: usize, last: usize) -> f64 {
     x * (1.0 - 3e-13 * (last - set + 1) as f64)
 }
@@ -131,17 +135,17 @@ fn lowered(cover: &Cover<'_>) -> (Vec<Cell>, Vec<Level>) {
         let part = |i: usize| 1e-12 * (i / size + 1) as f64;
         all.iter().enumerate().map(|(i, x)| x - x.abs() * part(i)).collect()
     };
-    let size = cover.table.lattice.size;
+    let size = cover.table.unit_counts.size;
     let lower = |potential: &Potential| match potential {
         Potential::Full(all) => Potential::Full(lower(all, size)),
-        Potential::Priced { by_set, prices } => {
-            Potential::Priced { by_set: lower(by_set, 1), prices: prices.clone() }
+        Potential::Lagrangian { by_set, multipliers } => {
+            Potential::Lagrangian { by_set: lower(by_set, 1), multipliers: multipliers.clone() }
         }
     };
-    let cells = cover
-        .cells
-        .iter()
-        .map(|Known { cell, .. }| Cell { range: cell.range, potential: lower(&cell.potential) });
+    let cells = cover.cells.iter().map(|EvaluatedCell { cell, .. }| Cell {
+        range: cell.range,
+        potential: lower(&cell.potential),
+    });
     let levels = cover
         .levels
         .iter()

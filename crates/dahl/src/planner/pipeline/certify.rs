@@ -6,8 +6,8 @@
 //! The claim: no plan whose stages are differences of the listed sets of layers, with
 //! units of one type a stage, has an objective below `value`.
 //!
-//! The proof: half-made plans (labels) that begin at the last layer. The empty one is
-//! listed; whatever stage is put before a listed one gives a half-made plan than which a
+//! The proof: partial plans (labels) that begin at the last layer. The empty one is
+//! listed; whatever stage is put before a listed one gives a partial plan than which a
 //! listed one is as good in everything, or that cannot become better than the claim. The
 //! latter is shown by potentials of intervals of the period (cells).
 
@@ -68,7 +68,7 @@ fn small(x: &f64) -> bool {
 }
 
 /// Stages on units; about 100 bytes each.
-const MOST_COLUMNS: usize = 6_000_000;
+const MOST_OPTIONS: usize = 6_000_000;
 
 /// Numbers of all potentials together, 8 bytes each.
 pub(super) const MOST_NUMBERS: usize = 40_000_000;
@@ -77,7 +77,7 @@ pub(super) const MOST_NUMBERS: usize = 40_000_000;
 const MOST_WORK: u64 = 30_000_000_000;
 
 /// A stage on units, rounded down.
-struct Column {
+struct StageOption {
     before: usize,
     end: usize,
     unit: usize,
@@ -102,8 +102,8 @@ pub fn certify(of: &Certificate) -> Result<u64, Flaw> {
 pub fn certify_within(of: &Certificate, steps: u64) -> Result<u64, Flaw> {
     let mut checker = Checker::new(of, steps)?;
     checker.plan()?;
-    let columns = checker.columns()?;
-    Ok(checker.potentials(&columns)? + checker.labels(&columns)?)
+    let options = checker.options()?;
+    Ok(checker.potentials(&options)? + checker.labels(&options)?)
 }
 
 struct Checker<'a> {
@@ -146,9 +146,9 @@ impl<'a> Checker<'a> {
         if size == usize::MAX {
             return flaw("problem", "units whose combinations can be counted", "more");
         }
-        let listed = of.cells.iter().map(|cell| &cell.prices);
-        let listed = listed.chain(of.levels.iter().map(|level| &level.prices));
-        let full = listed.filter(|prices| prices.is_empty()).count();
+        let listed = of.cells.iter().map(|cell| &cell.multipliers);
+        let listed = listed.chain(of.levels.iter().map(|level| &level.multipliers));
+        let full = listed.filter(|multipliers| multipliers.is_empty()).count();
         let numbers = size.saturating_mul(of.sets.len()).saturating_mul(full);
         if numbers > MOST_NUMBERS {
             let expected = format!("at most {MOST_NUMBERS} potentials of sets and units");
@@ -227,27 +227,27 @@ impl<'a> Checker<'a> {
     fn intervals(&self) -> Result<(), Flaw> {
         let types = self.p.units.len();
         let bad = |x: &f64| !small(x) || *x < 0.0;
-        let right = |prices: &[f64]| {
-            (prices.is_empty() || prices.len() == types) && !prices.iter().any(bad)
+        let right = |multipliers: &[f64]| {
+            (multipliers.is_empty() || multipliers.len() == types) && !multipliers.iter().any(bad)
         };
         let multipliers = "a multiplier from 0 to 1e60 for each unit type, or none";
         for (i, cell) in self.of.cells.iter().enumerate() {
             let place = format!("cell {i}");
-            let priced = cell.theta > 0.0 && cell.high.is_some();
-            if !(cell.theta == 0.0 || priced && small(&cell.theta)) {
+            let with_multiplier = cell.theta > 0.0 && cell.high.is_some();
+            if !(cell.theta == 0.0 || with_multiplier && small(&cell.theta)) {
                 return flaw(place, "a multiplier of seconds from 0 to 1e60", cell.theta);
             }
             let edges = [Some(cell.low), Some(cell.most_low), cell.high, cell.most_high];
             if edges.iter().flatten().any(bad) {
                 return flaw(place, "edges from 0 to 1e60", format!("{edges:?}"));
             }
-            if !right(&cell.prices) {
-                return flaw(place, multipliers, format!("{:?}", cell.prices));
+            if !right(&cell.multipliers) {
+                return flaw(place, multipliers, format!("{:?}", cell.multipliers));
             }
         }
         for (i, level) in self.of.levels.iter().enumerate() {
-            if !right(&level.prices) {
-                return flaw(format!("level {i}"), multipliers, format!("{:?}", level.prices));
+            if !right(&level.multipliers) {
+                return flaw(format!("level {i}"), multipliers, format!("{:?}", level.multipliers));
             }
         }
         let cells = self.of.cells.len() as u64;
@@ -287,11 +287,11 @@ impl<'a> Checker<'a> {
     }
 
     /// Every stage between two sets on every number of units of a type at every power.
-    fn columns(&self) -> Result<Vec<Column>, Flaw> {
+    fn options(&self) -> Result<Vec<StageOption>, Flaw> {
         let each: usize = self.p.units.iter().map(|unit| unit.count * unit.powers.len()).sum();
         let layers = self.p.layers.len() as u64;
         let types = self.p.units.len() as u64;
-        let mut columns = Vec::new();
+        let mut options = Vec::new();
         for end in 0..self.inside.len() {
             self.spend(layers.saturating_mul(self.inside.len() as u64))?;
             for before in 0..self.inside.len() {
@@ -302,8 +302,8 @@ impl<'a> Checker<'a> {
                 if before > end {
                     return flaw("sets", "each behind those that it contains", end);
                 }
-                if columns.len() + each > MOST_COLUMNS {
-                    let expected = format!("at most {MOST_COLUMNS} stages on units");
+                if options.len() + each > MOST_OPTIONS {
+                    let expected = format!("at most {MOST_OPTIONS} stages on units");
                     return flaw("problem", expected, "more");
                 }
                 let stage: Vec<usize> =
@@ -311,15 +311,20 @@ impl<'a> Checker<'a> {
                 let inputs: usize = stage.iter().map(|&i| self.p.layers[i].inputs.len()).sum();
                 let sums = (4 * types + 20).saturating_mul((stage.len() + inputs) as u64);
                 self.spend(sums.saturating_add(40 * each as u64))?;
-                self.on_units(&stage, [before, end], &mut columns);
+                self.on_units(&stage, [before, end], &mut options);
             }
         }
         // What does not fit even as the last stage is in no plan.
-        columns.retain(|column| !self.too_large(column, column.replicas));
-        Ok(columns)
+        options.retain(|option| !self.too_large(option, option.replicas));
+        Ok(options)
     }
 
-    fn on_units(&self, layers: &[usize], [before, end]: [usize; 2], columns: &mut Vec<Column>) {
+    fn on_units(
+        &self,
+        layers: &[usize],
+        [before, end]: [usize; 2],
+        options: &mut Vec<StageOption>,
+    ) {
         let p = self.p;
         let of = |i: &usize| &p.layers[*i];
         let parameters = sum(layers.iter().map(|i| of(i).parameter_bytes));
@@ -348,7 +353,7 @@ impl<'a> Checker<'a> {
                     let joules = r * compute * (power.busy_watts - it.idle_watts)
                         + it.input.joules_per_byte * 2.0 * input
                         + it.reduce.joules_per_byte * summed;
-                    columns.push(Column {
+                    options.push(StageOption {
                         before,
                         end,
                         unit,
@@ -365,22 +370,22 @@ impl<'a> Checker<'a> {
     }
 
     /// Bytes on each unit of a stage, rounded down.
-    fn memory(&self, column: &Column, units: usize, stages: usize) -> f64 {
+    fn memory(&self, option: &StageOption, units: usize, stages: usize) -> f64 {
         down(match self.p.semantics {
             Semantics::Stale => {
-                let batches = units.div_ceil(column.replicas) as f64;
-                column.parameters * (batches + 1.0) + column.activations * batches
+                let batches = units.div_ceil(option.replicas) as f64;
+                option.parameters * (batches + 1.0) + option.activations * batches
             }
             Semantics::Synchronous { micro_batches } => {
                 let part = stages.min(micro_batches) as f64 / micro_batches as f64;
-                2.0 * column.parameters + column.activations * part
+                2.0 * option.parameters + option.activations * part
             }
         })
     }
 
     /// Whether a stage does not fit, even as the last one.
-    fn too_large(&self, column: &Column, units: usize) -> bool {
-        self.memory(column, units, 1) > self.p.units[column.unit].memory_bytes
+    fn too_large(&self, option: &StageOption, units: usize) -> bool {
+        self.memory(option, units, 1) > self.p.units[option.unit].memory_bytes
     }
 
     fn used(&self, index: usize, unit: usize) -> usize {

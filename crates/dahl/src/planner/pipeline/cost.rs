@@ -12,7 +12,7 @@
 //! Stale: r batches are under way before gradients are summed, so that a stage takes
 //! max(c + g / r, f) a batch; the period is that of the slowest stage.
 //!
-//! Synchronous, with m micro-batches, each of them parted among the units of a stage:
+//! Synchronous, with m micro-batches, each of them divided among the units of a stage:
 //! Σ (c / m + f / m + g) + (m − 1) · max (c, f) / m. That is the makespan of a flow shop
 //! of m equal jobs in which stages and ways between them are machines, with all sums of
 //! gradients behind it. It is what a GPipe step takes where forward and backward have the
@@ -24,12 +24,12 @@
 //! It leaves out latencies, that transfers share links, the update of the weights, and
 //! that a small part of a batch is less efficient than a whole one.
 
-use super::ideals::{Load, Space};
-use super::types::{Pipeline, Problem, Semantics, Stage};
+use super::ideals::{Ideals, StageWork};
+use super::types::{Assignment, Problem, Semantics, Stage};
 
 /// A stage on units.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Column {
+pub(super) struct StageOption {
     /// The set of layers before it.
     pub(super) before: u32,
     pub(super) unit: u8,
@@ -56,16 +56,16 @@ pub(super) fn slowest_counts(semantics: Semantics) -> f64 {
 }
 
 /// A stage on so many units of a type at a power.
-pub(super) fn column(
+pub(super) fn stage_option(
     problem: &Problem,
-    load: &Load,
+    work: &StageWork,
     [unit, replicas, power]: [usize; 3],
-) -> Column {
+) -> StageOption {
     let (of, r) = (&problem.units[unit], replicas as f64);
     let at = &of.powers[power];
-    let compute = load.seconds[unit] / at.speed / r;
-    let summed = 4.0 * (r - 1.0) * load.parameters / r;
-    let fed = 2.0 * load.input;
+    let compute = work.seconds[unit] / at.speed / r;
+    let summed = 4.0 * (r - 1.0) * work.parameters / r;
+    let fed = 2.0 * work.input;
     let gradients = summed * of.reduce.seconds_per_byte;
     let feeding = fed * of.input.seconds_per_byte / r;
     let (sum, most, held) = match problem.semantics {
@@ -75,8 +75,8 @@ pub(super) fn column(
             ((compute + feeding) / m + gradients, compute.max(feeding) / m, r)
         }
     };
-    Column {
-        before: load.before as u32,
+    StageOption {
+        before: work.before as u32,
         unit: unit as u8,
         replicas: replicas as u16,
         power: power as u8,
@@ -85,12 +85,12 @@ pub(super) fn column(
         joules: r * compute * (at.busy_watts - of.idle_watts)
             + of.input.joules_per_byte * fed
             + of.reduce.joules_per_byte * summed,
-        parameters: load.parameters,
-        activations: load.activations / held,
+        parameters: work.parameters,
+        activations: work.activations / held,
     }
 }
 
-impl Column {
+impl StageOption {
     /// Bytes that each of its units holds, when so many units are in use from this
     /// stage on, in so many stages: weights with their gradient and with a version for
     /// each batch under way, activations of what is under way (one forward, one
@@ -109,7 +109,7 @@ impl Column {
     }
 }
 
-impl Column {
+impl StageOption {
     /// With how many units in use from this stage on it still fits, at the least depth.
     pub(super) fn most_units(&self, semantics: Semantics, holds: f64, all: usize) -> usize {
         let fitting = |units: &usize| fits(self.memory(semantics, *units, 1), holds);
@@ -127,25 +127,29 @@ pub(super) fn fits(bytes: f64, holds: f64) -> bool {
 }
 
 /// What a plan costs, by the same formulas.
-pub(super) fn evaluate(problem: &Problem, space: &Space, chosen: &[(usize, Column)]) -> Pipeline {
+pub(super) fn evaluate(
+    problem: &Problem,
+    ideals: &Ideals,
+    chosen: &[(usize, StageOption)],
+) -> Assignment {
     let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
     let mut used = vec![0; problem.units.len()];
     let mut stages = Vec::new();
-    for &(end, column) in chosen {
-        sum += column.sum;
-        most = most.max(column.most);
-        joules += column.joules;
-        used[column.unit as usize] += column.replicas as usize;
+    for &(end, option) in chosen {
+        sum += option.sum;
+        most = most.max(option.most);
+        joules += option.joules;
+        used[option.unit as usize] += option.replicas as usize;
         stages.push(Stage {
-            layers: space.between(column.before as usize, end),
-            unit: column.unit as usize,
-            replicas: column.replicas as usize,
-            power: column.power as usize,
+            layers: ideals.between(option.before as usize, end),
+            unit: option.unit as usize,
+            replicas: option.replicas as usize,
+            power: option.power as usize,
         });
     }
     let seconds = sum + slowest_counts(problem.semantics) * most;
     let (period_s, energy_j) = waited(problem, problem.idle_watts(&used), [seconds, joules]);
-    Pipeline { stages, shares: Vec::new(), period_s, energy_j }
+    Assignment { stages, shares: Vec::new(), period_s, energy_j }
 }
 
 /// Seconds and joules of a batch, longer where no more than some watts may be drawn;

@@ -6,7 +6,7 @@
 
 use super::schedule::{Flow, Order};
 use super::stages::layer_paths;
-use super::types::{Objective, Pipeline, Problem, Semantics, Stage};
+use super::types::{Assignment, Objective, Problem, Semantics, Stage};
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::model::{Delays, Lowered, Model, Stages, TrainSpec};
@@ -40,7 +40,7 @@ pub struct Deployment<'a> {
 /// A plan that runs.
 pub struct Deployed {
     /// The plan over units that it comes from.
-    pub of: Pipeline,
+    pub of: Assignment,
     /// What training is made of, with the parts of a batch.
     pub spec: TrainSpec,
     /// Its programs.
@@ -146,7 +146,7 @@ impl Deployment<'_> {
     ///
     /// # Errors
     /// Where it does not fit.
-    pub fn deploy(&self, problem: &Problem, of: &Pipeline) -> Result<Deployed> {
+    pub fn deploy(&self, problem: &Problem, of: &Assignment) -> Result<Deployed> {
         self.check()?;
         let on = self.platform.expand();
         let places = places(problem, of);
@@ -160,7 +160,7 @@ impl Deployment<'_> {
     fn shares(
         &self,
         problem: &Problem,
-        of: &Pipeline,
+        of: &Assignment,
         (on, places): (&Expanded<'_>, &[Range<usize>]),
     ) -> Result<Deployed> {
         let samples = self.spec.train.iter().copied().max().unwrap_or(1);
@@ -208,7 +208,7 @@ impl Deployment<'_> {
     fn stages(
         &self,
         problem: &Problem,
-        of: &Pipeline,
+        of: &Assignment,
         (on, places): (&Expanded<'_>, &[Range<usize>]),
     ) -> Result<Deployed> {
         let parts = match problem.semantics {
@@ -268,7 +268,7 @@ impl Deployment<'_> {
 }
 
 /// The units of each stage: the first of its type that no earlier stage has.
-fn places(problem: &Problem, of: &Pipeline) -> Vec<Range<usize>> {
+fn places(problem: &Problem, of: &Assignment) -> Vec<Range<usize>> {
     let mut next: Vec<usize> = Vec::with_capacity(problem.units.len());
     let mut before = 0;
     for unit in &problem.units {
@@ -284,7 +284,11 @@ fn places(problem: &Problem, of: &Pipeline) -> Vec<Range<usize>> {
 }
 
 /// How fast the units are for the whole model; those that are not used, 0.
-fn speeds(problem: &Problem, (of, places): (&Pipeline, &[Range<usize>]), units: usize) -> Vec<f64> {
+fn speeds(
+    problem: &Problem,
+    (of, places): (&Assignment, &[Range<usize>]),
+    units: usize,
+) -> Vec<f64> {
     let mut speeds = vec![0.0; units];
     for (stage, place) in of.stages.iter().zip(places) {
         let seconds: f64 = problem.layers.iter().map(|layer| layer.seconds[stage.unit]).sum();
@@ -296,7 +300,7 @@ fn speeds(problem: &Problem, (of, places): (&Pipeline, &[Range<usize>]), units: 
 }
 
 /// A worker a unit, at the power that its stage has.
-fn workers((of, places): (&Pipeline, &[Range<usize>]), units: usize) -> Vec<Worker> {
+fn workers((of, places): (&Assignment, &[Range<usize>]), units: usize) -> Vec<Worker> {
     let state = |unit: usize| {
         let stage = places.iter().position(|place| place.contains(&unit))?;
         of.stages[stage].power.checked_sub(1)

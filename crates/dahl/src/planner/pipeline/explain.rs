@@ -1,8 +1,8 @@
 //! What a plan's seconds, joules and bytes are made of.
 
-use super::cost::{column, slowest_counts, waited};
-use super::ideals::load;
-use super::types::{Pipeline, Problem, Semantics, Stage};
+use super::cost::{slowest_counts, stage_option, waited};
+use super::ideals::stage_work;
+use super::types::{Assignment, Problem, Semantics, Stage};
 use super::uneven_shares as parted;
 
 /// A stage and what it costs.
@@ -41,7 +41,7 @@ pub struct Explained {
 }
 
 /// Takes a plan apart.
-pub fn explain(problem: &Problem, plan: &Pipeline) -> Explained {
+pub fn explain(problem: &Problem, plan: &Assignment) -> Explained {
     if plan.shares.is_empty() {
         explain_stages(problem, plan)
     } else {
@@ -50,7 +50,7 @@ pub fn explain(problem: &Problem, plan: &Pipeline) -> Explained {
 }
 
 /// The parts of a plan whose stages are side by side.
-fn explain_shares(problem: &Problem, plan: &Pipeline) -> Explained {
+fn explain_shares(problem: &Problem, plan: &Assignment) -> Explained {
     let costs = parted::cost(problem, plan);
     let all: usize = plan.shares.iter().flatten().sum();
     let mut used = vec![0; problem.units.len()];
@@ -95,15 +95,15 @@ fn on(
     }
 }
 
-fn explain_stages(problem: &Problem, plan: &Pipeline) -> Explained {
+fn explain_stages(problem: &Problem, plan: &Assignment) -> Explained {
     let mut used = vec![0; problem.units.len()];
     let (mut sum, mut most, mut joules, mut busy) = (0.0, 0.0f64, 0.0, 0.0);
     let mut stages = Vec::new();
     for (s, stage) in plan.stages.iter().enumerate() {
         let unit = &problem.units[stage.unit];
         let power = &unit.powers[stage.power];
-        let all = load(&problem.layers, &stage.layers);
-        let column = column(problem, &all, [stage.unit, stage.replicas, stage.power]);
+        let all = stage_work(&problem.layers, &stage.layers);
+        let option = stage_option(problem, &all, [stage.unit, stage.replicas, stage.power]);
         let dearer = (power.busy_watts - unit.idle_watts) / power.speed;
         let layers_j: Vec<f64> =
             stage.layers.iter().map(|&i| problem.layers[i].seconds[stage.unit] * dearer).collect();
@@ -111,22 +111,22 @@ fn explain_stages(problem: &Problem, plan: &Pipeline) -> Explained {
         let compute_j = stage.replicas as f64 * compute_s * (power.busy_watts - unit.idle_watts);
         let behind: usize = plan.stages[s..].iter().map(|stage: &Stage| stage.replicas).sum();
         let stage_s = match problem.semantics {
-            Semantics::Stale => column.most,
+            Semantics::Stale => option.most,
             Semantics::Synchronous { micro_batches } => {
-                column.sum + (micro_batches as f64 - 1.0) * column.most
+                option.sum + (micro_batches as f64 - 1.0) * option.most
             }
         };
         stages.push(StageCost {
             compute_s,
             stage_s,
             compute_j,
-            moved_j: column.joules - compute_j,
-            memory_bytes: column.memory(problem.semantics, behind, plan.stages.len() - s),
+            moved_j: option.joules - compute_j,
+            memory_bytes: option.memory(problem.semantics, behind, plan.stages.len() - s),
             layers_j,
         });
-        sum += column.sum;
-        most = most.max(column.most);
-        joules += column.joules;
+        sum += option.sum;
+        most = most.max(option.most);
+        joules += option.joules;
         busy += stage.replicas as f64 * (power.busy_watts - unit.idle_watts);
         used[stage.unit] += stage.replicas;
     }
@@ -135,6 +135,6 @@ fn explain_stages(problem: &Problem, plan: &Pipeline) -> Explained {
 }
 
 /// What a plan costs where figures of the problem are others.
-pub fn cost_of(problem: &Problem, plan: &Pipeline) -> [f64; 2] {
+pub fn cost_of(problem: &Problem, plan: &Assignment) -> [f64; 2] {
     explain(problem, plan).total
 }

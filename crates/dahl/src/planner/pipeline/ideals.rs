@@ -35,7 +35,7 @@ type Bits = Vec<u64>;
 
 /// What a stage has to do.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Load {
+pub(super) struct StageWork {
     /// The set before it.
     pub(super) before: usize,
     /// Seconds on one unit, by type.
@@ -50,11 +50,11 @@ pub(super) struct Load {
 
 /// All sets, each behind those that it contains, and all stages.
 #[derive(Clone, Debug)]
-pub(super) struct Space {
+pub(super) struct Ideals {
     pub(super) cuts: Cuts,
     sets: Vec<Bits>,
     /// The stages that end with each set.
-    pub(super) ending: Vec<Vec<Load>>,
+    pub(super) ending: Vec<Vec<StageWork>>,
 }
 
 fn has(bits: &[u64], layer: usize) -> bool {
@@ -109,7 +109,7 @@ pub(in crate::planner) fn ideals(inputs: &[Vec<usize>], limit: usize) -> Option<
 }
 
 /// What a stage of some layers has to do, whatever sets it lies between.
-pub(super) fn load(layers: &[Layer], own: &[usize]) -> Load {
+pub(super) fn stage_work(layers: &[Layer], own: &[usize]) -> StageWork {
     let types = layers.first().map_or(0, |layer| layer.seconds.len());
     let of = |i: &usize| &layers[*i];
     let mut taken: Vec<usize> = own.iter().flat_map(|i| of(i).inputs.iter().copied()).collect();
@@ -117,7 +117,7 @@ pub(super) fn load(layers: &[Layer], own: &[usize]) -> Load {
     taken.dedup();
     let outside = taken.iter().filter(|i| !own.contains(i));
     let input: f64 = outside.map(|i| of(i).output_bytes).sum();
-    Load {
+    StageWork {
         before: 0,
         seconds: (0..types).map(|k| own.iter().map(|i| of(i).seconds[k]).sum()).collect(),
         parameters: own.iter().map(|i| of(i).parameter_bytes).sum(),
@@ -126,7 +126,7 @@ pub(super) fn load(layers: &[Layer], own: &[usize]) -> Load {
     }
 }
 
-impl Space {
+impl Ideals {
     /// All sets where there are at most so many, else those of the order, at no more than
     /// so many places.
     pub(super) fn new(problem: &Problem, limit: usize, places: usize) -> Self {
@@ -169,7 +169,7 @@ impl Space {
                 inside.filter(|&i| users[i].iter().any(|&user| !has(set, user))).collect()
             })
             .collect();
-        let empty = |before: usize| Load {
+        let empty = |before: usize| StageWork {
             before,
             seconds: vec![0.0; types],
             parameters: 0.0,
@@ -177,20 +177,20 @@ impl Space {
             activations: 0.0,
         };
         // Summed layer by layer: differences of sums would lose small layers.
-        let add = |load: &mut Load, i: usize| {
+        let add = |work: &mut StageWork, i: usize| {
             let layer = &layers[i];
-            load.seconds.iter_mut().zip(&layer.seconds).for_each(|(sum, x)| *sum += x);
-            load.parameters += layer.parameter_bytes;
-            load.activations += layer.output_bytes;
+            work.seconds.iter_mut().zip(&layer.seconds).for_each(|(sum, x)| *sum += x);
+            work.parameters += layer.parameter_bytes;
+            work.activations += layer.output_bytes;
         };
-        let fed = |mut load: Load, end: usize| {
-            let b = load.before;
+        let fed = |mut work: StageWork, end: usize| {
+            let b = work.before;
             let used = |&&i: &&usize| {
                 users[i].iter().any(|&user| has(&sets[end], user) && !has(&sets[b], user))
             };
-            load.input = open[b].iter().filter(used).map(|&i| layers[i].output_bytes).sum();
-            load.activations += load.input;
-            load
+            work.input = open[b].iter().filter(used).map(|&i| layers[i].output_bytes).sum();
+            work.activations += work.input;
+            work
         };
         if cuts != Cuts::All {
             // Each set lies in the next: a stage has what the shorter one has, and some more.
@@ -203,21 +203,21 @@ impl Space {
                     steps[b].iter().for_each(|&i| add(&mut own, i));
                     fed(own.clone(), end)
                 });
-                let mut loads: Vec<Load> = longer.collect();
-                loads.reverse();
-                loads
+                let mut works: Vec<StageWork> = longer.collect();
+                works.reverse();
+                works
             });
             let ending = ending.collect();
             return Self { cuts, ending, sets };
         }
         let ending = (0..sets.len()).map(|end| {
             let before = (0..end).filter(|&b| contains(&sets[end], &sets[b]));
-            let load = |b: usize| {
-                let mut load = empty(b);
-                inside(&sets[b], &sets[end]).for_each(|i| add(&mut load, i));
-                fed(load, end)
+            let work = |b: usize| {
+                let mut work = empty(b);
+                inside(&sets[b], &sets[end]).for_each(|i| add(&mut work, i));
+                fed(work, end)
             };
-            before.map(load).collect()
+            before.map(work).collect()
         });
         let ending = ending.collect();
         Self { cuts, ending, sets }

@@ -1,19 +1,20 @@
-//! Potentials of sets of layers with prices of units, where combinations are too many.
+//! The Lagrangian relaxation: potentials of sets of layers with multipliers of units, where
+//! combinations of units are too many.
 //!
 //! Units and, where seconds add up, seconds are resources of which a plan may use no more than
-//! there are. With a price for all of a resource, the cheapest way through the sets is a lower
-//! bound of what plans take, less the prices (Lagrange). Prices that make it large are found along what
-//! the cheapest way uses too much of (a subgradient), in steps as long as would reach the cost
-//! of a plan that is known (Polyak 1969).
+//! there are. With a multiplier for each resource, the shortest path through the sets, less the
+//! multipliers of all that there is, is a lower bound of what plans take. A subgradient method
+//! maximises it: the subgradient is what the path uses too much of, the step is as long as would
+//! reach the cost of a plan that is known (Polyak 1969).
 
 use super::cells::{Cell, Potential, Range};
-use super::cost::Column;
-use super::stage_options::Table;
+use super::cost::StageOption;
+use super::stage_options::OptionTable;
 
-/// Rounds in which prices are looked for.
+/// Steps of the subgradient method.
 const ROUNDS: usize = 80;
 
-/// What is left of a column.
+/// What is left of a stage option.
 #[derive(Clone, Copy)]
 struct Slim {
     before: u32,
@@ -23,7 +24,7 @@ struct Slim {
     sum: f64,
 }
 
-/// What a search for prices begins with, and may know.
+/// What a search for multipliers begins with, and may know.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Hint<'a> {
     /// What a good plan costs, if one is known.
@@ -32,7 +33,7 @@ pub(super) struct Hint<'a> {
     pub(super) like: Option<&'a Cell>,
 }
 
-/// The cheapest way through the sets.
+/// The shortest path through the sets.
 struct Shortest {
     by_set: Vec<f64>,
     /// Units that it uses, and seconds that add up.
@@ -40,9 +41,9 @@ struct Shortest {
     sum: f64,
 }
 
-impl Table<'_> {
+impl OptionTable<'_> {
     /// Columns by set: more units only where they take fewer seconds or joules.
-    fn slim(&self, allowed: impl Fn(&Column) -> bool) -> Vec<Vec<Slim>> {
+    fn slim(&self, allowed: impl Fn(&StageOption) -> bool) -> Vec<Vec<Slim>> {
         let of = |end: usize| {
             let mut all: Vec<Slim> = Vec::new();
             let mut first = 0;
@@ -62,80 +63,87 @@ impl Table<'_> {
         (0..self.sets()).map(of).collect()
     }
 
-    /// The columns that may matter in a cell.
+    /// The stage options that may matter in a cell.
     fn slim_of(&self, range: &Range) -> Vec<Vec<Slim>> {
-        self.slim(|column| self.alone(column) < range.high && column.most < range.most_high)
+        self.slim(|option| self.alone(option) < range.high && option.most < range.most_high)
     }
 
-    /// The potentials of a cell by set, with prices of units and of seconds that make the
+    /// The potentials of a cell by set, with multipliers of units and of seconds that make the
     /// bound of all plans large.
-    pub(super) fn priced(&self, range: Range, hint: Hint<'_>) -> Cell {
-        let columns = self.slim_of(&range);
-        let types = self.lattice.counts.len();
+    pub(super) fn lagrangian(&self, range: Range, hint: Hint<'_>) -> Cell {
+        let options = self.slim_of(&range);
+        let types = self.unit_counts.available.len();
         let watts: Vec<f64> = (0..types).map(|unit| self.unit_watts(unit) * range.low).collect();
         // Seconds that may add up, where they do.
         let room = range.high - self.slowest * range.most_low;
         let room = Some(room).filter(|room| self.adds_up && room.is_finite() && *room > 0.0);
         let mut begin = vec![0.0; types];
         let mut theta = 0.0;
-        if let Some(Cell { range, potential: Potential::Priced { prices, .. } }) = hint.like {
-            begin.clone_from(prices);
+        if let Some(Cell { range, potential: Potential::Lagrangian { multipliers, .. } }) =
+            hint.like
+        {
+            begin.clone_from(multipliers);
             theta = if room.is_some() { range.theta } else { 0.0 };
         }
-        let (by_set, prices, theta) = self.raise(&columns, room, hint.aim, (begin, theta), |s| {
-            (s.joules, watts[s.unit as usize])
-        });
-        Cell { range: Range { theta, ..range }, potential: Potential::Priced { by_set, prices } }
+        let (by_set, multipliers, theta) =
+            self.maximise(&options, room, hint.aim, (begin, theta), |s| {
+                (s.joules, watts[s.unit as usize])
+            });
+        Cell {
+            range: Range { theta, ..range },
+            potential: Potential::Lagrangian { by_set, multipliers },
+        }
     }
 
     /// The least sum of the seconds that add up, where no stage is as slow as this.
-    pub(super) fn priced_sums(&self, most_high: f64, aim: Option<f64>) -> Potential {
-        let columns = self.slim(|column| column.most < most_high);
-        let begin = (vec![0.0; self.lattice.counts.len()], 0.0);
-        let (by_set, prices, _) = self.raise(&columns, None, aim, begin, |s| (s.sum, 0.0));
-        Potential::Priced { by_set, prices }
+    pub(super) fn lagrangian_sums(&self, most_high: f64, aim: Option<f64>) -> Potential {
+        let options = self.slim(|option| option.most < most_high);
+        let begin = (vec![0.0; self.unit_counts.available.len()], 0.0);
+        let (by_set, multipliers, _) = self.maximise(&options, None, aim, begin, |s| (s.sum, 0.0));
+        Potential::Lagrangian { by_set, multipliers }
     }
 
-    /// Raises the bound: potentials by set, prices of a unit, price of a second. `cost` is that
-    /// of a column, and what each of its units adds.
-    fn raise(
+    /// Maximises the bound: potentials by set, multipliers of units, multiplier of a second.
+    /// `cost` is that of a stage option, and what each of its units adds.
+    fn maximise(
         &self,
-        columns: &[Vec<Slim>],
+        options: &[Vec<Slim>],
         room: Option<f64>,
         aim: Option<f64>,
         (begin, theta): (Vec<f64>, f64),
         cost: impl Fn(&Slim) -> (f64, f64),
     ) -> (Vec<f64>, Vec<f64>, f64) {
         let end = self.sets() - 1;
-        // A type without units has no columns.
-        let counts: Vec<f64> = self.lattice.counts.iter().map(|&c| c.max(1) as f64).collect();
+        // A type without units has no stage options.
+        let counts: Vec<f64> =
+            self.unit_counts.available.iter().map(|&c| c.max(1) as f64).collect();
         // Prices of all of a resource: of the units of a type each, then of the seconds.
-        let mut prices: Vec<f64> = begin.iter().zip(&counts).map(|(p, c)| p * c).collect();
-        prices.extend(room.map(|room| theta * room));
-        let apart = |prices: &[f64]| -> (Vec<f64>, f64) {
-            let each = prices.iter().zip(&counts).map(|(p, c)| p / c).collect();
-            (each, room.map_or(0.0, |room| prices[counts.len()] / room))
+        let mut multipliers: Vec<f64> = begin.iter().zip(&counts).map(|(p, c)| p * c).collect();
+        multipliers.extend(room.map(|room| theta * room));
+        let apart = |multipliers: &[f64]| -> (Vec<f64>, f64) {
+            let each = multipliers.iter().zip(&counts).map(|(p, c)| p / c).collect();
+            (each, room.map_or(0.0, |room| multipliers[counts.len()] / room))
         };
         let mut best: Option<(f64, Vec<f64>, Vec<f64>)> = None;
         let (mut stride, mut since) = (1.0, 0);
         for _ in 0..ROUNDS {
-            let (each, theta) = apart(&prices);
-            let way = self.shortest(columns, |slim| {
+            let (each, theta) = apart(&multipliers);
+            let way = self.shortest(options, |slim| {
                 let (own, unit) = cost(slim);
                 own + theta * slim.sum + slim.replicas as f64 * (unit + each[slim.unit as usize])
             });
-            let bound = way.by_set[end] - prices.iter().sum::<f64>();
+            let bound = way.by_set[end] - multipliers.iter().sum::<f64>();
             if best.as_ref().is_none_or(|(known, ..)| bound > *known) {
                 let gained = best.as_ref().map(|(known, ..)| bound - known);
                 // Little by little is as good as not at all.
                 since = if gained.is_some_and(|g| g < 1e-5 * bound.abs()) { since + 1 } else { 0 };
-                best = Some((bound, way.by_set, prices.clone()));
+                best = Some((bound, way.by_set, multipliers.clone()));
             } else {
                 since += 1;
                 if since % 4 == 0 {
                     stride *= 0.6;
-                    // From the best prices again.
-                    prices = best.as_ref().map_or(prices, |(_, _, known)| known.clone());
+                    // From the best multipliers again.
+                    multipliers = best.as_ref().map_or(multipliers, |(_, _, known)| known.clone());
                 }
             }
             if !bound.is_finite() || since > 16 {
@@ -144,7 +152,7 @@ impl Table<'_> {
             let mut over: Vec<f64> =
                 way.used.iter().zip(&counts).map(|(u, c)| *u as f64 / c - 1.0).collect();
             over.extend(room.map(|room| way.sum / room - 1.0));
-            let free = |i: usize| over[i] > 0.0 || prices[i] > 0.0;
+            let free = |i: usize| over[i] > 0.0 || multipliers[i] > 0.0;
             let norm: f64 = (0..over.len()).filter(|&i| free(i)).map(|i| over[i] * over[i]).sum();
             if norm == 0.0 || stride < 1e-3 {
                 break;
@@ -153,34 +161,35 @@ impl Table<'_> {
                 Some(aim) => (aim - bound).max(0.01 * aim.abs()),
                 None => bound.abs().max(1e-9),
             };
-            for (price, over) in prices.iter_mut().zip(&over) {
-                *price = (*price + stride * missing * over / norm).max(0.0);
+            for (multiplier, over) in multipliers.iter_mut().zip(&over) {
+                *multiplier = (*multiplier + stride * missing * over / norm).max(0.0);
             }
         }
-        let (_, by_set, prices) = best.expect("at least one round");
-        let (each, theta) = apart(&prices);
+        let (_, by_set, multipliers) = best.expect("at least one round");
+        let (each, theta) = apart(&multipliers);
         (by_set, each, theta)
     }
 
     /// Prices that show that no plan is in a cell, if they are found: such that all units
     /// together cost less than what any plan needs (weights of Arora et al. 2012).
     pub(super) fn impossible(&self, range: Range) -> Option<Cell> {
-        let columns = self.slim_of(&range);
+        let options = self.slim_of(&range);
         let end = self.sets() - 1;
-        let counts: Vec<f64> = self.lattice.counts.iter().map(|&c| c.max(1) as f64).collect();
+        let counts: Vec<f64> =
+            self.unit_counts.available.iter().map(|&c| c.max(1) as f64).collect();
         let mut shares: Vec<f64> = counts.iter().map(|_| 1.0 / counts.len() as f64).collect();
         for round in 0..ROUNDS {
-            let prices: Vec<f64> = shares.iter().zip(&counts).map(|(s, c)| s / c).collect();
-            let each = |slim: &Slim| slim.replicas as f64 * prices[slim.unit as usize];
-            let Shortest { by_set, used, .. } = self.shortest(&columns, each);
+            let multipliers: Vec<f64> = shares.iter().zip(&counts).map(|(s, c)| s / c).collect();
+            let each = |slim: &Slim| slim.replicas as f64 * multipliers[slim.unit as usize];
+            let Shortest { by_set, used, .. } = self.shortest(&options, each);
             if by_set[end] > 1.0 + 1e-9 {
                 // As large as no plan's energy is.
                 let scale = 1e24 / (by_set[end] - 1.0).min(1e12);
                 return Some(Cell {
                     range: Range { theta: 0.0, ..range },
-                    potential: Potential::Priced {
+                    potential: Potential::Lagrangian {
                         by_set: by_set.iter().map(|x| x * scale).collect(),
-                        prices: prices.iter().map(|x| x * scale).collect(),
+                        multipliers: multipliers.iter().map(|x| x * scale).collect(),
                     },
                 });
             }
@@ -195,11 +204,11 @@ impl Table<'_> {
     }
 
     /// The least cost of each set, and what the way to all layers uses.
-    fn shortest(&self, columns: &[Vec<Slim>], cost: impl Fn(&Slim) -> f64) -> Shortest {
-        let mut by_set = vec![f64::INFINITY; columns.len()];
-        let mut through: Vec<Option<Slim>> = vec![None; columns.len()];
+    fn shortest(&self, options: &[Vec<Slim>], cost: impl Fn(&Slim) -> f64) -> Shortest {
+        let mut by_set = vec![f64::INFINITY; options.len()];
+        let mut through: Vec<Option<Slim>> = vec![None; options.len()];
         by_set[0] = 0.0;
-        for (end, of) in columns.iter().enumerate().skip(1) {
+        for (end, of) in options.iter().enumerate().skip(1) {
             for slim in of {
                 let total = cost(slim) + by_set[slim.before as usize];
                 if total < by_set[end] {
@@ -208,8 +217,8 @@ impl Table<'_> {
                 }
             }
         }
-        let (mut used, mut sum) = (vec![0; self.lattice.counts.len()], 0.0);
-        let mut at = columns.len() - 1;
+        let (mut used, mut sum) = (vec![0; self.unit_counts.available.len()], 0.0);
+        let mut at = options.len() - 1;
         while let Some(slim) = through[at] {
             used[slim.unit as usize] += slim.replicas as usize;
             sum += slim.sum;

@@ -46,6 +46,6 @@ pub use solve::{Bounded, Extent, Limits, Solution, infeasible, solve};
 pub use stage_options::Replicas;
 pub use stages::{NodeCost, even, flops, layer_count, starting_with};
 pub use types::{
-    Layer, NodeType, Objective, Pipeline, Power, Problem, Semantics, Stage, UnitType, Way,
+    Assignment, Layer, NodeType, Objective, Power, Problem, Semantics, Stage, UnitType, Way,
 };
-pub use uneven_shares::{parted, together, wide_bound};
+pub use uneven_shares::{shared_by_all_units, uneven_shares, wide_bound};

@@ -2,7 +2,7 @@
 //!
 //! A type is fed over the narrowest way from any other unit, and sums gradients over the
 //! narrowest way between two of its own: so that a plan holds wherever its stages are.
-//! A memory that several units have is parted evenly among them.
+//! A memory that several units have is divided evenly among them.
 
 use super::types::{NodeType, Power, UnitType, Way};
 use crate::error::{Error, Result};

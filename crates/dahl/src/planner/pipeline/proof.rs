@@ -1,6 +1,6 @@
 //! Certificates as data: a claim and its proof, as a file (docs/planner.md).
 
-use super::types::{Pipeline, Problem};
+use super::types::{Assignment, Problem};
 use serde::{Deserialize, Serialize};
 
 /// A claim and its proof.
@@ -11,7 +11,7 @@ pub struct Certificate {
     /// What the claim is about.
     pub problem: Problem,
     /// The plan that the claim is about.
-    pub plan: Pipeline,
+    pub plan: Assignment,
     /// What the claim is not about: a plan that was printed beside it, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_about: Option<String>,
@@ -25,7 +25,7 @@ pub struct Certificate {
     /// The least seconds that add up, from plans of fast stages to all; empty where nothing
     /// adds up.
     pub levels: Vec<LevelProof>,
-    /// Half-made plans.
+    /// PartialPlan-made plans.
     pub labels: Vec<LabelProof>,
 }
 
@@ -44,8 +44,8 @@ pub struct CellProof {
     pub theta: f64,
     /// The Lagrange multiplier of a unit of each type, in joules; empty where potentials are by
     /// combination of units.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub prices: Vec<f64>,
+    #[serde(rename = "prices", default, skip_serializing_if = "Vec::is_empty")]
+    pub multipliers: Vec<f64>,
 }
 
 /// What adds up at least in plans whose stages are all faster than this.
@@ -55,11 +55,11 @@ pub struct LevelProof {
     pub most_high: Option<f64>,
     /// The Lagrange multiplier of a unit of each type, in seconds; empty where potentials are by
     /// combination of units.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub prices: Vec<f64>,
+    #[serde(rename = "prices", default, skip_serializing_if = "Vec::is_empty")]
+    pub multipliers: Vec<f64>,
 }
 
-/// A half-made plan: layers that are left, units in use, seconds, joules, stages.
+/// A partial plan: layers that are left, units in use, seconds, joules, stages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LabelProof {
     /// The set of layers that are left, by index.

@@ -4,22 +4,22 @@
 use super::bottleneck_bounds::slowest;
 use super::bounds::Bounds;
 use super::cells::{ASIDE, Cell, Depth, Level, Range};
-use super::cost::{Column, evaluate, fits};
+use super::cost::{StageOption, evaluate, fits};
 use super::front::Front;
 use super::labels::Wanted;
 use super::lagrange::Hint;
 use super::solve::{Limits, pick};
-use super::stage_options::Table;
+use super::stage_options::OptionTable;
 
 /// Numbers of all cells together.
 pub(super) const MOST_NUMBERS: usize = 40_000_000;
 
-/// What is known of all plans before one looks at half-made ones.
+/// What is known of all plans before one looks at partial plans.
 pub(super) struct Cover<'a> {
-    pub(super) table: &'a Table<'a>,
+    pub(super) table: &'a OptionTable<'a>,
     /// Plans that were met on the way.
     pub(super) front: Front,
-    pub(super) cells: Vec<Known>,
+    pub(super) cells: Vec<EvaluatedCell>,
     /// From fast stages to all.
     pub(super) levels: Vec<Level>,
     pub(super) idle: Vec<f64>,
@@ -29,7 +29,7 @@ pub(super) struct Cover<'a> {
 
 /// A cell, and what it says.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(super) struct EvaluatedCell {
     pub(super) cell: Cell,
     /// Joules that plans in it take at least.
     bound: f64,
@@ -48,13 +48,13 @@ struct Leads {
 }
 
 impl<'a> Cover<'a> {
-    /// Potentials of all combinations where their number allows it, else prices; in a few
+    /// Potentials of all combinations where their number allows it, else multipliers; in a few
     /// cells.
-    pub(super) fn new(table: &'a Table<'a>, limits: &Limits<'_>) -> Self {
-        let groups: usize = table.space.stages() * table.lattice.counts.len();
-        let numbers = table.lattice.size.saturating_mul(table.sets());
-        let full =
-            numbers <= limits.states && table.lattice.size.saturating_mul(groups) <= 1_500_000_000;
+    pub(super) fn new(table: &'a OptionTable<'a>, limits: &Limits<'_>) -> Self {
+        let groups: usize = table.ideals.stages() * table.unit_counts.available.len();
+        let numbers = table.unit_counts.size.saturating_mul(table.sets());
+        let full = numbers <= limits.states
+            && table.unit_counts.size.saturating_mul(groups) <= 1_500_000_000;
         let mut cover = Self {
             table,
             front: Front::default(),
@@ -85,7 +85,7 @@ impl<'a> Cover<'a> {
         // Its potentials hold everywhere.
         let as_part = |range: Range| {
             let cell = Cell { range, potential: all.cell.potential.clone() };
-            Known { cell, ..all.clone() }
+            EvaluatedCell { cell, ..all.clone() }
         };
         self.make_levels(limits);
         let slow = self.front.plans().last().map_or(1.0, |plan| plan.period_s).max(1e-12);
@@ -114,7 +114,7 @@ impl<'a> Cover<'a> {
     }
 
     /// An interval from 0 on that surely has no plan, where nothing adds up.
-    fn too_fast(&mut self, limits: &Limits<'_>, slow: f64) -> Known {
+    fn too_fast(&mut self, limits: &Limits<'_>, slow: f64) -> EvaluatedCell {
         let mut reached = slow;
         let mut missed = slow / 1e6;
         let mut proof = self.table.impossible(Range::of(0.0, missed));
@@ -134,33 +134,35 @@ impl<'a> Cover<'a> {
             if found { missed = middle } else { reached = middle }
         }
         match proof.filter(|_| !self.full) {
-            Some(cell) => self.judge(cell),
+            Some(cell) => self.evaluate(cell),
             None => self.known(Range::of(0.0, missed), None, limits),
         }
     }
 
-    /// The cell of a range, with the price of seconds that shows most; it may be much like
+    /// The cell of a range, with the multiplier of seconds that shows most; it may be much like
     /// another one.
-    fn known(&mut self, range: Range, like: Option<&Cell>, limits: &Limits<'_>) -> Known {
+    fn known(&mut self, range: Range, like: Option<&Cell>, limits: &Limits<'_>) -> EvaluatedCell {
         if !self.full {
             let aim = self.front.joules_within(range.low.max(1e-300));
             let aim = Some(aim).filter(|aim| aim.is_finite());
-            let cell = self.table.priced(range, Hint { aim, like });
-            return self.judge(cell);
+            let cell = self.table.lagrangian(range, Hint { aim, like });
+            return self.evaluate(cell);
         }
-        let priced = self.table.adds_up && range.high.is_finite();
+        let with_multiplier = self.table.adds_up && range.high.is_finite();
         let theta = like.map_or(0.0, |cell| cell.range.theta);
-        let mut best = self.at_price(Range { theta: if priced { theta } else { 0.0 }, ..range });
-        if !priced {
+        let mut best =
+            self.at_multiplier(Range { theta: if with_multiplier { theta } else { 0.0 }, ..range });
+        if !with_multiplier {
             return best;
         }
-        // What a second more or less would change: the bound is concave in the price. On both
-        // sides of the best price, two lines are above it and meet above the best.
-        let slope = |known: &Known| {
+        // What a second more or less would change: the bound is concave in the multiplier. On both
+        // sides of the best multiplier, two lines are above it and meet above the best.
+        let slope = |known: &EvaluatedCell| {
             let leads = known.leads?;
             Some(leads.sum + self.table.slowest * range.most_low - range.high)
         };
-        let line = |known: &Known| Some((known.cell.range.theta, known.bound, slope(known)?));
+        let line =
+            |known: &EvaluatedCell| Some((known.cell.range.theta, known.bound, slope(known)?));
         let (mut rising, mut falling) = (None, None);
         let mut last = line(&best);
         for _ in 0..6 {
@@ -193,7 +195,7 @@ impl<'a> Cover<'a> {
             if !next.is_finite() || next < 0.0 || next == theta {
                 break;
             }
-            let known = self.at_price(Range { theta: next, ..range });
+            let known = self.at_multiplier(Range { theta: next, ..range });
             last = line(&known);
             if known.bound > best.bound {
                 best = known;
@@ -202,24 +204,24 @@ impl<'a> Cover<'a> {
         best
     }
 
-    fn at_price(&mut self, range: Range) -> Known {
+    fn at_multiplier(&mut self, range: Range) -> EvaluatedCell {
         let cell = self.table.full(&self.idle, range);
-        self.judge(cell)
+        self.evaluate(cell)
     }
 
     /// What a cell says; the plan that it leads to joins the front.
-    fn judge(&mut self, cell: Cell) -> Known {
+    fn evaluate(&mut self, cell: Cell) -> EvaluatedCell {
         let table = self.table;
-        let least = cell.potential.at(&table.lattice, table.sets() - 1, 0);
+        let least = cell.potential.at(&table.unit_counts, table.sets() - 1, 0);
         let bound = least + cell.range.beyond(0.0, table.slowest, 0.0);
         let path = table.path(&cell, Depth::Ignored);
         let leads = path.as_ref().map(|path| {
             let mut used = vec![0; table.problem.units.len()];
-            for (_, column) in path {
-                used[column.unit as usize] += column.replicas as usize;
+            for (_, option) in path {
+                used[option.unit as usize] += option.replicas as usize;
             }
             Leads {
-                sum: path.iter().map(|(_, column)| column.sum).sum(),
+                sum: path.iter().map(|(_, option)| option.sum).sum(),
                 most: slowest(path),
                 watts: table.problem.idle_watts(&used),
             }
@@ -227,15 +229,15 @@ impl<'a> Cover<'a> {
         if path.is_some_and(|path| !self.meet(path)) {
             table.path(&cell, Depth::Counted).map(|path| self.meet(path));
         }
-        Known { cell, bound, leads, done: false }
+        EvaluatedCell { cell, bound, leads, done: false }
     }
 
-    /// A plan, its last column first, joins the front, where it fits into memory.
-    pub(super) fn meet(&mut self, mut path: Vec<(usize, Column)>) -> bool {
+    /// A plan, its last stage option first, joins the front, where it fits into memory.
+    pub(super) fn meet(&mut self, mut path: Vec<(usize, StageOption)>) -> bool {
         let fits = self.table.holds(&path);
         if fits {
             path.reverse();
-            self.front.add(evaluate(self.table.problem, &self.table.space, &path));
+            self.front.add(evaluate(self.table.problem, &self.table.ideals, &path));
         }
         fits
     }
@@ -248,11 +250,11 @@ impl<'a> Cover<'a> {
             let objective = self.table.problem.objective;
             let best =
                 best.map_or(f64::INFINITY, |plan| objective.value(plan.period_s, plan.energy_j));
-            let open = |known: &Known| match wanted {
+            let open = |known: &EvaluatedCell| match wanted {
                 Wanted::Objective => (best - self.worth(known)) / best,
                 Wanted::Front => self.hidden(known),
             };
-            let open = |known: &Known| {
+            let open = |known: &EvaluatedCell| {
                 let open = open(known);
                 // Without a plan everything is open.
                 if open.is_nan() { 1.0 } else { open }
@@ -276,7 +278,7 @@ impl<'a> Cover<'a> {
     }
 
     /// The least value of the objective that a plan of a cell may have.
-    fn worth(&self, known: &Known) -> f64 {
+    fn worth(&self, known: &EvaluatedCell) -> f64 {
         let problem = self.table.problem;
         match self.reached(known) {
             Some(at) if at <= problem.period_cap.unwrap_or(f64::INFINITY) => {
@@ -287,7 +289,7 @@ impl<'a> Cover<'a> {
     }
 
     /// The least period of a plan of a cell, if it can have one.
-    fn reached(&self, known: &Known) -> Option<f64> {
+    fn reached(&self, known: &EvaluatedCell) -> Option<f64> {
         let range = &known.cell.range;
         let problem = self.table.problem;
         if !(known.bound.is_finite() && known.bound <= problem.most_joules(range.high)) {
@@ -299,7 +301,7 @@ impl<'a> Cover<'a> {
     }
 
     /// Which part of the joules of plans that are known a cell's plans may save.
-    fn hidden(&self, known: &Known) -> f64 {
+    fn hidden(&self, known: &EvaluatedCell) -> f64 {
         let Some(at) = self.reached(known) else { return 0.0 };
         let joules = self.front.joules_within(at.max(1e-300));
         match joules.is_finite() {
@@ -312,7 +314,7 @@ impl<'a> Cover<'a> {
 
     /// The parts of a cell, in period or slowest stage, whichever hides more; nothing where
     /// parts would hide as much.
-    fn split(&self, known: &Known) -> Option<[Range; 2]> {
+    fn split(&self, known: &EvaluatedCell) -> Option<[Range; 2]> {
         let range = known.cell.range;
         let slowest = self.table.slowest;
         let leads = known.leads?;
@@ -359,14 +361,14 @@ fn halfway(low: f64, high: f64, wanted: f64) -> Option<f64> {
     (middle > low * (1.0 + 1e-7) && middle * (1.0 + 1e-7) < high).then_some(middle)
 }
 
-impl Table<'_> {
+impl OptionTable<'_> {
     /// Whether the stages of a path, the last first, fit into their memories.
-    fn holds(&self, path: &[(usize, Column)]) -> bool {
+    fn holds(&self, path: &[(usize, StageOption)]) -> bool {
         let mut units = 0;
-        path.iter().enumerate().all(|(behind, (_, column))| {
-            units += column.replicas as usize;
-            let bytes = column.memory(self.problem.semantics, units, behind + 1);
-            fits(bytes, self.problem.units[column.unit as usize].memory_bytes)
+        path.iter().enumerate().all(|(behind, (_, option))| {
+            units += option.replicas as usize;
+            let bytes = option.memory(self.problem.semantics, units, behind + 1);
+            fits(bytes, self.problem.units[option.unit as usize].memory_bytes)
         })
     }
 }

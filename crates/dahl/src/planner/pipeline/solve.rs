@@ -5,9 +5,9 @@ use super::front::Front;
 use super::ideals::Cuts;
 use super::labels::{Effort, Ended, Search, Wanted};
 use super::refine::Cover;
-use super::stage_options::{Replicas, Table};
-use super::types::{Objective, Pipeline, Problem};
-use super::uneven_shares::{parted, wide_bound};
+use super::stage_options::{OptionTable, Replicas};
+use super::types::{Assignment, Objective, Problem};
+use super::uneven_shares::{uneven_shares, wide_bound};
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 
@@ -29,9 +29,9 @@ pub struct Limits<'a> {
     /// Sets of layers of a graph; with more, only cuts of the layers' order are taken.
     pub ideals: usize,
     /// Sets of layers times combinations of units that potentials are computed for; with more,
-    /// units get prices, and the best half-made plans alone are followed.
+    /// units get multipliers, and the best partial plans alone are followed.
     pub states: usize,
-    /// Half-made plans at a time, about 100 bytes each.
+    /// PartialPlan-made plans at a time, about 100 bytes each.
     pub labels: usize,
     /// Whether to stop: with the best plans so far.
     pub stop: &'a dyn Fn() -> bool,
@@ -72,10 +72,10 @@ impl Bounded {
 #[derive(Clone, Debug)]
 pub struct Solution {
     /// The best plan for the objective within the caps.
-    pub best: Option<Pipeline>,
+    pub best: Option<Assignment>,
     /// The best plan without uneven shares: certificates are about these.
-    pub best_pipeline: Option<Pipeline>,
-    /// All plans of which none is both faster and cheaper, whatever the period's cap.
+    pub best_pipeline: Option<Assignment>,
+    /// The Pareto front of period and energy, whatever the period's cap.
     pub front: Front,
     /// No plan has an objective below this.
     pub lower_bound: f64,
@@ -91,7 +91,7 @@ pub struct Solution {
     pub replicas: Replicas,
     /// Whether units of several types may share a batch.
     pub shares: bool,
-    /// Half-made plans that were kept.
+    /// PartialPlan-made plans that were kept.
     pub labels: usize,
 }
 
@@ -109,7 +109,7 @@ impl Solution {
 
 impl Solution {
     /// One plan from elsewhere, with what no plan is below.
-    pub fn single(plan: &Pipeline, lower_bound: f64) -> Self {
+    pub fn single(plan: &Assignment, lower_bound: f64) -> Self {
         let mut front = Front::default();
         front.add(plan.clone());
         Self {
@@ -173,10 +173,10 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
     }
     // The layer that needs most, on the unit that holds most.
     let alone = |i: usize| {
-        let load = super::ideals::load(&problem.layers, &[i]);
+        let work = super::ideals::stage_work(&problem.layers, &[i]);
         let bytes = |unit: usize| {
-            let column = super::cost::column(problem, &load, [unit, 1, 0]);
-            column.memory(problem.semantics, 1, 1)
+            let option = super::cost::stage_option(problem, &work, [unit, 1, 0]);
+            option.memory(problem.semantics, 1, 1)
         };
         (0..problem.units.len()).map(bytes).fold(f64::INFINITY, f64::min)
     };
@@ -231,9 +231,9 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
             labels: 0,
         });
     }
-    let table = Table::new(problem, limits.ideals);
+    let table = OptionTable::new(problem, limits.ideals);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
-    let shared = problem.samples.map(|samples| parted(problem, samples, limits.stop));
+    let shared = problem.samples.map(|samples| uneven_shares(problem, samples, limits.stop));
     let mut cover = Cover::new(&table, limits);
     let wanted: &[Wanted] = match limits.extent {
         Extent::Best => &[Wanted::Objective],
@@ -282,7 +282,7 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
         bounded,
         whole,
         proved,
-        cuts: table.space.cuts,
+        cuts: table.ideals.cuts,
         replicas: table.numbers,
         shares: problem.samples.is_some(),
         labels,
@@ -290,9 +290,9 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     })
 }
 
-/// Looks through half-made plans, with ever finer cells: the tighter bounds are, the less is
+/// Looks through partial plans, with ever finer cells: the tighter bounds are, the less is
 /// looked at, but they take their time. Says whether nothing was left out, and how many
-/// half-made plans were kept.
+/// partial plans were kept.
 fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended, usize) {
     let (more, mut labels) = match (wanted, cover.full) {
         (Wanted::Objective, true) => (16, 4_000),
@@ -304,7 +304,7 @@ fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended,
         cover.refine(wanted, limits, cells.min(cover.most_cells()));
         let mut front = std::mem::take(&mut cover.front);
         let bounds = cover.bounds();
-        // The best half-made plans first: the better what is known, the less is looked at.
+        // The best partial plans first: the better what is known, the less is looked at.
         let widths: &[Option<usize>] = match (cover.full, cells < cover.most_cells()) {
             (true, _) => &[Some(30), None],
             (false, true) => &[Some(30)],
@@ -334,9 +334,9 @@ fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended,
 }
 
 /// The best plan of a front.
-pub(super) fn pick(problem: &Problem, front: &Front) -> Option<Pipeline> {
+pub(super) fn pick(problem: &Problem, front: &Front) -> Option<Assignment> {
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
     let within = front.plans().iter().filter(|plan| plan.period_s <= cap);
-    let value = |plan: &Pipeline| problem.objective.value(plan.period_s, plan.energy_j);
+    let value = |plan: &Assignment| problem.objective.value(plan.period_s, plan.energy_j);
     within.min_by(|a, b| value(a).total_cmp(&value(b))).cloned()
 }

@@ -1,20 +1,20 @@
-//! All stages on all units: the columns that plans are made of.
+//! All stages on all units: the stage options that plans are made of.
 
-use super::cost::{Column, column, fits, slowest_counts};
-use super::ideals::Space;
+use super::cost::{StageOption, fits, slowest_counts, stage_option};
+use super::ideals::Ideals;
 use super::types::{Problem, Semantics};
-use super::unit_counts::{Lattice, Totals};
+use super::unit_counts::{Totals, UnitCounts};
 
 /// Columns that are too many are too many to look at.
-const MOST_COLUMNS: usize = 4_000_000;
+const MOST_OPTIONS: usize = 4_000_000;
 
 /// Columns by the set of layers that they end with.
 #[derive(Debug)]
-pub(super) struct Table<'a> {
+pub(super) struct OptionTable<'a> {
     pub(super) problem: &'a Problem,
-    pub(super) space: Space,
-    pub(super) lattice: Lattice,
-    pub(super) ending: Vec<Vec<Column>>,
+    pub(super) ideals: Ideals,
+    pub(super) unit_counts: UnitCounts,
+    pub(super) ending: Vec<Vec<StageOption>>,
     /// How often the slowest stage counts.
     pub(super) slowest: f64,
     /// Whether something adds up over stages.
@@ -66,35 +66,36 @@ fn counts(problem: &Problem) -> Vec<usize> {
     within(fits)
 }
 
-impl<'a> Table<'a> {
-    /// The columns of a problem, of all cuts where there are not too many.
-    pub(super) fn new(problem: &'a Problem, ideals: usize) -> Self {
-        let lattice = Lattice::new(counts(problem));
+impl<'a> OptionTable<'a> {
+    /// The stage options of a problem, of all cuts where there are not too many.
+    pub(super) fn new(problem: &'a Problem, most_ideals: usize) -> Self {
+        let unit_counts = UnitCounts::new(counts(problem));
         let powers: usize = problem.units.iter().map(|unit| unit.powers.len()).max().unwrap_or(1);
         let choices = |numbers: Replicas| -> usize {
-            lattice.counts.iter().map(|&count| numbers.of(count).len()).sum()
+            unit_counts.available.iter().map(|&count| numbers.of(count).len()).sum()
         };
-        let clipped = problem.units.iter().zip(&lattice.counts).any(|(unit, n)| *n < unit.count);
+        let clipped =
+            problem.units.iter().zip(&unit_counts.available).any(|(unit, n)| *n < unit.count);
         let numbers = match clipped {
             true => Replicas::Clipped,
             false if choices(Replicas::All) <= 512 => Replicas::All,
             false => Replicas::Thinned,
         };
         let each = choices(numbers).max(1) * powers;
-        let places = (2.0 * MOST_COLUMNS as f64 / each as f64).sqrt() as usize;
-        let mut space = Space::new(problem, ideals, places);
-        if space.stages().saturating_mul(each) > MOST_COLUMNS {
-            space = Space::in_order(problem, places);
+        let places = (2.0 * MOST_OPTIONS as f64 / each as f64).sqrt() as usize;
+        let mut ideals = Ideals::new(problem, most_ideals, places);
+        if ideals.stages().saturating_mul(each) > MOST_OPTIONS {
+            ideals = Ideals::in_order(problem, places);
         }
         let mut limited = false;
-        let most_units: usize = lattice.counts.iter().sum();
-        let ending = space.ending.iter().map(|loads| {
-            let mut columns = Vec::new();
-            for load in loads {
+        let most_units: usize = unit_counts.available.iter().sum();
+        let ending = ideals.ending.iter().map(|works| {
+            let mut options = Vec::new();
+            for work in works {
                 for (unit, of) in problem.units.iter().enumerate() {
-                    for r in numbers.of(lattice.counts[unit]) {
-                        let mut all: Vec<Column> = (0..of.powers.len())
-                            .map(|power| column(problem, load, [unit, r, power]))
+                    for r in numbers.of(unit_counts.available[unit]) {
+                        let mut all: Vec<StageOption> = (0..of.powers.len())
+                            .map(|power| stage_option(problem, work, [unit, r, power]))
                             .filter(|c| fits(c.memory(problem.semantics, r, 1), of.memory_bytes))
                             .collect();
                         limited |= all.iter().any(|c| {
@@ -112,23 +113,23 @@ impl<'a> Table<'a> {
                             least = least.min(c.joules);
                             better
                         });
-                        columns.extend(all);
+                        options.extend(all);
                     }
                 }
             }
-            columns
+            options
         });
-        let ending: Vec<Vec<Column>> = ending.collect();
-        let adds_up = ending.iter().flatten().any(|column| column.sum > 0.0);
+        let ending: Vec<Vec<StageOption>> = ending.collect();
+        let adds_up = ending.iter().flatten().any(|option| option.sum > 0.0);
         let depth_counts = limited && matches!(problem.semantics, Semantics::Synchronous { .. });
         let units_count = limited && problem.semantics == Semantics::Stale;
-        let totals = match units_count && lattice.size <= 6_000_000 {
-            true => lattice.totals(),
+        let totals = match units_count && unit_counts.size <= 6_000_000 {
+            true => unit_counts.totals(),
             false => Vec::new(),
         };
         Self {
             problem,
-            space,
+            ideals,
             ending,
             slowest: slowest_counts(problem.semantics),
             adds_up,
@@ -137,17 +138,17 @@ impl<'a> Table<'a> {
             all_units: most_units,
             totals,
             numbers,
-            lattice,
+            unit_counts,
         }
     }
 
-    /// Seconds that a column takes at the least, whatever else there is.
-    pub(super) fn alone(&self, column: &Column) -> f64 {
-        column.sum + self.slowest * column.most
+    /// Seconds that a stage option takes at the least, whatever else there is.
+    pub(super) fn alone(&self, option: &StageOption) -> f64 {
+        option.sum + self.slowest * option.most
     }
 
     /// How many sets of layers there are.
     pub(super) fn sets(&self) -> usize {
-        self.space.len()
+        self.ideals.len()
     }
 }

@@ -168,7 +168,7 @@ pub struct Problem {
     pub period_cap: Option<f64>,
     /// Watts that may be drawn, on the average of a batch.
     pub power_cap: Option<f64>,
-    /// Samples of a batch, where units may have unequal shares of it (`parted.rs`).
+    /// Samples of a batch, where units may have uneven shares of it (`uneven_shares.rs`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<usize>,
 }
@@ -189,7 +189,7 @@ pub struct Stage {
 
 /// Stages in the order in which a batch passes them, and what they cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Pipeline {
+pub struct Assignment {
     /// The first stage first.
     pub stages: Vec<Stage>,
     /// Where the stages are not one behind the other but side by side, each with all layers:

@@ -8,8 +8,8 @@
 
 use super::cost::{fits, waited};
 use super::front::Front;
-use super::ideals::{Load, load};
-use super::types::{Layer, Pipeline, Power, Problem, Stage, UnitType};
+use super::ideals::{StageWork, stage_work};
+use super::types::{Assignment, Layer, Power, Problem, Stage, UnitType};
 
 /// With more combinations of units and powers, not all powers and numbers of units are tried.
 const MOST: usize = 200_000;
@@ -17,35 +17,35 @@ const MOST: usize = 200_000;
 /// How a batch is dealt: the units that are on, of each type as many at one power.
 type On = Vec<(usize, usize, usize)>;
 
-/// All plans of unequal shares that are worth it, or those that there was time for; those of
+/// All plans of uneven shares that are worth it, or those that there was time for; those of
 /// one type are stages like others, and not among them.
-pub fn parted(problem: &Problem, samples: usize, stop: &dyn Fn() -> bool) -> Front {
+pub fn uneven_shares(problem: &Problem, samples: usize, stop: &dyn Fn() -> bool) -> Front {
     let mut front = Front::default();
-    together(problem, samples).into_iter().for_each(|plan| front.add(plan));
-    let load = whole(problem);
+    shared_by_all_units(problem, samples).into_iter().for_each(|plan| front.add(plan));
+    let work = whole(problem);
     for on in combinations(problem).into_iter().filter(|on| on.len() > 1) {
         if stop() {
             break;
         }
-        dealt(problem, &load, samples, &on).into_iter().for_each(|plan| front.add(plan));
+        dealt(problem, &work, samples, &on).into_iter().for_each(|plan| front.add(plan));
     }
     front
 }
 
 /// The plan in which all units have a share at full power, if there are several types.
-pub fn together(problem: &Problem, samples: usize) -> Option<Pipeline> {
+pub fn shared_by_all_units(problem: &Problem, samples: usize) -> Option<Assignment> {
     let there = problem.units.iter().enumerate().filter(|(_, unit)| unit.count > 0);
     let on: On = there.map(|(unit, it)| (unit, it.count, 0)).collect();
     if on.len() > 1 { dealt(problem, &whole(problem), samples, &on) } else { None }
 }
 
-fn whole(problem: &Problem) -> Load {
+fn whole(problem: &Problem) -> StageWork {
     let all: Vec<usize> = (0..problem.layers.len()).collect();
-    load(&problem.layers, &all)
+    stage_work(&problem.layers, &all)
 }
 
-/// What a plan of unequal shares costs; its stages have as many samples a unit as it says.
-pub(super) fn cost(problem: &Problem, plan: &Pipeline) -> Costs {
+/// What a plan of uneven shares costs; its stages have as many samples a unit as it says.
+pub(super) fn cost(problem: &Problem, plan: &Assignment) -> Costs {
     let on: On = plan.stages.iter().map(|s| (s.unit, s.replicas, s.power)).collect();
     costs(problem, &whole(problem), &on, &plan.shares)
 }
@@ -73,7 +73,7 @@ impl Costs {
 }
 
 /// `shares` are samples of a unit, by stage: the most that one of its units has.
-fn costs(problem: &Problem, load: &Load, on: &On, shares: &[Vec<usize>]) -> Costs {
+fn costs(problem: &Problem, work: &StageWork, on: &On, shares: &[Vec<usize>]) -> Costs {
     let units: usize = on.iter().map(|(_, n, _)| n).sum();
     let all: usize = shares.iter().flatten().sum();
     let of = |samples: usize| samples as f64 / all.max(1) as f64;
@@ -82,26 +82,26 @@ fn costs(problem: &Problem, load: &Load, on: &On, shares: &[Vec<usize>]) -> Cost
     for (&(unit, _, power), own) in on.iter().zip(shares) {
         let it = &problem.units[unit];
         let at = &it.powers[power];
-        let whole = load.seconds[unit] / at.speed;
+        let whole = work.seconds[unit] / at.speed;
         let most = own.iter().copied().max().unwrap_or(0);
         compute.push(whole * of(most));
         joules.push(whole * of(own.iter().sum()) * (at.busy_watts - it.idle_watts));
-        bytes.push(2.0 * load.parameters + load.activations * of(most));
+        bytes.push(2.0 * work.parameters + work.activations * of(most));
         for way in [it.input, it.reduce] {
             seconds_per_byte = seconds_per_byte.max(way.seconds_per_byte);
             joules_per_byte = joules_per_byte.max(way.joules_per_byte);
         }
     }
-    let summed = 4.0 * (units as f64 - 1.0) * load.parameters / units as f64;
+    let summed = 4.0 * (units as f64 - 1.0) * work.parameters / units as f64;
     let (summing, moved) = (summed * seconds_per_byte, summed * joules_per_byte);
     Costs { compute, joules, bytes, summing, moved }
 }
 
 /// The plan in which units have so many samples each that the last ends soonest; nothing
 /// where one would have none, or more than it can hold.
-fn dealt(problem: &Problem, load: &Load, samples: usize, on: &On) -> Option<Pipeline> {
+fn dealt(problem: &Problem, work: &StageWork, samples: usize, on: &On) -> Option<Assignment> {
     let time = |&(unit, _, power): &(usize, usize, usize)| {
-        load.seconds[unit] / problem.units[unit].powers[power].speed
+        work.seconds[unit] / problem.units[unit].powers[power].speed
     };
     let units = on.iter().enumerate().flat_map(|(s, of)| vec![(s, time(of)); of.1]);
     let units: Vec<(usize, f64)> = units.collect();
@@ -122,7 +122,7 @@ fn dealt(problem: &Problem, load: &Load, samples: usize, on: &On) -> Option<Pipe
     if counts.contains(&0) {
         return None;
     }
-    let costs = costs(problem, load, on, &shares);
+    let costs = costs(problem, work, on, &shares);
     let held = on.iter().zip(&costs.bytes);
     if !held.into_iter().all(|(of, &bytes)| fits(bytes, problem.units[of.0].memory_bytes)) {
         return None;
@@ -135,7 +135,7 @@ fn dealt(problem: &Problem, load: &Load, samples: usize, on: &On) -> Option<Pipe
         let layers = layers.clone();
         Stage { layers, unit, replicas, power }
     });
-    Some(Pipeline { stages: stages.collect(), shares, period_s, energy_j })
+    Some(Assignment { stages: stages.collect(), shares, period_s, energy_j })
 }
 
 /// Every number of units of each type, at each of its powers, or some of them.
@@ -177,10 +177,10 @@ fn combinations(problem: &Problem) -> Vec<On> {
 /// What no plan at all is below: also none whose stages have units of several types, or which
 /// parts layers among units.
 ///
-/// Seconds: with prices y of a unit's second, Σ count · y = 1, a batch takes at least what its
-/// layers cost at these prices where each is cheapest. Joules: a unit that computes is on, and
-/// so is its machine; if each machine's base watts are parted among its units, a layer takes at
-/// least its time · (busy watts + that part) where it is cheapest. Any prices and any parting
+/// Seconds: with multipliers y of a unit's second, Σ count · y = 1, a batch takes at least what its
+/// layers cost at these multipliers where each is cheapest. Joules: a unit that computes is on, and
+/// so is its machine; if each machine's base watts are divided among its units, a layer takes at
+/// least its time · (busy watts + that part) where it is cheapest. Any multipliers and any division
 /// give a bound; the best of some is taken.
 pub fn wide_bound(problem: &Problem) -> f64 {
     let whole = |t: usize| problem.layers.iter().map(|layer| layer.seconds[t]).sum::<f64>();
@@ -195,9 +195,9 @@ pub fn wide_bound(problem: &Problem) -> f64 {
     };
     // As fast as types are for the whole network, and as many seconds for all.
     let by_speed = |t: usize| fastest(t) / whole(t).max(f64::MIN_POSITIVE);
-    let seconds = [&by_speed as &dyn Fn(usize) -> f64, &|_| 1.0].map(|price| {
-        let all: f64 = types.clone().map(|t| problem.units[t].count as f64 * price(t)).sum();
-        cheapest(&|t, seconds| seconds / fastest(t) * price(t)) / all
+    let seconds = [&by_speed as &dyn Fn(usize) -> f64, &|_| 1.0].map(|multiplier| {
+        let all: f64 = types.clone().map(|t| problem.units[t].count as f64 * multiplier(t)).sum();
+        cheapest(&|t, seconds| seconds / fastest(t) * multiplier(t)) / all
     });
     let seconds = seconds.into_iter().fold(0.0, f64::max);
     let partings = [&by_speed as &dyn Fn(usize) -> f64, &|_| 1.0];

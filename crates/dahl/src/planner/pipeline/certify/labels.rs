@@ -1,7 +1,7 @@
-//! Half-made plans: each leads to a listed one, or cannot become better than the claim.
+//! PartialPlan-made plans: each leads to a listed one, or cannot become better than the claim.
 
 use super::super::proof::{LabelProof, LevelProof};
-use super::{Checker, Column, Flaw, ROUNDING, down, flaw, small, up};
+use super::{Checker, Flaw, ROUNDING, StageOption, down, flaw, small, up};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl Checker<'_> {
         within && down(p.objective.value(seconds, joules)) < self.of.value
     }
 
-    /// Whether a half-made plan may become better than the claim.
+    /// Whether a partial plan may become better than the claim.
     fn hopeful(&self, label: &LabelProof) -> bool {
         let p = self.p;
         if label.set == 0 {
@@ -60,11 +60,11 @@ impl Checker<'_> {
                 true => cell.theta * (down(label.sum + least) - high),
                 false => 0.0,
             };
-            let (watts, rest) = match cell.prices.is_empty() {
+            let (watts, rest) = match cell.multipliers.is_empty() {
                 true => (watts, known[label.set * self.size + label.used]),
                 false => {
                     let done = down(known[label.set] + down(parts * cell.low));
-                    (parts, done - self.paid(&cell.prices, &used))
+                    (parts, done - self.paid(&cell.multipliers, &used))
                 }
             };
             // Whether a plan of this cell that takes so long at least may be better; no if there
@@ -90,16 +90,16 @@ impl Checker<'_> {
         })
     }
 
-    /// Where levels begin and end, and the seconds that the rest of a half-made plan adds at
+    /// Where levels begin and end, and the seconds that the rest of a partial plan adds at
     /// least by each.
     fn levels(&self, label: &LabelProof, used: &[usize]) -> Vec<(f64, f64, f64)> {
         let mut edge = 0.0;
         let of = |(level, known): (&LevelProof, &Vec<f64>)| {
             let low = edge;
             edge = level.most_high.unwrap_or(f64::INFINITY);
-            let left = match level.prices.is_empty() {
+            let left = match level.multipliers.is_empty() {
                 true => known[label.set * self.size + label.used],
-                false => (down(known[label.set]) - self.paid(&level.prices, used)).max(0.0),
+                false => (down(known[label.set]) - self.paid(&level.multipliers, used)).max(0.0),
             };
             (low, edge, left)
         };
@@ -107,13 +107,13 @@ impl Checker<'_> {
     }
 
     /// What units cost that are not in use, rounded up.
-    fn paid(&self, prices: &[f64], used: &[usize]) -> f64 {
+    fn paid(&self, multipliers: &[f64], used: &[usize]) -> f64 {
         let free = |unit: usize| (self.p.units[unit].count - used[unit]) as f64;
-        up(prices.iter().enumerate().map(|(unit, price)| price * free(unit)).sum())
+        up(multipliers.iter().enumerate().map(|(unit, multiplier)| multiplier * free(unit)).sum())
     }
 
-    /// Half-made plans lead to listed ones, or nowhere.
-    pub(super) fn labels(&self, columns: &[Column]) -> Result<u64, Flaw> {
+    /// PartialPlan-made plans lead to listed ones, or nowhere.
+    pub(super) fn labels(&self, options: &[StageOption]) -> Result<u64, Flaw> {
         let sets = self.of.sets.len();
         let p_stages = self.p.layers.len();
         let mut by_state: BTreeMap<(usize, usize), Vec<LabelProof>> = Default::default();
@@ -134,28 +134,28 @@ impl Checker<'_> {
         let start =
             LabelProof { set: sets - 1, used: 0, sum: 0.0, most: 0.0, joules: 0.0, stages: 0 };
         self.covered(&start, &by_state)?;
-        let mut ending: Vec<Vec<&Column>> = vec![Vec::new(); sets];
-        columns.iter().for_each(|column| ending[column.end].push(column));
+        let mut ending: Vec<Vec<&StageOption>> = vec![Vec::new(); sets];
+        options.iter().for_each(|option| ending[option.end].push(option));
         let mut checked = 0;
         for label in &self.of.labels {
             self.spend(10 * ending[label.set].len() as u64)?;
             let units = self.units(label.used);
-            for column in &ending[label.set] {
-                let of = &self.p.units[column.unit];
-                let free = of.count - self.used(label.used, column.unit);
+            for option in &ending[label.set] {
+                let of = &self.p.units[option.unit];
+                let free = of.count - self.used(label.used, option.unit);
                 let stages = label.stages + 1;
-                if column.replicas > free
-                    || self.memory(column, units + column.replicas, stages) > of.memory_bytes
+                if option.replicas > free
+                    || self.memory(option, units + option.replicas, stages) > of.memory_bytes
                 {
                     continue;
                 }
                 checked += 1;
                 let next = LabelProof {
-                    set: column.before,
-                    used: label.used + column.replicas * self.strides[column.unit],
-                    sum: down(label.sum + column.sum),
-                    most: label.most.max(column.most),
-                    joules: down(label.joules + column.joules),
+                    set: option.before,
+                    used: label.used + option.replicas * self.strides[option.unit],
+                    sum: down(label.sum + option.sum),
+                    most: label.most.max(option.most),
+                    joules: down(label.joules + option.joules),
                     stages,
                 };
                 self.covered(&next, &by_state)?;

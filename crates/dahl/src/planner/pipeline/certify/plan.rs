@@ -38,20 +38,20 @@ impl Checker<'_> {
                     format!("{:?}", stage.layers),
                 );
             }
-            let mut columns = Vec::new();
-            self.on_units(&stage.layers, [0, 1], &mut columns);
+            let mut options = Vec::new();
+            self.on_units(&stage.layers, [0, 1], &mut options);
             let powers: usize =
                 p.units[..stage.unit].iter().map(|u| u.count * u.powers.len()).sum();
             let at = powers + (stage.replicas - 1) * unit.powers.len() + stage.power;
-            let Some(column) = columns.get(at).filter(|c| c.unit == stage.unit) else {
+            let Some(option) = options.get(at).filter(|c| c.unit == stage.unit) else {
                 return flaw(place, "no more units than there are", stage.replicas);
             };
-            sum += column.sum;
-            most = most.max(column.most);
-            joules += column.joules;
+            sum += option.sum;
+            most = most.max(option.most);
+            joules += option.joules;
             used[stage.unit] += stage.replicas;
             let behind: usize = plan.stages[s..].iter().map(|stage| stage.replicas).sum();
-            if self.memory(column, behind, plan.stages.len() - s) > unit.memory_bytes {
+            if self.memory(option, behind, plan.stages.len() - s) > unit.memory_bytes {
                 return flaw(place, "what fits into memory", "more");
             }
             let done: Vec<bool> =

@@ -4,7 +4,7 @@ use super::super::*;
 use super::made::problem;
 use super::tried;
 
-/// A half-made plan: stages from the first layers on.
+/// A partial plan: stages from the first layers on.
 type Stages = Vec<(Vec<usize>, usize, usize, usize)>;
 
 /// Calls with every plan: sets of layers by bits.
@@ -177,7 +177,7 @@ enum Labels {
     Spare,
 }
 
-/// Where units have prices instead of potentials, bounds hold, and certificates check.
+/// Where units have multipliers instead of potentials, bounds hold, and certificates check.
 #[test]
 fn prices_bound_what_all_plans_take() {
     let mut proved = 0;
@@ -209,7 +209,7 @@ fn found_points(found: &Solution) -> Vec<(f64, f64)> {
 }
 
 /// A certificate is there and holds; tampered ones do not.
-fn proof(p: &Problem, plan: &Pipeline, best: f64, seed: u64) -> Labels {
+fn proof(p: &Problem, plan: &Assignment, best: f64, seed: u64) -> Labels {
     let made = certificate(p, plan, &Limits::default());
     let made = made.unwrap_or_else(|| panic!("problem {seed}: no certificate"));
     assert!(made.value >= best * (1.0 - 2e-8), "problem {seed}: {} {best}", made.value);

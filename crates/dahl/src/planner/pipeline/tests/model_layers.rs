@@ -88,7 +88,7 @@ fn plans_over_units_become_runs() {
         replicas: 1,
         power: 0,
     };
-    let plan = |stages: Vec<Stage>, shares: Vec<Vec<usize>>| Pipeline {
+    let plan = |stages: Vec<Stage>, shares: Vec<Vec<usize>>| Assignment {
         stages,
         shares,
         period_s: 0.0,
@@ -113,7 +113,7 @@ fn plans_over_units_become_runs() {
     assert_eq!(piped.flow.unwrap().own, [1..2, 0..1]);
     // A stale one is not simulated; that it is too slow was not said.
     let late = Problem { semantics: Semantics::Stale, period_cap: Some(1e-12), ..p.clone() };
-    let stages = Pipeline { period_s: 1.0, ..stages };
+    let stages = Assignment { period_s: 1.0, ..stages };
     let stale = about.deploy(&late, &stages).unwrap();
     assert_eq!((stale.step.is_none(), stale.breaks(&late)), (true, Some("period")));
     // One alone: the other is off, and draws nothing.

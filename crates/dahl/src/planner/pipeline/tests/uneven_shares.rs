@@ -17,7 +17,7 @@ fn partings(samples: usize, units: usize) -> Vec<Vec<usize>> {
 }
 
 /// Seconds that the slowest of some units takes for its samples.
-fn slowest(p: &Problem, plan: &Pipeline, counts: &[usize]) -> f64 {
+fn slowest(p: &Problem, plan: &Assignment, counts: &[usize]) -> f64 {
     let all: usize = counts.iter().sum();
     let units = plan.stages.iter().flat_map(|stage| {
         let whole: f64 = p.layers.iter().map(|layer| layer.seconds[stage.unit]).sum();
@@ -31,7 +31,7 @@ fn no_other_parting_of_a_batch_ends_sooner() {
     let mut seen = 0;
     for seed in 0..60 {
         let p = Problem { samples: Some(7), power_cap: None, ..problem(seed) };
-        let front = parted(&p, 7, &|| false);
+        let front = uneven_shares(&p, 7, &|| false);
         for plan in front.plans() {
             let counts = plan.shares.concat();
             if counts.len() > 4 {
@@ -53,7 +53,7 @@ fn no_other_parting_of_a_batch_ends_sooner() {
 fn a_plan_of_shares_costs_what_it_says() {
     for seed in 0..60 {
         let p = Problem { samples: Some(9), ..problem(seed) };
-        let front = parted(&p, 9, &|| false);
+        let front = uneven_shares(&p, 9, &|| false);
         for plan in front.plans() {
             let [seconds, joules] = cost_of(&p, plan);
             assert!((seconds / plan.period_s - 1.0).abs() < 1e-12, "{seed}");
@@ -104,7 +104,7 @@ fn two_units_share_a_batch_two_to_one() {
     assert!((best.period_s - 2.0 / 3.0).abs() < 1e-12);
     assert!((best.energy_j - 38.0 / 3.0).abs() < 1e-12);
     // Base watts go to the units as their speeds are, 2 : 1: at least 1 · (10 + 10 / 3) on the
-    // fast one or 2 · (4 + 5 / 3) on the slow one, of which the second is less; evenly parted,
+    // fast one or 2 · (4 + 5 / 3) on the slow one, of which the second is less; evenly divided,
     // 12.5 or 13.
     assert!((found.lower_bound - 12.5).abs() < 1e-6, "{}", found.lower_bound);
     assert!(found.gap(&p).unwrap() < 0.014);
