@@ -3,7 +3,7 @@
 use crate::output::{DIFFERENT, code, fail, print};
 use crate::plan::in_short;
 use dahl::Error;
-use dahl::planner::pipeline::{Certificate, certify};
+use dahl_certify::{Certificate, certify};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -202,7 +202,7 @@ pub(super) fn advice(
         advice.off.push((left, even.transpose()?));
     }
     for scenario in scenarios {
-        let found = next().map(|stop| {
+        let found = next().map(|stop| -> Result<_> {
             let plan = scenario.best(&Limits { stop: &stop, ..Limits::default() })?;
             Ok(plan.map(|plan| (plan.energy_j, !same_types(&plan, best))))
         });

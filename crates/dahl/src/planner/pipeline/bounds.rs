@@ -3,7 +3,7 @@
 use super::cells::{Cell, Level};
 use super::front::Front;
 use super::stage_options::OptionTable;
-use super::types::{MOST_TYPES, Objective};
+use dahl_certify::{MOST_TYPES, Objective};
 
 /// A partial plan: the last layers, from a set on.
 #[derive(Clone, Copy, Debug)]

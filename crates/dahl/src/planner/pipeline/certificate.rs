@@ -3,13 +3,12 @@
 
 use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Level, Potential};
-use super::certify;
 use super::labels::{Effort, Ended, Search, Wanted};
-use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
 use super::refine::{Cover, EvaluatedCell};
 use super::solve::Limits;
 use super::stage_options::OptionTable;
-use super::types::{Assignment, Problem};
+use dahl_certify::{Assignment, Problem};
+use dahl_certify::{CellProof, Certificate, LabelProof, LevelProof};
 
 /// How far below a plan's value a search looks, and a claim is: their difference is more
 /// than all roundings of potentials, labels and the checker together.
@@ -79,7 +78,7 @@ pub fn certificate(
     };
     let numbers = cells.iter().map(|cell| cell.potential.len());
     let numbers = numbers.chain(levels.iter().map(|level| level.potential.len()));
-    if numbers.sum::<usize>() > certify::MOST_NUMBERS {
+    if numbers.sum::<usize>() > dahl_certify::MOST_POTENTIALS {
         return None;
     }
     let finite = |x: f64| x.is_finite().then_some(x);

@@ -25,7 +25,7 @@
 //! that a small part of a batch is less efficient than a whole one.
 
 use super::ideals::{Ideals, StageWork};
-use super::types::{Assignment, Problem, Semantics, Stage};
+use dahl_certify::{Assignment, Problem, Semantics, Stage};
 
 /// A stage on units.
 #[derive(Clone, Copy, Debug, PartialEq)]

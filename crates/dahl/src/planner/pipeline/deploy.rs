@@ -6,7 +6,6 @@
 
 use super::schedule::{Flow, Order};
 use super::stages::layer_paths;
-use super::types::{Assignment, Objective, Problem, Semantics, Stage};
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::model::{Delays, Lowered, Model, Stages, TrainSpec};
@@ -18,6 +17,7 @@ use crate::planner::recompute::fit;
 use crate::platform::{Expanded, Platform, UnitId};
 use crate::sim::{Habits, Known, StepPrediction, Worker, predict};
 use crate::units::{Bytes, Joules, ProgramId};
+use dahl_certify::{Assignment, Objective, Problem, Semantics, Stage};
 use std::ops::Range;
 
 /// What is trained, and where.

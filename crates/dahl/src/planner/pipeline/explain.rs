@@ -2,8 +2,8 @@
 
 use super::cost::{slowest_counts, stage_option, waited};
 use super::ideals::stage_work;
-use super::types::{Assignment, Problem, Semantics, Stage};
 use super::uneven_shares as parted;
+use dahl_certify::{Assignment, Problem, Semantics, Stage};
 
 /// A stage and what it costs.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! The Pareto front of period and energy.
 
-use super::types::Assignment;
+use dahl_certify::Assignment;
 
 /// Plans by period; each costs less than the ones before it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,7 +5,7 @@
 //! in an order. Where there are too many of them, only those that the order of the
 //! layers begins with are taken.
 
-use super::types::{Layer, Problem};
+use dahl_certify::{Layer, Problem};
 use std::collections::BTreeMap;
 
 /// Of which cuts plans are made.

@@ -9,7 +9,7 @@ use super::bounds::{Aim, Bounds, PartialPlan};
 use super::cost::{StageOption, evaluate, fits};
 use super::front::Front;
 use super::solve::pick;
-use super::types::{Assignment, Objective};
+use dahl_certify::{Assignment, Objective};
 use std::collections::BTreeMap;
 
 /// A partial plan, and what it was made from.

@@ -9,7 +9,6 @@ mod bottleneck_bounds;
 mod bounds;
 mod cells;
 mod certificate;
-pub mod certify;
 mod cost;
 mod deploy;
 mod explain;
@@ -19,7 +18,6 @@ mod labels;
 mod lagrange;
 mod model_layers;
 mod platform_units;
-mod proof;
 mod refine;
 mod schedule;
 mod solve;
@@ -27,12 +25,14 @@ mod stage_options;
 mod stages;
 #[cfg(test)]
 pub(crate) mod tests;
-mod types;
 mod uneven_shares;
 mod unit_counts;
 
 pub use certificate::certificate;
-pub use certify::{Flaw, certify, certify_within};
+pub use dahl_certify::{
+    Assignment, CellProof, Certificate, Flaw, LabelProof, Layer, LevelProof, NodeType, Objective,
+    Power, Problem, Semantics, Stage, UnitType, Way, certify, certify_within,
+};
 pub use deploy::{Deployed, Deployment, Ran};
 pub use explain::{Explained, StageCost, cost_of, explain};
 pub use front::Front;
@@ -40,12 +40,14 @@ pub use ideals::Cuts;
 pub(super) use ideals::ideals;
 pub use model_layers::layers;
 pub use platform_units::{Machinery, Watts, machinery};
-pub use proof::{CellProof, Certificate, LabelProof, LevelProof};
 pub use schedule::{Flow, Order};
 pub use solve::{Bounded, Extent, Limits, Solution, infeasible, solve};
 pub use stage_options::Replicas;
 pub use stages::{NodeCost, even, flops, layer_count, starting_with};
-pub use types::{
-    Assignment, Layer, NodeType, Objective, Power, Problem, Semantics, Stage, UnitType, Way,
-};
 pub use uneven_shares::{shared_by_all_units, uneven_shares, wide_bound};
+
+impl From<Flaw> for crate::Error {
+    fn from(flaw: Flaw) -> Self {
+        Self::config(&flaw.place, flaw.expected, flaw.found)
+    }
+}

@@ -2,7 +2,6 @@
 
 use super::platform_units::Machinery;
 use super::stages::layer_paths;
-use super::types::Layer;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Node, Phase, Programs};
 use crate::model::Stages;
@@ -10,6 +9,7 @@ use crate::perf::PerfModel;
 use crate::plan::Plan;
 use crate::platform::Platform;
 use crate::sim::{Costs, Known, Where};
+use dahl_certify::Layer;
 use std::collections::BTreeMap;
 
 /// The layers of the first program, by a plan that cuts nothing. A layer is what stages can

@@ -4,9 +4,9 @@
 //! narrowest way between two of its own: so that a plan holds wherever its stages are.
 //! A memory that several units have is divided evenly among them.
 
-use super::types::{NodeType, Power, UnitType, Way};
 use crate::error::{Error, Result};
 use crate::platform::{Expanded, Figure, MemoryId, Platform, Route};
+use dahl_certify::{NodeType, Power, UnitType, Way};
 
 /// Which end of each figure's interval is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -324,7 +324,7 @@ impl<'a> Cover<'a> {
         let early = period.min(range.high) - range.low;
         let late = if range.theta > 0.0 { (range.high - period).max(0.0) } else { 0.0 };
         let mut by_period = watts * early + range.theta * late;
-        if self.table.problem.objective != super::types::Objective::Energy {
+        if self.table.problem.objective != dahl_certify::Objective::Energy {
             by_period += known.bound * early / range.low.max(range.high.min(period) * 1e-3);
         }
         // What takes too long may do so because the slowest stage counts for nothing yet.

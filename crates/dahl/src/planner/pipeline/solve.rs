@@ -6,10 +6,10 @@ use super::ideals::Cuts;
 use super::labels::{Effort, Ended, Search, Wanted};
 use super::refine::Cover;
 use super::stage_options::{OptionTable, Replicas};
-use super::types::{Assignment, Objective, Problem};
 use super::uneven_shares::{uneven_shares, wide_bound};
 use crate::error::{Error, Result};
 use crate::units::Bytes;
+use dahl_certify::{Assignment, Objective, Problem};
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::cost::{StageOption, fits, slowest_counts, stage_option};
 use super::ideals::Ideals;
-use super::types::{Problem, Semantics};
 use super::unit_counts::{Totals, UnitCounts};
+use dahl_certify::{Problem, Semantics};
 
 /// Columns that are too many are too many to look at.
 const MOST_OPTIONS: usize = 4_000_000;

@@ -9,7 +9,7 @@
 use super::cost::{fits, waited};
 use super::front::Front;
 use super::ideals::{StageWork, stage_work};
-use super::types::{Assignment, Layer, Power, Problem, Stage, UnitType};
+use dahl_certify::{Assignment, Layer, Power, Problem, Stage, UnitType};
 
 /// With more combinations of units and powers, not all powers and numbers of units are tried.
 const MOST: usize = 200_000;

@@ -1,7 +1,6 @@
 //! Tests of pipelines.
 
 mod brute;
-mod forged;
 mod fuzz;
 pub(crate) mod made;
 mod model_layers;

@@ -1,7 +1,8 @@
 //! PartialPlan-made plans: each leads to a listed one, or cannot become better than the claim.
 
-use super::super::proof::{LabelProof, LevelProof};
-use super::{Checker, Flaw, ROUNDING, StageOption, down, flaw, small, up};
+use super::{Checker, ROUNDING, StageOption, down, small, up};
+use crate::certificate::{LabelProof, LevelProof};
+use crate::{Flaw, flaw};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! What a pipeline is planned from, and what a plan is: plain data.
 
-use crate::error::{Error, Result};
+use crate::{Flaw, flaw};
 use serde::{Deserialize, Serialize};
 
 /// More unit types are refused: their combinations are beyond counting.
-pub(super) const MOST_TYPES: usize = 32;
+pub const MOST_TYPES: usize = 32;
 
 /// A layer, or an operator, of a network whose weights nobody needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -240,9 +240,8 @@ impl Problem {
     }
 
     /// Everything that cannot be, or nothing.
-    pub fn check(&self) -> Result<()> {
-        let wrong =
-            |key: &str, expected: &str, found: String| Err(Error::config(key, expected, found));
+    pub fn check(&self) -> Result<(), Flaw> {
+        let wrong = |key: &str, expected: &str, found: String| flaw(key, expected, found);
         if self.layers.is_empty() {
             return wrong("profile", "at least one layer", "none".to_owned());
         }

@@ -1,6 +1,6 @@
 //! Certificates that were made to be wrong.
 
-use crate::planner::pipeline::{Certificate, certify, certify_within};
+use dahl_certify::{Certificate, certify, certify_within};
 use serde_json::{Value, json};
 
 /// One layer on one of two types, of which the second is dear.

@@ -1,6 +1,7 @@
 //! The plan of a certificate: it is one, and is worth what it says.
 
-use super::{Checker, Flaw, flaw};
+use super::Checker;
+use crate::{Flaw, flaw};
 
 impl Checker<'_> {
     /// The plan is one, and is worth what is claimed, but for roundings.

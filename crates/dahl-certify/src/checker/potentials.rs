@@ -5,7 +5,8 @@
 //! Those computed here, from small sets to large ones, are the largest that are: so a certificate
 //! lists none.
 
-use super::{Checker, Flaw, ROUNDING, StageOption, down};
+use super::{Checker, ROUNDING, StageOption, down};
+use crate::Flaw;
 
 impl Checker<'_> {
     /// Computes all potentials; how many inequalities that took.

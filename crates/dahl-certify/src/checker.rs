@@ -15,26 +15,10 @@ mod labels;
 mod plan;
 mod potentials;
 
-use super::proof::{CellProof, Certificate};
-use super::types::{Problem, Semantics, UnitType};
+use crate::certificate::{CellProof, Certificate};
+use crate::problem::{Problem, Semantics, UnitType};
+use crate::{Flaw, flaw};
 use std::cell::Cell;
-
-/// What is wrong with a certificate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: expected {expected}, found {found}")]
-pub struct Flaw {
-    /// Where.
-    pub place: String,
-    /// What would be right.
-    pub expected: String,
-    /// What is there.
-    pub found: String,
-}
-
-fn flaw<T>(place: impl ToString, expected: impl ToString, found: impl ToString) -> Result<T, Flaw> {
-    let (place, expected) = (place.to_string(), expected.to_string());
-    Err(Flaw { place, expected, found: found.to_string() })
-}
 
 /// Results of sums and products of some dozens of numbers, all of one sign, lie this near
 /// to the true ones.
@@ -71,7 +55,7 @@ fn small(x: &f64) -> bool {
 const MOST_OPTIONS: usize = 6_000_000;
 
 /// Numbers of all potentials together, 8 bytes each.
-pub(super) const MOST_NUMBERS: usize = 40_000_000;
+pub const MOST_POTENTIALS: usize = 40_000_000;
 
 /// Steps of all checks together, a nanosecond each or so.
 const MOST_WORK: u64 = 30_000_000_000;
@@ -150,8 +134,8 @@ impl<'a> Checker<'a> {
         let listed = listed.chain(of.levels.iter().map(|level| &level.multipliers));
         let full = listed.filter(|multipliers| multipliers.is_empty()).count();
         let numbers = size.saturating_mul(of.sets.len()).saturating_mul(full);
-        if numbers > MOST_NUMBERS {
-            let expected = format!("at most {MOST_NUMBERS} potentials of sets and units");
+        if numbers > MOST_POTENTIALS {
+            let expected = format!("at most {MOST_POTENTIALS} potentials of sets and units");
             return flaw("problem", expected, numbers);
         }
         let layers = p.layers.len();

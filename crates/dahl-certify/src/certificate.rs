@@ -1,6 +1,6 @@
 //! Certificates as data: a claim and its proof, as a file (docs/planner.md).
 
-use super::types::{Assignment, Problem};
+use crate::problem::{Assignment, Problem};
 use serde::{Deserialize, Serialize};
 
 /// A claim and its proof.

@@ -1,0 +1,4 @@
+//! Certificates that hold, and some that were made to be wrong.
+
+mod forged;
+mod kept;
