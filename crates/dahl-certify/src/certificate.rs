@@ -1,5 +1,6 @@
 //! Certificates as data: a claim and its proof, as a file (docs/planner.md).
 
+use crate::checker::value;
 use crate::problem::{Assignment, Problem};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,13 @@ pub struct Certificate {
     pub levels: Vec<LevelProof>,
     /// PartialPlan-made plans.
     pub labels: Vec<LabelProof>,
+}
+
+impl Certificate {
+    /// The value of the objective that the plan has, by its period and energy.
+    pub fn plan_value(&self) -> f64 {
+        value(self.problem.objective, self.plan.period_s, self.plan.energy_j)
+    }
 }
 
 /// An interval of the period, and with which multipliers plans in it are bounded.

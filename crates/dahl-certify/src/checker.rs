@@ -1,7 +1,7 @@
 //! Checks certificates. This module knows nothing of how plans are found: it takes the data
 //! types and the documented formulas (docs/planner.md), and every rounding goes against
-//! the claim. Potentials are computed in `potentials.rs`, labels are checked in `labels.rs`, the
-//! plan in `plan.rs`.
+//! the claim. What plans cost is in `cost.rs`, potentials are computed in `potentials.rs`, labels are
+//! checked in `labels.rs`, the plan in `plan.rs`.
 //!
 //! The claim: no plan whose stages are differences of the listed sets of layers, with
 //! units of one type a stage, has an objective below `value`.
@@ -11,13 +11,16 @@
 //! listed one is as good in everything, or that cannot become better than the claim. The
 //! latter is shown by potentials of intervals of the period (cells).
 
+mod cost;
 mod labels;
 mod plan;
 mod potentials;
 
 use crate::certificate::{CellProof, Certificate};
-use crate::problem::{Problem, Semantics, UnitType};
+use crate::problem::Problem;
 use crate::{Flaw, flaw};
+pub(crate) use cost::value;
+use cost::{StageOption, idle_watts, most_joules, unit_watts};
 use std::cell::Cell;
 
 /// Results of sums and products of some dozens of numbers, all of one sign, lie this near
@@ -59,19 +62,6 @@ pub const MOST_POTENTIALS: usize = 40_000_000;
 
 /// Steps of all checks together, a nanosecond each or so.
 const MOST_WORK: u64 = 30_000_000_000;
-
-/// A stage on units, rounded down.
-struct StageOption {
-    before: usize,
-    end: usize,
-    unit: usize,
-    replicas: usize,
-    sum: f64,
-    most: f64,
-    joules: f64,
-    parameters: f64,
-    activations: f64,
-}
 
 /// Says what is wrong, or that the claim holds; the latter with the number of inequalities
 /// that were checked.
@@ -160,18 +150,17 @@ impl<'a> Checker<'a> {
                 .map(|n| {
                     let used = p.units.iter().zip(&strides);
                     let used: Vec<usize> = used.map(|(u, s)| n / s % (u.count + 1)).collect();
-                    p.idle_watts(&used)
+                    idle_watts(p, &used)
                 })
                 .collect(),
             false => Vec::new(),
         };
-        let watts = |unit: &UnitType| {
-            let sharing = p.units.iter().filter(|other| other.node == unit.node).count();
-            let base = p.nodes[unit.node].base_watts / (unit.per_node * sharing) as f64;
-            down(unit.idle_watts + base)
+        let unit_watts = (0..p.units.len()).map(|unit| unit_watts(p, unit)).collect();
+        let [above_idle, waiting] = most_joules(p);
+        let most = |cell: &CellProof| match cell.high {
+            Some(seconds) => up(above_idle + waiting * seconds),
+            None => f64::INFINITY,
         };
-        let unit_watts = p.units.iter().map(watts).collect();
-        let most = |cell: &CellProof| up(p.most_joules(cell.high.unwrap_or(f64::INFINITY)));
         let most_joules = of.cells.iter().map(most).collect();
         let (cells, levels) = (Vec::new(), Vec::new());
         let work = Cell::new(0);
@@ -263,13 +252,6 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn slowest(&self) -> f64 {
-        match self.p.semantics {
-            Semantics::Stale => 1.0,
-            Semantics::Synchronous { micro_batches } => micro_batches as f64 - 1.0,
-        }
-    }
-
     /// Every stage between two sets on every number of units of a type at every power.
     fn options(&self) -> Result<Vec<StageOption>, Flaw> {
         let each: usize = self.p.units.iter().map(|unit| unit.count * unit.powers.len()).sum();
@@ -301,75 +283,6 @@ impl<'a> Checker<'a> {
         // What does not fit even as the last stage is in no plan.
         options.retain(|option| !self.too_large(option, option.replicas));
         Ok(options)
-    }
-
-    fn on_units(
-        &self,
-        layers: &[usize],
-        [before, end]: [usize; 2],
-        options: &mut Vec<StageOption>,
-    ) {
-        let p = self.p;
-        let of = |i: &usize| &p.layers[*i];
-        let parameters = sum(layers.iter().map(|i| of(i).parameter_bytes));
-        let own = sum(layers.iter().map(|i| of(i).output_bytes));
-        let mut taken: Vec<usize> = layers.iter().flat_map(|i| of(i).inputs.clone()).collect();
-        taken.sort_unstable();
-        taken.dedup();
-        let taken = taken.iter().filter(|i| layers.binary_search(i).is_err());
-        let input = sum(taken.map(|i| of(i).output_bytes));
-        for (unit, it) in p.units.iter().enumerate() {
-            let work = sum(layers.iter().map(|i| of(i).seconds[unit]));
-            for replicas in 1..=it.count {
-                for power in &it.powers {
-                    let r = replicas as f64;
-                    let compute = work / power.speed / r;
-                    let summed = 4.0 * (r - 1.0) * parameters / r;
-                    let gradients = summed * it.reduce.seconds_per_byte;
-                    let feeding = 2.0 * input * it.input.seconds_per_byte / r;
-                    let (sum, most, held) = match p.semantics {
-                        Semantics::Stale => (0.0, (compute + gradients / r).max(feeding), 1.0),
-                        Semantics::Synchronous { micro_batches } => {
-                            let m = micro_batches as f64;
-                            ((compute + feeding) / m + gradients, compute.max(feeding) / m, r)
-                        }
-                    };
-                    let joules = r * compute * (power.busy_watts - it.idle_watts)
-                        + it.input.joules_per_byte * 2.0 * input
-                        + it.reduce.joules_per_byte * summed;
-                    options.push(StageOption {
-                        before,
-                        end,
-                        unit,
-                        replicas,
-                        sum: down(sum),
-                        most: down(most),
-                        joules: down(joules),
-                        parameters: down(parameters),
-                        activations: down((own + input) / held),
-                    });
-                }
-            }
-        }
-    }
-
-    /// Bytes on each unit of a stage, rounded down.
-    fn memory(&self, option: &StageOption, units: usize, stages: usize) -> f64 {
-        down(match self.p.semantics {
-            Semantics::Stale => {
-                let batches = units.div_ceil(option.replicas) as f64;
-                option.parameters * (batches + 1.0) + option.activations * batches
-            }
-            Semantics::Synchronous { micro_batches } => {
-                let part = stages.min(micro_batches) as f64 / micro_batches as f64;
-                2.0 * option.parameters + option.activations * part
-            }
-        })
-    }
-
-    /// Whether a stage does not fit, even as the last one.
-    fn too_large(&self, option: &StageOption, units: usize) -> bool {
-        self.memory(option, units, 1) > self.p.units[option.unit].memory_bytes
     }
 
     fn used(&self, index: usize, unit: usize) -> usize {

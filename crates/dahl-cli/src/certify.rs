@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Err(error) => return fail(&error, code(&error)),
     };
     let objective = proof.problem.objective;
-    let value = objective.value(proof.plan.period_s, proof.plan.energy_j);
+    let value = proof.plan_value();
     let gap = (value - proof.value) / value.max(f64::MIN_POSITIVE);
     let result = certify(&proof);
     let text = match (&result, args.json) {

@@ -1,6 +1,7 @@
 //! PartialPlan-made plans: each leads to a listed one, or cannot become better than the claim.
 
-use super::{Checker, ROUNDING, StageOption, down, small, up};
+use super::cost::{StageOption, idle_watts, value};
+use super::{Checker, ROUNDING, down, small, up};
 use crate::certificate::{LabelProof, LevelProof};
 use crate::{Flaw, flaw};
 use std::cell::OnceCell;
@@ -11,7 +12,7 @@ impl Checker<'_> {
     fn better(&self, label: &LabelProof) -> bool {
         let p = self.p;
         let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
-        let watts = down(p.idle_watts(&used));
+        let watts = down(idle_watts(p, &used));
         let mut seconds = down(label.sum + self.slowest() * label.most);
         if let Some(cap) = p.power_cap {
             if cap <= watts {
@@ -21,7 +22,7 @@ impl Checker<'_> {
         }
         let joules = down(label.joules + watts * seconds);
         let within = seconds <= p.period_cap.unwrap_or(f64::INFINITY);
-        within && down(p.objective.value(seconds, joules)) < self.of.value
+        within && down(value(p.objective, seconds, joules)) < self.of.value
     }
 
     /// Whether a partial plan may become better than the claim.
@@ -31,7 +32,7 @@ impl Checker<'_> {
             return self.better(label);
         }
         let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
-        let watts = down(p.idle_watts(&used));
+        let watts = down(idle_watts(p, &used));
         let parts = used.iter().zip(&self.unit_watts).map(|(n, watts)| *n as f64 * watts);
         let parts = down(parts.sum());
         let cap = p.period_cap.unwrap_or(f64::INFINITY);
@@ -82,7 +83,7 @@ impl Checker<'_> {
                     return false;
                 }
                 // Whatever is not known to be no better may be.
-                let no_better = down(p.objective.value(at, joules)) >= self.of.value;
+                let no_better = down(value(p.objective, at, joules)) >= self.of.value;
                 !no_better
             };
             may_be(at)

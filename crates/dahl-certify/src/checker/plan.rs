@@ -1,6 +1,7 @@
 //! The plan of a certificate: it is one, and is worth what it says.
 
 use super::Checker;
+use super::cost::idle_watts;
 use crate::{Flaw, flaw};
 
 impl Checker<'_> {
@@ -68,7 +69,7 @@ impl Checker<'_> {
         if !left.is_empty() || used.iter().zip(&p.units).any(|(n, unit)| *n > unit.count) {
             return flaw("plan", "all layers, and units that there are", format!("{left:?} left"));
         }
-        let idle = p.idle_watts(&used);
+        let idle = idle_watts(p, &used);
         let mut seconds = sum + self.slowest() * most;
         if let Some(cap) = p.power_cap {
             if cap <= idle {
@@ -85,7 +86,7 @@ impl Checker<'_> {
                 format!("{} s, {} J", plan.period_s, plan.energy_j),
             );
         }
-        let value = p.objective.value(plan.period_s, plan.energy_j);
+        let value = self.of.plan_value();
         if value < self.of.value
             || plan.period_s > p.period_cap.unwrap_or(f64::INFINITY) * (1.0 + 1e-9)
         {

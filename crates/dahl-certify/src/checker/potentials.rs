@@ -5,7 +5,8 @@
 //! Those computed here, from small sets to large ones, are the largest that are: so a certificate
 //! lists none.
 
-use super::{Checker, ROUNDING, StageOption, down};
+use super::cost::StageOption;
+use super::{Checker, ROUNDING, down};
 use crate::Flaw;
 
 impl Checker<'_> {
