@@ -140,15 +140,6 @@ impl Objective {
             Self::Edp => "edp",
         }
     }
-
-    /// What a plan of such a period and such an energy is worth.
-    pub fn value(self, seconds: f64, joules: f64) -> f64 {
-        match self {
-            Self::Energy => joules,
-            Self::Time => seconds,
-            Self::Edp => seconds * joules,
-        }
-    }
 }
 
 /// Everything that a pipeline is planned from.
@@ -203,42 +194,6 @@ pub struct Assignment {
 }
 
 impl Problem {
-    /// Watts that units of the types draw with their machines while they wait.
-    pub fn idle_watts(&self, used: &[usize]) -> f64 {
-        let mut watts = 0.0;
-        for (unit, &n) in self.units.iter().zip(used) {
-            watts += n as f64 * unit.idle_watts;
-        }
-        for (node, it) in self.nodes.iter().enumerate() {
-            let of = self.units.iter().zip(used).filter(|(unit, _)| unit.node == node);
-            let on = of.map(|(unit, n)| n.div_ceil(unit.per_node)).max().unwrap_or(0);
-            watts += on as f64 * it.base_watts;
-        }
-        watts
-    }
-
-    /// More joules than any plan takes that ends within so many seconds.
-    pub fn most_joules(&self, seconds: f64) -> f64 {
-        let dearest = |layer: &Layer| {
-            let each = self.units.iter().zip(&layer.seconds).flat_map(|(unit, seconds)| {
-                unit.powers
-                    .iter()
-                    .map(move |p| seconds / p.speed * (p.busy_watts - unit.idle_watts))
-            });
-            each.fold(0.0, f64::max)
-        };
-        let ways = self.units.iter().flat_map(|unit| [unit.input, unit.reduce]);
-        let joules = ways.map(|way| way.joules_per_byte).fold(0.0, f64::max);
-        // Each stage takes each output at most once, and there are no more stages than layers.
-        let outputs: f64 = self.layers.iter().map(|layer| layer.output_bytes).sum();
-        let parameters: f64 = self.layers.iter().map(|layer| layer.parameter_bytes).sum();
-        let moved = 2.0 * outputs * self.layers.len() as f64 + 4.0 * parameters;
-        let all: Vec<usize> = self.units.iter().map(|unit| unit.count).collect();
-        let computing: f64 = self.layers.iter().map(dearest).sum();
-        let total = computing + joules * moved + self.idle_watts(&all) * seconds;
-        if total.is_nan() { f64::INFINITY } else { total * 1.001 }
-    }
-
     /// Everything that cannot be, or nothing.
     pub fn check(&self) -> Result<(), Flaw> {
         let wrong = |key: &str, expected: &str, found: String| flaw(key, expected, found);

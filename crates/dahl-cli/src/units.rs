@@ -13,7 +13,7 @@ use dahl::perf::{PerfModel, Source, cpu_kind};
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::pipeline::{
     Assignment, Limits, Objective, Problem, Semantics, Solution, Stage, Watts, cost_of, infeasible,
-    layers, machinery, shared_by_all_units, solve,
+    layers, machinery, objective_value, plan_value, shared_by_all_units, solve,
 };
 use dahl::planner::{Deployed, Deployment, Flow, Grain, Ran};
 use dahl::platform::Platform;
@@ -266,8 +266,9 @@ impl Asked<'_> {
             let all = all.map_or(0.0, |all| all.joules().0) / turn.steps as f64;
             all.max(f64::MIN_POSITIVE)
         };
-        let value =
-            |i: usize, turn: &Turn| problem.objective.value(seconds(i, turn), joules(i, turn));
+        let value = |i: usize, turn: &Turn| {
+            objective_value(problem.objective, seconds(i, turn), joules(i, turn))
+        };
         let turns = race(&racers, Duration::from_secs_f64(budget), &value)?;
         let ran = compared(&turns, &seconds).into_iter().zip(compared(&turns, &joules));
         for ((&i, (seconds, joules)), to_the_end) in tried.iter().zip(ran).zip(to_the_end(&turns)) {
@@ -330,7 +331,7 @@ fn rank(problem: &Problem, deployed: &mut [Deployed]) {
 fn finalists(problem: &Problem, found: &Solution) -> Vec<Assignment> {
     let value = |plan: &Assignment| {
         let late = problem.period_cap.is_some_and(|cap| plan.period_s > cap);
-        (late, problem.objective.value(plan.period_s, plan.energy_j))
+        (late, plan_value(problem, plan))
     };
     let mut front: Vec<Assignment> = found.front.plans().to_vec();
     front.sort_by(|a, b| {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use dahl::planner::pipeline::{
-    Assignment, Certificate, Problem, Semantics, Solution, Stage, StageCost, explain,
+    Assignment, Certificate, Problem, Semantics, Solution, Stage, StageCost, explain, plan_value,
 };
 use dahl::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -197,7 +197,7 @@ impl JsonPlan {
         best: &Assignment,
         proof: Option<&Certificate>,
     ) {
-        let value = problem.objective.value(best.period_s, best.energy_j);
+        let value = plan_value(problem, best);
         // A certificate is not about plans with uneven shares: what is known of them stays.
         let shared = !best.shares.is_empty();
         if shared

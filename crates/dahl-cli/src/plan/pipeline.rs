@@ -19,7 +19,7 @@ use dahl::planner::baselines::{
 };
 use dahl::planner::pipeline::{
     Assignment, Certificate, Layer, Limits, Machinery, Objective, Problem, Semantics, Solution,
-    Stage, Watts, certificate, cost_of, machinery, solve,
+    Watts, certificate, machinery, solve,
 };
 use dahl::platform::Platform;
 use dahl::units::Bytes;
@@ -433,18 +433,7 @@ fn dream(
         problem((args, flow), Profile::layers(&profile, &machines.slowdowns), &machines);
     problem.semantics = Semantics::Stale;
     problem.objective = Objective::Time;
-    let stages = plan.stages.iter().map(|(layers, replicas, _)| Stage {
-        layers: layers.clone(),
-        unit: 0,
-        replicas: *replicas,
-        power: 0,
-    });
-    let (stages, period_s) = (stages.collect(), plan.period_s);
-    let mut best = Assignment { stages, shares: Vec::new(), period_s, energy_j: 0.0 };
-    let [seconds, joules] = cost_of(&problem, &best);
-    // The same work, with idle watts for PipeDream's own period.
-    let watts = problem.idle_watts(&[best.stages.iter().map(|stage| stage.replicas).sum()]);
-    best.energy_j = joules + watts * (plan.period_s - seconds);
+    let best = plan.assignment(&problem);
     let found = Solution::single(&best, plan.period_s);
     let mut answer = JsonPlan::of(&problem, &found, &best, None);
     answer.cost_model = "pipedream".to_owned();

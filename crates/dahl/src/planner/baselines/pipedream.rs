@@ -8,6 +8,7 @@
 
 use super::import::{Profile, ProfileNode};
 use crate::error::{Error, Result};
+use crate::planner::pipeline::{Assignment, CostModel, Problem, Stage, cost_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// More antichains are not looked at.
@@ -34,6 +35,27 @@ pub struct DreamPlan {
     pub period_s: f64,
     /// How many cuts there are.
     pub states: usize,
+}
+
+impl DreamPlan {
+    /// The plan on the first unit type of a problem at full power: PipeDream's period, with the
+    /// joules that its stages take under the problem's watts.
+    pub fn assignment(&self, problem: &Problem) -> Assignment {
+        let stages = self.stages.iter().map(|(layers, replicas, _)| Stage {
+            layers: layers.clone(),
+            unit: 0,
+            replicas: *replicas,
+            power: 0,
+        });
+        let (stages, period_s) = (stages.collect(), self.period_s);
+        let mut plan = Assignment { stages, shares: Vec::new(), period_s, energy_j: 0.0 };
+        let [seconds, joules] = cost_of(problem, &plan);
+        // The same work, with idle watts for PipeDream's own period.
+        let units = plan.stages.iter().map(|stage| stage.replicas).sum();
+        let watts = CostModel::new(problem).idle_watts(&[units]);
+        plan.energy_j = joules + watts * (period_s - seconds);
+        plan
+    }
 }
 
 /// A cut: what has been done, and what goes over it.

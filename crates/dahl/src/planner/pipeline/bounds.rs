@@ -1,6 +1,7 @@
 //! Which partial plans may still become better than what is known.
 
 use super::cells::{Cell, Level};
+use super::cost::objective_value;
 use super::front::Front;
 use super::stage_options::OptionTable;
 use dahl_certify::{MOST_TYPES, Objective};
@@ -81,7 +82,7 @@ impl<'a> Bounds<'a> {
         for at in 0..states {
             together.extend(full.iter().map(|all| all[at]));
         }
-        let most = |cell: &&Cell| table.problem.most_joules(cell.range.high);
+        let most = |cell: &&Cell| table.cost.most_joules(cell.range.high);
         let most_joules = cells.iter().map(most).collect();
         let span = |cell: &&Cell| {
             let first = levels.partition_point(|level| level.most_high <= cell.range.most_low);
@@ -98,8 +99,9 @@ impl<'a> Bounds<'a> {
             return *watts;
         }
         let types = 0..self.table.unit_counts.available.len();
-        let watts =
-            |unit| self.table.unit_counts.used(used, unit) as f64 * self.table.unit_watts(unit);
+        let watts = |unit| {
+            self.table.unit_counts.used(used, unit) as f64 * self.table.cost.unit_watts(unit)
+        };
         types.map(watts).sum()
     }
 
@@ -215,7 +217,7 @@ impl<'a> Bounds<'a> {
             hope = match aim {
                 Aim::Front(front) => front.would_take(seconds, joules),
                 Aim::Claim { objective, value, period_cap } => {
-                    seconds <= period_cap && objective.value(seconds, joules) < value
+                    seconds <= period_cap && objective_value(objective, seconds, joules) < value
                 }
             };
             if hope { Go::Stop } else { Go::On }
@@ -233,7 +235,7 @@ impl<'a> Bounds<'a> {
         let mut least = f64::INFINITY;
         self.each(partial, |seconds, joules| {
             if seconds <= period_cap {
-                least = least.min(objective.value(seconds, joules));
+                least = least.min(objective_value(objective, seconds, joules));
             }
             Go::On
         });

@@ -130,7 +130,7 @@ impl OptionTable<'_> {
     /// Idle watts by combination.
     pub(super) fn idle(&self) -> Vec<f64> {
         let used = (0..self.unit_counts.size).map(|n| self.unit_counts.all_used(n));
-        used.map(|used| self.problem.idle_watts(&used)).collect()
+        used.map(|used| self.cost.idle_watts(&used)).collect()
     }
 
     /// Calls with the stage options that may matter in a cell and their costs.
@@ -236,7 +236,7 @@ impl OptionTable<'_> {
 
     /// The stage options that potentials lead to, the last first, with the sets that they end with.
     pub(super) fn path(&self, cell: &Cell, depth: Depth) -> Option<Vec<(usize, StageOption)>> {
-        let each = |unit: usize| self.unit_watts(unit) * cell.range.low;
+        let each = |unit: usize| self.cost.unit_watts(unit) * cell.range.low;
         self.follow(&cell.potential, depth, each, |end, call| {
             self.each_useful(end, &cell.range, call);
         })
@@ -291,13 +291,5 @@ impl OptionTable<'_> {
             set = option.before as usize;
         }
         Some(chosen)
-    }
-
-    /// Watts of a unit that is used, with its part of a machine that is full.
-    pub(super) fn unit_watts(&self, unit: usize) -> f64 {
-        let of = &self.problem.units[unit];
-        let sharing = self.problem.units.iter().filter(|other| other.node == of.node).count();
-        let base = self.problem.nodes[of.node].base_watts;
-        of.idle_watts + base / (of.per_node * sharing) as f64
     }
 }

@@ -3,6 +3,7 @@
 
 use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Level, Potential};
+use super::cost::{CostModel, plan_value};
 use super::labels::{Effort, Ended, Search, Wanted};
 use super::refine::{Cover, EvaluatedCell};
 use super::solve::Limits;
@@ -32,11 +33,21 @@ pub fn certificate(
     plan: &Assignment,
     limits: &Limits<'_>,
 ) -> Option<Certificate> {
-    let table = OptionTable::new(problem, limits.ideals);
+    certificate_by(CostModel::new(problem), plan, limits)
+}
+
+/// The same by a cost model that may have other constants.
+pub(super) fn certificate_by(
+    cost: CostModel<'_>,
+    plan: &Assignment,
+    limits: &Limits<'_>,
+) -> Option<Certificate> {
+    let problem = cost.problem;
+    let table = OptionTable::new(cost, limits.ideals);
     if table.numbers != super::stage_options::Replicas::All {
         return None;
     }
-    let known = problem.objective.value(plan.period_s, plan.energy_j);
+    let known = plan_value(problem, plan);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
     let mut value = known * (1.0 - LOOKED_FOR);
     let aim = |value| Aim::Claim { objective: problem.objective, value, period_cap: cap };

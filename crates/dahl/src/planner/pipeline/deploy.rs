@@ -4,6 +4,7 @@
 //! its plans become tasks, whose steps are simulated on the platform: this is what is compared
 //! with a run, and what decides between plans that are about as good.
 
+use super::cost::objective_value;
 use super::schedule::{Flow, Order};
 use super::stages::layer_paths;
 use crate::error::{Error, Result};
@@ -82,7 +83,7 @@ impl Deployed {
     /// What it is expected to be worth for an objective.
     pub fn value(&self, objective: Objective) -> f64 {
         let [seconds, joules] = self.expected();
-        objective.value(seconds, joules)
+        objective_value(objective, seconds, joules)
     }
 
     /// The first of the bounds of a problem that a step does not keep: it takes longer, or,

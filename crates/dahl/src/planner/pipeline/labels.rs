@@ -6,7 +6,7 @@
 //! stages they have. Labels that cannot become better than what is known are dropped.
 
 use super::bounds::{Aim, Bounds, PartialPlan};
-use super::cost::{StageOption, evaluate, fits};
+use super::cost::{StageOption, fits, objective_value, plan_value};
 use super::front::Front;
 use super::solve::pick;
 use dahl_certify::{Assignment, Objective};
@@ -89,8 +89,7 @@ impl<'a> Search<'a> {
             let aim = match wanted {
                 Wanted::Front => Aim::Front(&known),
                 Wanted::Objective => {
-                    let best = pick(problem, &known)
-                        .map(|plan| rank.0.value(plan.period_s, plan.energy_j));
+                    let best = pick(problem, &known).map(|plan| plan_value(problem, &plan));
                     let value = best.unwrap_or(f64::INFINITY) * (1.0 - 1e-12);
                     Aim::Claim { objective: rank.0, value, period_cap: rank.1 }
                 }
@@ -120,7 +119,7 @@ impl<'a> Search<'a> {
             }
             for group in labels {
                 self.extend(set, group, aim, &mut |plan| {
-                    let worth = objective.value(plan.period_s, plan.energy_j);
+                    let worth = objective_value(objective, plan.period_s, plan.energy_j);
                     broken |= plan.period_s <= period_cap && worth < value;
                 });
                 let many = self.kept.len() + self.waiting_labels > effort.labels;
@@ -212,7 +211,7 @@ impl<'a> Search<'a> {
                 if before == 0 {
                     let mut chosen = self.chosen(at);
                     chosen.insert(0, (set, *option));
-                    whole(evaluate(table.problem, &table.ideals, &chosen));
+                    whole(table.cost.evaluate(&table.ideals, &chosen));
                     continue;
                 }
                 let stages = if table.depth_counts { stages } else { 0 };

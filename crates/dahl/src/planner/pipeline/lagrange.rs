@@ -73,7 +73,8 @@ impl OptionTable<'_> {
     pub(super) fn lagrangian(&self, range: Range, hint: Hint<'_>) -> Cell {
         let options = self.slim_of(&range);
         let types = self.unit_counts.available.len();
-        let watts: Vec<f64> = (0..types).map(|unit| self.unit_watts(unit) * range.low).collect();
+        let watts: Vec<f64> =
+            (0..types).map(|unit| self.cost.unit_watts(unit) * range.low).collect();
         // Seconds that may add up, where they do.
         let room = range.high - self.slowest * range.most_low;
         let room = Some(room).filter(|room| self.adds_up && room.is_finite() && *room > 0.0);

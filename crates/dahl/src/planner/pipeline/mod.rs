@@ -29,6 +29,7 @@ mod uneven_shares;
 mod unit_counts;
 
 pub use certificate::certificate;
+pub use cost::{CostModel, objective_value, plan_value};
 pub use dahl_certify::{
     Assignment, CellProof, Certificate, Flaw, LabelProof, Layer, LevelProof, NodeType, Objective,
     Power, Problem, Semantics, Stage, UnitType, Way, certify, certify_within,

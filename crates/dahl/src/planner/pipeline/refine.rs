@@ -4,7 +4,7 @@
 use super::bottleneck_bounds::slowest;
 use super::bounds::Bounds;
 use super::cells::{ASIDE, Cell, Depth, Level, Range};
-use super::cost::{StageOption, evaluate, fits};
+use super::cost::{StageOption, fits, objective_value, plan_value};
 use super::front::Front;
 use super::labels::Wanted;
 use super::lagrange::Hint;
@@ -170,7 +170,7 @@ impl<'a> Cover<'a> {
                 break;
             }
             let Some((theta, bound, slope)) = last else { break };
-            if !bound.is_finite() || bound > self.table.problem.most_joules(range.high) {
+            if !bound.is_finite() || bound > self.table.cost.most_joules(range.high) {
                 break;
             }
             if slope > 0.0 {
@@ -223,7 +223,7 @@ impl<'a> Cover<'a> {
             Leads {
                 sum: path.iter().map(|(_, option)| option.sum).sum(),
                 most: slowest(path),
-                watts: table.problem.idle_watts(&used),
+                watts: table.cost.idle_watts(&used),
             }
         });
         if path.is_some_and(|path| !self.meet(path)) {
@@ -237,7 +237,7 @@ impl<'a> Cover<'a> {
         let fits = self.table.holds(&path);
         if fits {
             path.reverse();
-            self.front.add(evaluate(self.table.problem, &self.table.ideals, &path));
+            self.front.add(self.table.cost.evaluate(&self.table.ideals, &path));
         }
         fits
     }
@@ -246,10 +246,9 @@ impl<'a> Cover<'a> {
     /// objective most open, or the front.
     pub(super) fn refine(&mut self, wanted: Wanted, limits: &Limits<'_>, count: usize) {
         while self.cells.len() < count && !(limits.stop)() {
-            let best = pick(self.table.problem, &self.front);
-            let objective = self.table.problem.objective;
-            let best =
-                best.map_or(f64::INFINITY, |plan| objective.value(plan.period_s, plan.energy_j));
+            let problem = self.table.problem;
+            let best = pick(problem, &self.front);
+            let best = best.map_or(f64::INFINITY, |plan| plan_value(problem, &plan));
             let open = |known: &EvaluatedCell| match wanted {
                 Wanted::Objective => (best - self.worth(known)) / best,
                 Wanted::Front => self.hidden(known),
@@ -282,7 +281,7 @@ impl<'a> Cover<'a> {
         let problem = self.table.problem;
         match self.reached(known) {
             Some(at) if at <= problem.period_cap.unwrap_or(f64::INFINITY) => {
-                problem.objective.value(at, known.bound)
+                objective_value(problem.objective, at, known.bound)
             }
             _ => f64::INFINITY,
         }
@@ -292,7 +291,7 @@ impl<'a> Cover<'a> {
     fn reached(&self, known: &EvaluatedCell) -> Option<f64> {
         let range = &known.cell.range;
         let problem = self.table.problem;
-        if !(known.bound.is_finite() && known.bound <= problem.most_joules(range.high)) {
+        if !(known.bound.is_finite() && known.bound <= self.table.cost.most_joules(range.high)) {
             return None;
         }
         let power = problem.power_cap.map_or(0.0, |cap| known.bound / cap);

@@ -1,6 +1,7 @@
 //! The whole front of a problem, or as much of it as there is time for, and the plan
 //! that the objective asks for, with what no plan can be better than.
 
+use super::cost::{CostModel, plan_value};
 use super::front::Front;
 use super::ideals::Cuts;
 use super::labels::{Effort, Ended, Search, Wanted};
@@ -99,7 +100,7 @@ impl Solution {
     /// How far the best plan may be from the best that there is, as a part of its value.
     pub fn gap(&self, problem: &Problem) -> Option<f64> {
         let best = self.best.as_ref()?;
-        let value = problem.objective.value(best.period_s, best.energy_j);
+        let value = plan_value(problem, best);
         if value <= self.lower_bound || value == 0.0 {
             return Some(0.0);
         }
@@ -175,7 +176,7 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
     let alone = |i: usize| {
         let work = super::ideals::stage_work(&problem.layers, &[i]);
         let bytes = |unit: usize| {
-            let option = super::cost::stage_option(problem, &work, [unit, 1, 0]);
+            let option = CostModel::new(problem).stage_option(&work, [unit, 1, 0]);
             option.memory(problem.semantics, 1, 1)
         };
         (0..problem.units.len()).map(bytes).fold(f64::INFINITY, f64::min)
@@ -207,7 +208,7 @@ fn least_watts(problem: &Problem) -> f64 {
     let alone = there.map(|(k, _)| {
         let mut used = vec![0; problem.units.len()];
         used[k] = 1;
-        problem.idle_watts(&used)
+        CostModel::new(problem).idle_watts(&used)
     });
     alone.fold(f64::INFINITY, f64::min)
 }
@@ -231,7 +232,7 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
             labels: 0,
         });
     }
-    let table = OptionTable::new(problem, limits.ideals);
+    let table = OptionTable::new(CostModel::new(problem), limits.ideals);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
     let shared = problem.samples.map(|samples| uneven_shares(problem, samples, limits.stop));
     let mut cover = Cover::new(&table, limits);
@@ -251,7 +252,7 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     let mut front = std::mem::take(&mut cover.front);
     let best_pipeline = pick(problem, &front);
     let mut best = best_pipeline.clone();
-    let value = best.as_ref().map(|plan| problem.objective.value(plan.period_s, plan.energy_j));
+    let value = best.as_ref().map(|plan| plan_value(problem, plan));
     let lower_bound = match proved {
         true => value.unwrap_or(f64::INFINITY),
         false => {
@@ -337,6 +338,6 @@ fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended,
 pub(super) fn pick(problem: &Problem, front: &Front) -> Option<Assignment> {
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
     let within = front.plans().iter().filter(|plan| plan.period_s <= cap);
-    let value = |plan: &Assignment| problem.objective.value(plan.period_s, plan.energy_j);
+    let value = |plan: &Assignment| plan_value(problem, plan);
     within.min_by(|a, b| value(a).total_cmp(&value(b))).cloned()
 }

@@ -1,6 +1,6 @@
 //! All stages on all units: the stage options that plans are made of.
 
-use super::cost::{StageOption, fits, slowest_counts, stage_option};
+use super::cost::{CostModel, StageOption, fits};
 use super::ideals::Ideals;
 use super::unit_counts::{Totals, UnitCounts};
 use dahl_certify::{Problem, Semantics};
@@ -11,6 +11,7 @@ const MOST_OPTIONS: usize = 4_000_000;
 /// Columns by the set of layers that they end with.
 #[derive(Debug)]
 pub(super) struct OptionTable<'a> {
+    pub(super) cost: CostModel<'a>,
     pub(super) problem: &'a Problem,
     pub(super) ideals: Ideals,
     pub(super) unit_counts: UnitCounts,
@@ -68,7 +69,8 @@ fn counts(problem: &Problem) -> Vec<usize> {
 
 impl<'a> OptionTable<'a> {
     /// The stage options of a problem, of all cuts where there are not too many.
-    pub(super) fn new(problem: &'a Problem, most_ideals: usize) -> Self {
+    pub(super) fn new(cost: CostModel<'a>, most_ideals: usize) -> Self {
+        let problem = cost.problem;
         let unit_counts = UnitCounts::new(counts(problem));
         let powers: usize = problem.units.iter().map(|unit| unit.powers.len()).max().unwrap_or(1);
         let choices = |numbers: Replicas| -> usize {
@@ -95,7 +97,7 @@ impl<'a> OptionTable<'a> {
                 for (unit, of) in problem.units.iter().enumerate() {
                     for r in numbers.of(unit_counts.available[unit]) {
                         let mut all: Vec<StageOption> = (0..of.powers.len())
-                            .map(|power| stage_option(problem, work, [unit, r, power]))
+                            .map(|power| cost.stage_option(work, [unit, r, power]))
                             .filter(|c| fits(c.memory(problem.semantics, r, 1), of.memory_bytes))
                             .collect();
                         limited |= all.iter().any(|c| {
@@ -128,10 +130,11 @@ impl<'a> OptionTable<'a> {
             false => Vec::new(),
         };
         Self {
+            cost,
             problem,
             ideals,
             ending,
-            slowest: slowest_counts(problem.semantics),
+            slowest: cost.slowest_counts(),
             adds_up,
             depth_counts,
             units_count,

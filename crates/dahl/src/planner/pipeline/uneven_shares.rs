@@ -1,12 +1,9 @@
 //! One stage on units of several types: each has all layers and a share of the batch.
 //!
-//! It is what 'uneven sample shares' cost in the model of `cost.rs`: a unit that takes C
-//! seconds for the batch at full power computes n of its b samples in n C / (b v) seconds at a
-//! power of speed v; samples are whole and dealt so that the last unit ends soonest; then
-//! gradients are summed over all units, over the narrowest of their ways. Weights change once a
-//! batch, whatever the semantics of pipelines are.
+//! Samples are whole and dealt so that the last unit ends soonest; what such a plan costs is in
+//! `cost.rs`. Weights change once per batch, whatever the semantics of pipelines are.
 
-use super::cost::{fits, waited};
+use super::cost::{CostModel, ShareCosts, fits, objective_value};
 use super::front::Front;
 use super::ideals::{StageWork, stage_work};
 use dahl_certify::{Assignment, Layer, Power, Problem, Stage, UnitType};
@@ -45,56 +42,9 @@ fn whole(problem: &Problem) -> StageWork {
 }
 
 /// What a plan of uneven shares costs; its stages have as many samples a unit as it says.
-pub(super) fn cost(problem: &Problem, plan: &Assignment) -> Costs {
+pub(super) fn cost(problem: &Problem, plan: &Assignment) -> ShareCosts {
     let on: On = plan.stages.iter().map(|s| (s.unit, s.replicas, s.power)).collect();
-    costs(problem, &whole(problem), &on, &plan.shares)
-}
-
-/// What units that share a batch take.
-pub(super) struct Costs {
-    /// Seconds that a unit computes, by stage.
-    pub(super) compute: Vec<f64>,
-    /// Joules above idle of all units of a stage.
-    pub(super) joules: Vec<f64>,
-    /// Bytes on a unit, by stage.
-    pub(super) bytes: Vec<f64>,
-    /// Seconds of sums of gradients.
-    pub(super) summing: f64,
-    /// Joules of them.
-    pub(super) moved: f64,
-}
-
-impl Costs {
-    /// Seconds a batch, and joules above idle watts.
-    pub(super) fn total(&self) -> [f64; 2] {
-        let slowest = self.compute.iter().copied().fold(0.0, f64::max);
-        [slowest + self.summing, self.joules.iter().sum::<f64>() + self.moved]
-    }
-}
-
-/// `shares` are samples of a unit, by stage: the most that one of its units has.
-fn costs(problem: &Problem, work: &StageWork, on: &On, shares: &[Vec<usize>]) -> Costs {
-    let units: usize = on.iter().map(|(_, n, _)| n).sum();
-    let all: usize = shares.iter().flatten().sum();
-    let of = |samples: usize| samples as f64 / all.max(1) as f64;
-    let (mut compute, mut joules, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut seconds_per_byte, mut joules_per_byte) = (0.0f64, 0.0f64);
-    for (&(unit, _, power), own) in on.iter().zip(shares) {
-        let it = &problem.units[unit];
-        let at = &it.powers[power];
-        let whole = work.seconds[unit] / at.speed;
-        let most = own.iter().copied().max().unwrap_or(0);
-        compute.push(whole * of(most));
-        joules.push(whole * of(own.iter().sum()) * (at.busy_watts - it.idle_watts));
-        bytes.push(2.0 * work.parameters + work.activations * of(most));
-        for way in [it.input, it.reduce] {
-            seconds_per_byte = seconds_per_byte.max(way.seconds_per_byte);
-            joules_per_byte = joules_per_byte.max(way.joules_per_byte);
-        }
-    }
-    let summed = 4.0 * (units as f64 - 1.0) * work.parameters / units as f64;
-    let (summing, moved) = (summed * seconds_per_byte, summed * joules_per_byte);
-    Costs { compute, joules, bytes, summing, moved }
+    CostModel::new(problem).shares(&whole(problem), &on, &plan.shares)
 }
 
 /// The plan in which units have so many samples each that the last ends soonest; nothing
@@ -122,14 +72,15 @@ fn dealt(problem: &Problem, work: &StageWork, samples: usize, on: &On) -> Option
     if counts.contains(&0) {
         return None;
     }
-    let costs = costs(problem, work, on, &shares);
+    let model = CostModel::new(problem);
+    let costs = model.shares(work, on, &shares);
     let held = on.iter().zip(&costs.bytes);
     if !held.into_iter().all(|(of, &bytes)| fits(bytes, problem.units[of.0].memory_bytes)) {
         return None;
     }
     let mut used = vec![0; problem.units.len()];
     on.iter().for_each(|&(unit, n, _)| used[unit] += n);
-    let (period_s, energy_j) = waited(problem, problem.idle_watts(&used), costs.total());
+    let (period_s, energy_j) = model.waited(model.idle_watts(&used), costs.total());
     let layers: Vec<usize> = (0..problem.layers.len()).collect();
     let stages = on.iter().map(|&(unit, replicas, power)| {
         let layers = layers.clone();
@@ -216,5 +167,5 @@ pub fn wide_bound(problem: &Problem) -> f64 {
     });
     let joules = joules.into_iter().fold(0.0, f64::max);
     // Rounding must not lift it above what it bounds.
-    problem.objective.value(seconds, joules) * (1.0 - 1e-9)
+    objective_value(problem.objective, seconds, joules) * (1.0 - 1e-9)
 }

@@ -149,10 +149,10 @@ fn the_planner_agrees_with_all_plans_of_small_problems() {
         }
         let cap = p.period_cap.unwrap_or(f64::INFINITY);
         let values = expected.iter().filter(|point| point.0 <= cap);
-        let best = values.map(|&(t, e)| p.objective.value(t, e)).min_by(f64::total_cmp);
+        let best = values.map(|&(t, e)| objective_value(p.objective, t, e)).min_by(f64::total_cmp);
         match (best, &found.best) {
             (Some(best), Some(plan)) => {
-                let value = p.objective.value(plan.period_s, plan.energy_j);
+                let value = plan_value(&p, plan);
                 assert!(close(best, value), "problem {seed}: {best} {value}");
                 match proof(&p, plan, best, seed) {
                     Labels::None => {}
@@ -186,9 +186,7 @@ fn prices_bound_what_all_plans_take() {
         let whole = solve(&p, &Limits::default()).unwrap();
         let limits = Limits { states: 0, ..Limits::default() };
         let found = solve(&p, &limits).unwrap();
-        let value = |of: &Solution| {
-            of.best.as_ref().map(|plan| p.objective.value(plan.period_s, plan.energy_j))
-        };
+        let value = |of: &Solution| of.best.as_ref().map(|plan| plan_value(&p, plan));
         let Some(best) = value(&whole) else { continue };
         assert!(found.lower_bound <= best * (1.0 + 1e-9), "problem {seed}");
         let Some(plan) = &found.best else { continue };

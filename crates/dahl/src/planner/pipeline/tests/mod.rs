@@ -2,6 +2,7 @@
 
 mod brute;
 mod fuzz;
+mod independent;
 pub(crate) mod made;
 mod model_layers;
 mod simulated;

@@ -119,7 +119,7 @@ fn nothing_is_below_the_bound_for_all_plans() {
         let bound = wide_bound(&p);
         let found = solve(&p, &Limits::default()).unwrap();
         for plan in found.front.plans() {
-            let value = p.objective.value(plan.period_s, plan.energy_j);
+            let value = plan_value(&p, plan);
             assert!(bound <= value, "{seed}: {bound} above {value}");
         }
     }
