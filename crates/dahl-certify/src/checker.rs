@@ -285,6 +285,10 @@ impl<'a> Checker<'a> {
         Ok(options)
     }
 
+    fn all_used(&self, index: usize) -> Vec<usize> {
+        (0..self.p.units.len()).map(|unit| self.used(index, unit)).collect()
+    }
+
     fn used(&self, index: usize, unit: usize) -> usize {
         index / self.strides[unit] % (self.p.units[unit].count + 1)
     }

@@ -196,30 +196,29 @@ pub struct Assignment {
 impl Problem {
     /// Everything that cannot be, or nothing.
     pub fn check(&self) -> Result<(), Flaw> {
-        let wrong = |key: &str, expected: &str, found: String| flaw(key, expected, found);
         if self.layers.is_empty() {
-            return wrong("profile", "at least one layer", "none".to_owned());
+            return flaw("profile", "at least one layer", "none");
         }
         let finite = |x: f64| x.is_finite() && (0.0..=1e18).contains(&x);
         for (i, layer) in self.layers.iter().enumerate() {
             let place = format!("layer {:?}", layer.name);
             if layer.seconds.len() != self.units.len() {
-                return wrong(&place, "a time for each unit type", layer.seconds.len().to_string());
+                return flaw(place, "a time for each unit type", layer.seconds.len());
             }
             let figures = layer.seconds.iter().chain([&layer.output_bytes, &layer.parameter_bytes]);
             if let Some(bad) = figures.copied().find(|x| !finite(*x)) {
-                return wrong(&place, "figures from 0 to 1e18", bad.to_string());
+                return flaw(place, "figures from 0 to 1e18", bad);
             }
             if let Some(bad) = layer.inputs.iter().find(|&&from| from >= i) {
-                return wrong(&place, "inputs of earlier layers", bad.to_string());
+                return flaw(place, "inputs of earlier layers", bad);
             }
         }
         if self.units.len() > MOST_TYPES {
             let expected = format!("at most {MOST_TYPES} unit types");
-            return wrong("platform", &expected, self.units.len().to_string());
+            return flaw("platform", expected, self.units.len());
         }
         if self.units.iter().all(|unit| unit.count == 0) {
-            return wrong("platform", "at least one unit", "none".to_owned());
+            return flaw("platform", "at least one unit", "none");
         }
         for unit in &self.units {
             let place = format!("unit {:?}", unit.name);
@@ -227,38 +226,38 @@ impl Problem {
             let ways = ways.concat();
             if let Some(bad) = ways.iter().chain([&unit.idle_watts]).copied().find(|x| !finite(*x))
             {
-                return wrong(&place, "figures from 0 to 1e18", bad.to_string());
+                return flaw(place, "figures from 0 to 1e18", bad);
             }
             if unit.powers.len() > 255 || unit.count > 65_535 {
                 let found = format!("{} powers, {} units", unit.powers.len(), unit.count);
-                return wrong(&place, "at most 255 powers and 65535 units", found);
+                return flaw(place, "at most 255 powers and 65535 units", found);
             }
             if unit.per_node > 65_535 {
-                return wrong(&place, "at most 65535 in a machine", unit.per_node.to_string());
+                return flaw(place, "at most 65535 in a machine", unit.per_node);
             }
             if unit.powers.is_empty() || unit.per_node == 0 || unit.node >= self.nodes.len() {
-                return wrong(&place, "at least one power and a machine", "none".to_owned());
+                return flaw(place, "at least one power and a machine", "none");
             }
             let right = |p: &Power| p.speed > 0.0 && finite(p.speed) && finite(p.busy_watts);
             if let Some(bad) =
                 unit.powers.iter().find(|p| !right(p) || p.busy_watts < unit.idle_watts)
             {
                 let found = format!("speed {}, {} W", bad.speed, bad.busy_watts);
-                return wrong(&place, "a speed above 0, and at least the idle watts", found);
+                return flaw(place, "a speed above 0, and at least the idle watts", found);
             }
             if unit.memory_bytes.is_nan() || unit.memory_bytes < 0.0 {
-                return wrong(&place, "bytes of memory", unit.memory_bytes.to_string());
+                return flaw(place, "bytes of memory", unit.memory_bytes);
             }
         }
         if let Some(node) = self.nodes.iter().find(|node| !finite(node.base_watts)) {
-            return wrong(&node.name, "base watts from 0 to 1e18", node.base_watts.to_string());
+            return flaw(&node.name, "base watts from 0 to 1e18", node.base_watts);
         }
         if let Semantics::Synchronous { micro_batches: 0 } = self.semantics {
-            return wrong("micro-batches", "at least 1", "0".to_owned());
+            return flaw("micro-batches", "at least 1", "0");
         }
         for (key, cap) in [("period", self.period_cap), ("power-cap", self.power_cap)] {
             if let Some(cap) = cap.filter(|cap| !cap.is_finite() || *cap <= 0.0) {
-                return wrong(key, "a number above 0", cap.to_string());
+                return flaw(key, "a number above 0", cap);
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ impl Checker<'_> {
     /// Whether a whole plan is better than the claim.
     fn better(&self, label: &LabelProof) -> bool {
         let p = self.p;
-        let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
+        let used = self.all_used(label.used);
         let watts = down(idle_watts(p, &used));
         let mut seconds = down(label.sum + self.slowest() * label.most);
         if let Some(cap) = p.power_cap {
@@ -31,7 +31,7 @@ impl Checker<'_> {
         if label.set == 0 {
             return self.better(label);
         }
-        let used: Vec<usize> = (0..p.units.len()).map(|unit| self.used(label.used, unit)).collect();
+        let used = self.all_used(label.used);
         let watts = down(idle_watts(p, &used));
         let parts = used.iter().zip(&self.unit_watts).map(|(n, watts)| *n as f64 * watts);
         let parts = down(parts.sum());

@@ -76,12 +76,8 @@ pub(crate) struct JsonStage {
     pub(crate) unit: String,
     pub(crate) replicas: usize,
     pub(crate) power: String,
-    pub(crate) compute_s: f64,
-    pub(crate) stage_s: f64,
-    pub(crate) compute_j: f64,
-    pub(crate) moved_j: f64,
-    pub(crate) memory_bytes: f64,
-    pub(crate) layers_j: Vec<f64>,
+    #[serde(flatten)]
+    pub(crate) cost: StageCost,
 }
 
 /// Units of a type.
@@ -134,12 +130,7 @@ impl JsonPlan {
             unit: problem.units[stage.unit].name.clone(),
             replicas: stage.replicas,
             power: problem.units[stage.unit].powers[stage.power].name.clone(),
-            compute_s: cost.compute_s,
-            stage_s: cost.stage_s,
-            compute_j: cost.compute_j,
-            moved_j: cost.moved_j,
-            memory_bytes: cost.memory_bytes,
-            layers_j: cost.layers_j.clone(),
+            cost: cost.clone(),
         };
         let point = |plan: &Assignment| JsonPoint {
             period_s: plan.period_s,
@@ -228,7 +219,7 @@ impl JsonPlan {
                 // Units that share a batch all have it.
                 let placed = layers.entry(*layer).or_default();
                 placed.stages.push(stage);
-                placed.joules += stage.layers_j.get(at).copied().unwrap_or(0.0);
+                placed.joules += stage.cost.layers_j.get(at).copied().unwrap_or(0.0);
             }
         }
         layers
@@ -333,8 +324,8 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(String, bool)> {
     let sum = |plan: &JsonPlan, of: fn(&JsonStage) -> f64| plan.stages.iter().map(of).sum::<f64>();
     row("period, s", a.period_s, b.period_s);
     row("energy, J", a.energy_j, b.energy_j);
-    row("  computing, J", sum(&a, |s| s.compute_j), sum(&b, |s| s.compute_j));
-    row("  moving bytes, J", sum(&a, |s| s.moved_j), sum(&b, |s| s.moved_j));
+    row("  computing, J", sum(&a, |s| s.cost.compute_j), sum(&b, |s| s.cost.compute_j));
+    row("  moving bytes, J", sum(&a, |s| s.cost.moved_j), sum(&b, |s| s.cost.moved_j));
     row("  units idle, J", a.idle_j, b.idle_j);
     row("  machines on, J", a.base_j, b.base_j);
     let mut different = a.semantics != b.semantics;

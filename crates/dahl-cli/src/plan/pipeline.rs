@@ -434,7 +434,7 @@ fn dream(
     problem.semantics = Semantics::Stale;
     problem.objective = Objective::Time;
     let best = plan.assignment(&problem);
-    let found = Solution::single(&best, plan.period_s);
+    let found = Solution::single(Some(&best), plan.period_s);
     let mut answer = JsonPlan::of(&problem, &found, &best, None);
     answer.cost_model = "pipedream".to_owned();
     answer.status = "best of PipeDream's own search".to_owned();

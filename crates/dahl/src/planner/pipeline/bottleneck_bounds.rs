@@ -1,8 +1,6 @@
-//! The least seconds that add up, for slowest stages from fast to slow.
+//! Levels: the least seconds that add up, for slowest stages (bottlenecks) from fast to slow.
 //!
-//! Of plans whose slowest stage takes from a to b seconds none is faster than the least that
-//! adds up where all stages take less than b, and a as often as the slowest stage counts. The
-//! interval that leaves most open is split, where the plan that it leads to has its slowest
+//! The interval that leaves most open is split where the plan that it leads to has its slowest
 //! stage: behind that place it is the best, and before it is no longer there.
 
 use super::cells::{ASIDE, Level};

@@ -1,15 +1,7 @@
-//! What plans of an interval of the period take at least: potentials.
+//! Potentials: what plans of a cell take at least (README.md).
 //!
-//! A cell is an interval [low, high) of the period and one of the slowest stage's seconds.
-//! Plans in it have only stage options that take less than `high` alone and are not too slow,
-//! pay idle watts for `low` seconds or more, and their seconds that add up are less than
-//! what the slowest stage leaves of `high`. So, with a multiplier θ of these seconds, the least
-//! of Σ (joules + θ · seconds) + idle watts · `low` over all ways to do the first layers
-//! with the units that are left bounds what a partial plan will cost: one number for each
-//! set of layers and each combination of units in use, from small sets to large ones.
-//!
-//! Where that is too many numbers, units get a multiplier instead (Lagrange): a number for
-//! each set and one for each unit type.
+//! A cell is an interval [low, high) of the period and one of the bottleneck. One number for each
+//! set of layers and combination of units in use, or, with Lagrange multipliers, one for each set.
 
 use super::cost::{StageOption, fits};
 use super::stage_options::OptionTable;
@@ -133,13 +125,12 @@ impl OptionTable<'_> {
         used.map(|used| self.cost.idle_watts(&used)).collect()
     }
 
-    /// Calls with the stage options that may matter in a cell and their costs.
-    fn each_useful(&self, end: usize, range: &Range, call: impl FnMut(&StageOption, f64)) {
-        let cost = |option: &StageOption| {
+    /// What stage options cost that may matter in a cell.
+    fn useful(&self, range: Range) -> impl Fn(&StageOption) -> Option<f64> {
+        move |option| {
             let fast = self.alone(option) < range.high && option.most < range.most_high;
             fast.then_some(option.joules + range.theta * option.sum)
-        };
-        self.each_cheapest(end, cost, call);
+        }
     }
 
     /// Calls with stage options that have a cost: of the same layers on the same unit type, more
@@ -180,26 +171,24 @@ impl OptionTable<'_> {
 
     /// The potentials of a cell, by set and combination.
     pub(super) fn full(&self, idle: &[f64], range: Range) -> Cell {
-        let size = self.unit_counts.size;
-        let mut all: Vec<f64> = idle.iter().map(|watts| watts * range.low).collect();
-        for end in 1..self.sets() {
-            all.resize((end + 1) * size, f64::INFINITY);
-            let (before, here) = all.split_at_mut(end * size);
-            self.each_useful(end, &range, |option, cost| self.relax(before, here, option, cost));
-        }
-        Cell { range, potential: Potential::Full(all) }
+        let start = idle.iter().map(|watts| watts * range.low).collect();
+        Cell { range, potential: self.by_units(start, self.useful(range)) }
     }
 
     /// The least sum of the seconds that add up, by set and combination, where no stage is
     /// as slow as this.
     pub(super) fn sums(&self, most_high: f64) -> Potential {
+        let cost = |option: &StageOption| (option.most < most_high).then_some(option.sum);
+        self.by_units(vec![0.0; self.unit_counts.size], cost)
+    }
+
+    /// From small sets to large ones; `all` are the potentials of the empty set.
+    fn by_units(&self, mut all: Vec<f64>, cost: impl Fn(&StageOption) -> Option<f64>) -> Potential {
         let size = self.unit_counts.size;
-        let mut all = vec![0.0; size];
         for end in 1..self.sets() {
             all.resize((end + 1) * size, f64::INFINITY);
             let (before, here) = all.split_at_mut(end * size);
-            let cost = |option: &StageOption| (option.most < most_high).then_some(option.sum);
-            self.each_cheapest(end, cost, |option, sum| self.relax(before, here, option, sum));
+            self.each_cheapest(end, &cost, |option, cost| self.relax(before, here, option, cost));
         }
         Potential::Full(all)
     }
@@ -237,18 +226,13 @@ impl OptionTable<'_> {
     /// The stage options that potentials lead to, the last first, with the sets that they end with.
     pub(super) fn path(&self, cell: &Cell, depth: Depth) -> Option<Vec<(usize, StageOption)>> {
         let each = |unit: usize| self.cost.unit_watts(unit) * cell.range.low;
-        self.follow(&cell.potential, depth, each, |end, call| {
-            self.each_useful(end, &cell.range, call);
-        })
+        self.follow(&cell.potential, depth, each, self.useful(cell.range))
     }
 
     /// The same for seconds that add up.
     pub(super) fn path_of_sums(&self, level: &Level) -> Option<Vec<(usize, StageOption)>> {
         let cost = |c: &StageOption| (c.most < level.most_high).then_some(c.sum);
-        let options = |end: usize, call: &mut dyn FnMut(&StageOption, f64)| {
-            self.each_cheapest(end, cost, call);
-        };
-        self.follow(&level.potential, Depth::Ignored, |_| 0.0, options)
+        self.follow(&level.potential, Depth::Ignored, |_| 0.0, cost)
     }
 
     /// From the last set on, always the stage option that costs least with what is left; `each` is
@@ -258,7 +242,7 @@ impl OptionTable<'_> {
         potential: &Potential,
         depth: Depth,
         each: impl Fn(usize) -> f64,
-        options: impl Fn(usize, &mut dyn FnMut(&StageOption, f64)),
+        cost: impl Fn(&StageOption) -> Option<f64>,
     ) -> Option<Vec<(usize, StageOption)>> {
         let unit_counts = &self.unit_counts;
         let (mut set, mut used) = (self.sets() - 1, 0);
@@ -267,7 +251,7 @@ impl OptionTable<'_> {
             let mut best: Option<(f64, StageOption)> = None;
             let units: usize = unit_counts.all_used(used).iter().sum();
             let stages = if depth == Depth::Counted { chosen.len() + 1 } else { 1 };
-            options(set, &mut |option, cost| {
+            self.each_cheapest(set, &cost, |option, cost| {
                 let (unit, r) = (option.unit as usize, option.replicas as usize);
                 let bytes = option.memory(self.problem.semantics, units + r, stages);
                 let room = fits(bytes, self.problem.units[unit].memory_bytes);

@@ -1,33 +1,6 @@
-//! What stages and plans take, in seconds, joules and bytes: the cost model `dahl`. No other file of
-//! the planner has these formulas; the checker of certificates has its own.
-//!
-//! Of a stage of layers that take C seconds on one unit, on r units, with W bytes of
-//! parameters and x = 2 · bytes of other stages' outputs that it takes (activations and
-//! their gradients):
-//!
-//! - it computes for c = C / (speed · r),
-//! - sums gradients in g = 4 (r − 1) W / (B r),
-//! - is fed in f = x / (B r),
-//! - and takes r c (busy − idle) + J (x + 4 (r − 1) W / r) joules beyond idle watts.
-//!
-//! Stale: r batches are under way before gradients are summed, so that a stage takes
-//! max(c + g / r, f) a batch; the period is that of the slowest stage.
-//!
-//! Synchronous, with m micro-batches, each of them divided among the units of a stage:
-//! Σ (c / m + f / m + g) + (m − 1) · max (c, f) / m. That is the makespan of a flow shop
-//! of m equal jobs in which stages and ways between them are machines, with all sums of
-//! gradients behind it. It is what a GPipe step takes where forward and backward have the
-//! same share in every stage.
-//!
-//! The energy of a batch is that of its stages + period · (idle watts of the units that
-//! are used + base watts of the machines that they are in).
-//!
-//! It leaves out latencies, that transfers share links, the update of the weights, and
-//! that a small part of a batch is less efficient than a whole one.
-//!
-//! One stage on units of several types (uneven shares): a unit that takes C seconds for the batch
-//! at full power computes n of its b samples in n C / (b v) seconds at a power of speed v; then
-//! gradients are summed over all units, over the narrowest of their ways.
+//! What stages and plans take, in seconds, joules and bytes: the cost model `dahl`. README.md beside
+//! this file has the formulas and what they leave out. No other file of the planner has them; the
+//! checker of certificates has its own.
 
 use super::ideals::{Ideals, StageWork};
 use dahl_certify::{Assignment, Layer, Objective, Problem, Semantics, Stage};

@@ -4,9 +4,10 @@ use super::cost::CostModel;
 use super::ideals::stage_work;
 use super::uneven_shares;
 use dahl_certify::{Assignment, Problem, Semantics, Stage};
+use serde::{Deserialize, Serialize};
 
 /// A stage and what it costs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageCost {
     /// Seconds a batch that its units compute.
     pub compute_s: f64,

@@ -1,9 +1,5 @@
-//! How a network may be cut: sets of layers with all that they need, and what lies
-//! between two of them.
-//!
-//! A stage is the difference of two such sets (ideals), so that a batch passes stages
-//! in an order. Where there are too many of them, only those that the order of the
-//! layers begins with are taken.
+//! The order ideals of a network: sets of layers with all that they need. A stage lies between two
+//! of them. Where there are too many, only those that the layers' order begins with are taken.
 
 use dahl_certify::{Layer, Problem};
 use std::collections::BTreeMap;

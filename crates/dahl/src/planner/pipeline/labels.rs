@@ -1,9 +1,5 @@
-//! All plans that may still be the best, from the last layer to the first.
-//!
-//! A label is a partial plan. Of those that leave the same layers and use the same
-//! units only the ones stay that are better than each other in something: seconds that
-//! add up, seconds of the slowest stage, joules, and, where memory depends on it, how many
-//! stages they have. Labels that cannot become better than what is known are dropped.
+//! Labels: all partial plans that may still become the best, from the last layer to the first. A
+//! label that another dominates, or that cannot become better than what is known, is dropped.
 
 use super::bounds::{Aim, Bounds, PartialPlan};
 use super::cost::{StageOption, fits, objective_value, plan_value};

@@ -1,11 +1,8 @@
 //! The Lagrangian relaxation: potentials of sets of layers with multipliers of units, where
-//! combinations of units are too many.
+//! combinations of units are too many (README.md).
 //!
-//! Units and, where seconds add up, seconds are resources of which a plan may use no more than
-//! there are. With a multiplier for each resource, the shortest path through the sets, less the
-//! multipliers of all that there is, is a lower bound of what plans take. A subgradient method
-//! maximises it: the subgradient is what the path uses too much of, the step is as long as would
-//! reach the cost of a plan that is known (Polyak 1969).
+//! A subgradient method maximises the bound: the subgradient is what the shortest path uses too
+//! much of, the step is as long as would reach the cost of a plan that is known (Polyak 1969).
 
 use super::cells::{Cell, Potential, Range};
 use super::cost::StageOption;

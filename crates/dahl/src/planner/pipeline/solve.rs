@@ -106,16 +106,14 @@ impl Solution {
         }
         Some((value - self.lower_bound) / value)
     }
-}
 
-impl Solution {
-    /// One plan from elsewhere, with what no plan is below.
-    pub fn single(plan: &Assignment, lower_bound: f64) -> Self {
+    /// One plan from elsewhere, or none, with what no plan is below.
+    pub fn single(plan: Option<&Assignment>, lower_bound: f64) -> Self {
         let mut front = Front::default();
-        front.add(plan.clone());
+        plan.into_iter().for_each(|plan| front.add(plan.clone()));
         Self {
-            best: Some(plan.clone()),
-            best_pipeline: Some(plan.clone()),
+            best: plan.cloned(),
+            best_pipeline: plan.cloned(),
             front,
             lower_bound,
             bounded: Bounded::Space,
@@ -218,19 +216,9 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     problem.check()?;
     if problem.power_cap.is_some_and(|cap| least_watts(problem) >= cap) {
         // Nothing can even wait.
-        return Ok(Solution {
-            best: None,
-            best_pipeline: None,
-            front: Front::default(),
-            lower_bound: f64::INFINITY,
-            bounded: Bounded::Space,
-            whole: true,
-            proved: true,
-            cuts: Cuts::All,
-            replicas: Replicas::All,
-            shares: problem.samples.is_some(),
-            labels: 0,
-        });
+        let shares = problem.samples.is_some();
+        let none = Solution::single(None, f64::INFINITY);
+        return Ok(Solution { whole: true, proved: true, shares, ..none });
     }
     let table = OptionTable::new(CostModel::new(problem), limits.ideals);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
