@@ -1,15 +1,9 @@
-//! Checks certificates. This module knows nothing of how plans are found: it takes the data
-//! types and the documented formulas (docs/planner.md), and every rounding goes against
-//! the claim. What plans cost is in `cost.rs`, potentials are computed in `potentials.rs`, labels are
-//! checked in `labels.rs`, the plan in `plan.rs`.
+//! The checker: it takes the data types and the documented formulas (docs/planner.md), and every
+//! rounding goes against the claim, which is that no plan whose stages are differences of the
+//! listed sets of layers, with units of one type per stage, has an objective below `value`.
 //!
-//! The claim: no plan whose stages are differences of the listed sets of layers, with
-//! units of one type a stage, has an objective below `value`.
-//!
-//! The proof: partial plans (labels) that begin at the last layer. The empty one is
-//! listed; whatever stage is put before a listed one gives a partial plan than which a
-//! listed one is as good in everything, or that cannot become better than the claim. The
-//! latter is shown by potentials of intervals of the period (cells).
+//! The proof: from the empty partial plan, whatever stage is put before a listed one (a label) gives
+//! one that a listed one dominates, or that by the potentials of cells cannot become better.
 
 mod cost;
 mod labels;
@@ -18,7 +12,7 @@ mod potentials;
 
 use crate::certificate::{CellProof, Certificate};
 use crate::problem::Problem;
-use crate::{Flaw, flaw};
+use crate::{Flaw, flaw, require};
 pub(crate) use cost::value;
 use cost::{StageOption, idle_watts, most_joules, unit_watts};
 use std::cell::Cell;
@@ -104,57 +98,37 @@ struct Checker<'a> {
 impl<'a> Checker<'a> {
     fn new(of: &'a Certificate, most_work: u64) -> Result<Self, Flaw> {
         // Version 1 has potentials too. Those computed here are no smaller than any that hold.
-        if !(1..=2).contains(&of.dahl_certificate) {
-            return flaw("dahl_certificate", "1 or 2", of.dahl_certificate);
-        }
+        let version = of.dahl_certificate;
+        require((1..=2).contains(&version), "dahl_certificate", "1 or 2", version)?;
         let p = &of.problem;
-        if let Err(error) = p.check() {
-            return flaw("problem", "one that can be", error);
-        }
+        p.check().or_else(|error| flaw("problem", "one that can be", error))?;
         let mut strides = Vec::new();
         let mut size = 1usize;
         for unit in &p.units {
             strides.push(size);
             size = size.saturating_mul(unit.count + 1);
         }
-        if size == usize::MAX {
-            return flaw("problem", "units whose combinations can be counted", "more");
-        }
+        require(size < usize::MAX, "problem", "units whose combinations can be counted", "more")?;
         let listed = of.cells.iter().map(|cell| &cell.multipliers);
         let listed = listed.chain(of.levels.iter().map(|level| &level.multipliers));
         let full = listed.filter(|multipliers| multipliers.is_empty()).count();
         let numbers = size.saturating_mul(of.sets.len()).saturating_mul(full);
-        if numbers > MOST_POTENTIALS {
-            let expected = format!("at most {MOST_POTENTIALS} potentials of sets and units");
-            return flaw("problem", expected, numbers);
-        }
+        let expected = format!("at most {MOST_POTENTIALS} potentials of sets and units");
+        require(numbers <= MOST_POTENTIALS, "problem", expected, numbers)?;
         let layers = p.layers.len();
         let mut inside = Vec::new();
         for set in &of.sets {
             let mut own = vec![false; layers];
             for &layer in set {
-                if layer >= layers {
-                    return flaw("sets", "layers of the problem", layer);
-                }
+                require(layer < layers, "sets", "layers of the problem", layer)?;
                 own[layer] = true;
             }
             inside.push(own);
         }
         let ends = [inside.first(), inside.last()];
         let right = [Some(&vec![false; layers]), Some(&vec![true; layers])];
-        if ends != right || of.sets.len() < 2 {
-            return flaw("sets", "from none to all layers", of.sets.len());
-        }
-        let idle = match full > 0 {
-            true => (0..size)
-                .map(|n| {
-                    let used = p.units.iter().zip(&strides);
-                    let used: Vec<usize> = used.map(|(u, s)| n / s % (u.count + 1)).collect();
-                    idle_watts(p, &used)
-                })
-                .collect(),
-            false => Vec::new(),
-        };
+        let whole = ends == right && of.sets.len() >= 2;
+        require(whole, "sets", "from none to all layers", of.sets.len())?;
         let unit_watts = (0..p.units.len()).map(|unit| unit_watts(p, unit)).collect();
         let [above_idle, waiting] = most_joules(p);
         let most = |cell: &CellProof| match cell.high {
@@ -162,22 +136,24 @@ impl<'a> Checker<'a> {
             None => f64::INFINITY,
         };
         let most_joules = of.cells.iter().map(most).collect();
-        let (cells, levels) = (Vec::new(), Vec::new());
-        let work = Cell::new(0);
-        let checker = Self {
+        let mut checker = Self {
             of,
             p,
             size,
             strides,
-            idle,
+            idle: Vec::new(),
             unit_watts,
             inside,
-            cells,
-            levels,
+            cells: Vec::new(),
+            levels: Vec::new(),
             most_joules,
-            work,
+            work: Cell::new(0),
             most_work,
         };
+        if full > 0 {
+            let watts = |n| idle_watts(p, &checker.all_used(n));
+            checker.idle = (0..size).map(watts).collect();
+        }
         checker.intervals()?;
         Ok(checker)
     }

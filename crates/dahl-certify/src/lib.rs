@@ -35,6 +35,15 @@ pub struct Flaw {
     pub found: String,
 }
 
+fn require(
+    holds: bool,
+    place: impl ToString,
+    expected: impl ToString,
+    found: impl ToString,
+) -> Result<(), Flaw> {
+    if holds { Ok(()) } else { flaw(place, expected, found) }
+}
+
 fn flaw<T>(place: impl ToString, expected: impl ToString, found: impl ToString) -> Result<T, Flaw> {
     let (place, expected) = (place.to_string(), expected.to_string());
     Err(Flaw { place, expected, found: found.to_string() })

@@ -1,19 +1,19 @@
 //! What a pipeline is planned from, and what a plan is: plain data.
 
-use crate::{Flaw, flaw};
+use crate::{Flaw, flaw, require};
 use serde::{Deserialize, Serialize};
 
 /// More unit types are refused: their combinations are beyond counting.
 pub const MOST_TYPES: usize = 32;
 
-/// A layer, or an operator, of a network whose weights nobody needs to know.
+/// A layer, or an operator, of a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layer {
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// Forwards and backwards of a batch on one unit, by unit type, at full power.
+    /// Seconds of the forward and backward pass of a batch on one unit at full power, by unit type.
     pub seconds: Vec<f64>,
-    /// Bytes that come out of it for a batch.
+    /// Bytes of its output per batch.
     pub output_bytes: f64,
     /// Bytes of its parameters.
     pub parameter_bytes: f64,
@@ -21,54 +21,54 @@ pub struct Layer {
     pub inputs: Vec<usize>,
 }
 
-/// How fast a unit runs, and what it draws.
+/// A power state: how fast a unit runs, and its watts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Power {
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// Beside full power.
+    /// Speed relative to full power.
     pub speed: f64,
     /// Watts while it computes.
     pub busy_watts: f64,
 }
 
-/// What bytes go over.
+/// A way between memories, over which bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Way {
-    /// Seconds for each byte; nothing where both ends have one memory.
+    /// Seconds per byte; 0 where both ends have one memory.
     pub seconds_per_byte: f64,
-    /// Joules for each byte.
+    /// Joules per byte.
     pub joules_per_byte: f64,
 }
 
 impl Way {
-    /// A way of so many bytes a second.
+    /// A way of so many bytes per second.
     pub fn new(bytes_per_second: f64, joules_per_byte: f64) -> Self {
         Self { seconds_per_byte: 1.0 / bytes_per_second, joules_per_byte }
     }
 }
 
-/// Units that are alike.
+/// A type of processing units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnitType {
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// How many there are.
     pub count: usize,
-    /// The ways to run one; the first is full power.
+    /// Its power states; the first is full power.
     pub powers: Vec<Power>,
     /// Watts of one that is on and computes nothing.
     pub idle_watts: f64,
-    /// What one may hold; infinite is `null` in files.
+    /// Bytes that one may hold; infinite is `null` in files.
     #[serde(with = "unlimited")]
     pub memory_bytes: f64,
-    /// What it is fed over: the narrowest way from any other unit.
+    /// The way of its inputs: the narrowest from any other unit.
     pub input: Way,
-    /// What it sums gradients over: the narrowest way to another of its type.
+    /// The way that gradients are summed over: the narrowest to another unit of its type.
     pub reduce: Way,
-    /// The kind of machine that it is in, and how many of it are in one.
+    /// The kind of machine that it is in, by index.
     pub node: usize,
-    /// How many of the type are in a machine.
+    /// Units of the type per machine.
     pub per_node: usize,
 }
 
@@ -85,10 +85,10 @@ mod unlimited {
     }
 }
 
-/// Machines that units are in.
+/// A kind of machine that units are in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeType {
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// Watts of one that is on, without its units.
     pub base_watts: f64,
@@ -98,10 +98,10 @@ pub struct NodeType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Semantics {
-    /// Once a batch, from the gradient of the whole batch: the pipeline is emptied
-    /// after so many micro-batches.
+    /// Once per batch, by the gradient of the whole batch: the pipeline is emptied after so
+    /// many micro-batches.
     Synchronous {
-        /// Into how many a batch is cut.
+        /// Micro-batches per batch.
         micro_batches: usize,
     },
     /// While other batches are on the way, each with the weights that it began with
@@ -119,13 +119,13 @@ impl Semantics {
     }
 }
 
-/// What is to be least.
+/// The quantity to minimise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
-    /// Joules a batch.
+    /// Joules per batch.
     Energy,
-    /// Seconds a batch.
+    /// Seconds per batch.
     Time,
     /// Their product.
     Edp,
@@ -145,7 +145,7 @@ impl Objective {
 /// Everything that a pipeline is planned from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Each behind the ones that it takes outputs of.
+    /// Layers, each behind its inputs.
     pub layers: Vec<Layer>,
     /// Units by type.
     pub units: Vec<UnitType>,
@@ -153,19 +153,19 @@ pub struct Problem {
     pub nodes: Vec<NodeType>,
     /// When weights change.
     pub semantics: Semantics,
-    /// What is to be least.
+    /// The quantity to minimise.
     pub objective: Objective,
-    /// Seconds that a batch may take.
+    /// Upper bound on seconds per batch.
     pub period_cap: Option<f64>,
-    /// Watts that may be drawn, on the average of a batch.
+    /// Upper bound on the average watts of a batch.
     pub power_cap: Option<f64>,
     /// Samples of a batch, where units may have uneven shares of it (`uneven_shares.rs`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<usize>,
 }
 
-/// Layers on units of one type, which have a part of every batch each (synchronous)
-/// or take batches by turns (stale).
+/// Layers on units of one type, which each compute a part of every batch (synchronous) or take
+/// batches by turns (stale).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// Its layers, by index, ascending.
@@ -187,78 +187,73 @@ pub struct Assignment {
     /// how many samples each of their units has, by stage. Empty in a pipeline.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<Vec<usize>>,
-    /// Seconds a batch.
+    /// Seconds per batch.
     pub period_s: f64,
-    /// Joules a batch.
+    /// Joules per batch.
     pub energy_j: f64,
 }
 
 impl Problem {
-    /// Everything that cannot be, or nothing.
+    /// Refuses what no problem can have.
+    ///
+    /// # Errors
+    /// The first such figure.
     pub fn check(&self) -> Result<(), Flaw> {
-        if self.layers.is_empty() {
-            return flaw("profile", "at least one layer", "none");
-        }
+        require(!self.layers.is_empty(), "profile", "at least one layer", "none")?;
         let finite = |x: f64| x.is_finite() && (0.0..=1e18).contains(&x);
+        let figures = |place: &str, of: &[f64]| match of.iter().find(|x| !finite(**x)) {
+            Some(bad) => flaw(place, "figures from 0 to 1e18", bad),
+            None => Ok(()),
+        };
         for (i, layer) in self.layers.iter().enumerate() {
             let place = format!("layer {:?}", layer.name);
-            if layer.seconds.len() != self.units.len() {
-                return flaw(place, "a time for each unit type", layer.seconds.len());
-            }
-            let figures = layer.seconds.iter().chain([&layer.output_bytes, &layer.parameter_bytes]);
-            if let Some(bad) = figures.copied().find(|x| !finite(*x)) {
-                return flaw(place, "figures from 0 to 1e18", bad);
-            }
+            let times = layer.seconds.len();
+            require(times == self.units.len(), &place, "a time for each unit type", times)?;
+            figures(&place, &layer.seconds)?;
+            figures(&place, &[layer.output_bytes, layer.parameter_bytes])?;
             if let Some(bad) = layer.inputs.iter().find(|&&from| from >= i) {
                 return flaw(place, "inputs of earlier layers", bad);
             }
         }
-        if self.units.len() > MOST_TYPES {
-            let expected = format!("at most {MOST_TYPES} unit types");
-            return flaw("platform", expected, self.units.len());
-        }
-        if self.units.iter().all(|unit| unit.count == 0) {
-            return flaw("platform", "at least one unit", "none");
-        }
+        let types = self.units.len();
+        require(
+            types <= MOST_TYPES,
+            "platform",
+            format!("at most {MOST_TYPES} unit types"),
+            types,
+        )?;
+        let any = self.units.iter().any(|unit| unit.count > 0);
+        require(any, "platform", "at least one unit", "none")?;
         for unit in &self.units {
             let place = format!("unit {:?}", unit.name);
-            let ways = [unit.input, unit.reduce].map(|w| [w.seconds_per_byte, w.joules_per_byte]);
-            let ways = ways.concat();
-            if let Some(bad) = ways.iter().chain([&unit.idle_watts]).copied().find(|x| !finite(*x))
-            {
-                return flaw(place, "figures from 0 to 1e18", bad);
+            for way in [unit.input, unit.reduce] {
+                figures(&place, &[way.seconds_per_byte, way.joules_per_byte])?;
             }
-            if unit.powers.len() > 255 || unit.count > 65_535 {
-                let found = format!("{} powers, {} units", unit.powers.len(), unit.count);
-                return flaw(place, "at most 255 powers and 65535 units", found);
-            }
-            if unit.per_node > 65_535 {
-                return flaw(place, "at most 65535 in a machine", unit.per_node);
-            }
-            if unit.powers.is_empty() || unit.per_node == 0 || unit.node >= self.nodes.len() {
-                return flaw(place, "at least one power and a machine", "none");
-            }
+            figures(&place, &[unit.idle_watts])?;
+            let found = format!("{} powers, {} units", unit.powers.len(), unit.count);
+            let few = unit.powers.len() <= 255 && unit.count <= 65_535;
+            require(few, &place, "at most 255 powers and 65535 units", found)?;
+            let each = unit.per_node;
+            require(each <= 65_535, &place, "at most 65535 in a machine", each)?;
+            let placed = !unit.powers.is_empty() && each > 0 && unit.node < self.nodes.len();
+            require(placed, &place, "at least one power and a machine", "none")?;
             let right = |p: &Power| p.speed > 0.0 && finite(p.speed) && finite(p.busy_watts);
-            if let Some(bad) =
-                unit.powers.iter().find(|p| !right(p) || p.busy_watts < unit.idle_watts)
-            {
+            let wrong = |p: &&Power| !right(p) || p.busy_watts < unit.idle_watts;
+            if let Some(bad) = unit.powers.iter().find(wrong) {
                 let found = format!("speed {}, {} W", bad.speed, bad.busy_watts);
                 return flaw(place, "a speed above 0, and at least the idle watts", found);
             }
-            if unit.memory_bytes.is_nan() || unit.memory_bytes < 0.0 {
-                return flaw(place, "bytes of memory", unit.memory_bytes);
-            }
+            // Not a number is no such thing.
+            require(unit.memory_bytes >= 0.0, &place, "bytes of memory", unit.memory_bytes)?;
         }
-        if let Some(node) = self.nodes.iter().find(|node| !finite(node.base_watts)) {
-            return flaw(&node.name, "base watts from 0 to 1e18", node.base_watts);
+        for NodeType { name, base_watts } in &self.nodes {
+            require(finite(*base_watts), name, "base watts from 0 to 1e18", base_watts)?;
         }
-        if let Semantics::Synchronous { micro_batches: 0 } = self.semantics {
-            return flaw("micro-batches", "at least 1", "0");
-        }
+        let none = self.semantics == Semantics::Synchronous { micro_batches: 0 };
+        require(!none, "micro-batches", "at least 1", 0)?;
         for (key, cap) in [("period", self.period_cap), ("power-cap", self.power_cap)] {
-            if let Some(cap) = cap.filter(|cap| !cap.is_finite() || *cap <= 0.0) {
-                return flaw(key, "a number above 0", cap);
-            }
+            let cap = cap.unwrap_or(1.0);
+            require(cap.is_finite() && cap > 0.0, key, "a number above 0", cap)?;
         }
         Ok(())
     }

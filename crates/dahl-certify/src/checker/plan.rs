@@ -2,14 +2,13 @@
 
 use super::Checker;
 use super::cost::idle_watts;
-use crate::{Flaw, flaw};
+use crate::{Flaw, flaw, require};
 
 impl Checker<'_> {
     /// The plan is one, and is worth what is claimed, but for roundings.
     pub(super) fn plan(&self) -> Result<(), Flaw> {
-        if !self.of.plan.shares.is_empty() {
-            return flaw("plan", "stages one behind the other", "shares of a batch");
-        }
+        let pipelined = self.of.plan.shares.is_empty();
+        require(pipelined, "plan", "stages one behind the other", "shares of a batch")?;
         let (p, plan) = (self.p, &self.of.plan);
         let mut left: Vec<usize> = (0..p.layers.len()).collect();
         let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
@@ -19,12 +18,9 @@ impl Checker<'_> {
             let Some(unit) = p.units.get(stage.unit) else {
                 return flaw(place, "a unit type", stage.unit);
             };
-            if stage.power >= unit.powers.len() {
-                return flaw(place, "a power", stage.power);
-            }
-            if stage.replicas > unit.count {
-                return flaw(place, "no more units than there are", stage.replicas);
-            }
+            require(stage.power < unit.powers.len(), &place, "a power", stage.power)?;
+            let few = stage.replicas <= unit.count;
+            require(few, &place, "no more units than there are", stage.replicas)?;
             if stage.replicas == 0 || stage.layers.is_empty() || !stage.layers.is_sorted() {
                 return flaw(place, "layers in order, and units", format!("{stage:?}"));
             }
@@ -33,13 +29,9 @@ impl Checker<'_> {
             let early =
                 stage.layers.iter().flat_map(|&i| p.layers.get(i).map_or(&[][..], |l| &l.inputs));
             let early = early.filter(|from| left.contains(from)).count();
-            if count - left.len() != stage.layers.len() || early > 0 {
-                return flaw(
-                    place,
-                    "layers whose inputs are there, each once",
-                    format!("{:?}", stage.layers),
-                );
-            }
+            let there = count - left.len() == stage.layers.len() && early == 0;
+            let layers = format!("{:?}", stage.layers);
+            require(there, &place, "layers whose inputs are there, each once", &layers)?;
             let mut options = Vec::new();
             self.on_units(&stage.layers, [0, 1], &mut options);
             let powers: usize =
@@ -53,18 +45,12 @@ impl Checker<'_> {
             joules += option.joules;
             used[stage.unit] += stage.replicas;
             let behind: usize = plan.stages[s..].iter().map(|stage| stage.replicas).sum();
-            if self.memory(option, behind, plan.stages.len() - s) > unit.memory_bytes {
-                return flaw(place, "what fits into memory", "more");
-            }
+            let bytes = self.memory(option, behind, plan.stages.len() - s);
+            require(bytes <= unit.memory_bytes, &place, "what fits into memory", "more")?;
             let done: Vec<bool> =
                 (0..p.layers.len()).map(|layer| left.binary_search(&layer).is_err()).collect();
-            if !self.inside.contains(&done) {
-                return flaw(
-                    place,
-                    "layers between two of the sets",
-                    format!("{:?}", stage.layers),
-                );
-            }
+            let between = self.inside.contains(&done);
+            require(between, &place, "layers between two of the sets", &layers)?;
         }
         if !left.is_empty() || used.iter().zip(&p.units).any(|(n, unit)| *n > unit.count) {
             return flaw("plan", "all layers, and units that there are", format!("{left:?} left"));

@@ -1,9 +1,5 @@
-//! What the rest of a partial plan takes at least, in each cell and level.
-//!
-//! A potential is right if, for each stage option and each combination of units that leaves enough
-//! free, that of the set behind it is at most that of the set before it + what the option costs.
-//! Those computed here, from small sets to large ones, are the largest that are: so a certificate
-//! lists none.
+//! Potentials: what the rest of a partial plan takes at least, in each cell and level. Those computed
+//! here, from small sets to large ones, are the largest that hold: a certificate lists none.
 
 use super::cost::StageOption;
 use super::{Checker, ROUNDING, down};

@@ -139,17 +139,16 @@ impl WhatIf<'_> {
     }
 
     pub(super) fn json(&self) -> Value {
-        let bill = |of: &Bill| json!({ "joules": of.joules, "hours": of.hours, "money": of.money, "co2_kg": of.co2_kg });
         let Changed { name, machines, problem } = self.change;
         let mut object = json!({
             "change": name,
             "machines": machines,
             "looked_at": !matches!(self.after, After::NotLookedAt),
-            "before": bill(&self.before),
+            "before": self.before,
         });
         match &self.after {
             After::Planned { plan, gap, bill: after, pay_back } => {
-                object["after"] = bill(after);
+                object["after"] = json!(after);
                 object["pay_back_hours"] = json!(pay_back);
                 object["stages"] = json!(in_short(problem, plan));
                 object["period_s"] = json!(plan.period_s);

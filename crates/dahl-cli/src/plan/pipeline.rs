@@ -13,7 +13,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use dahl::model::{Model, TrainSpec};
 use dahl::ops::Target;
 use dahl::planner::Deployed;
-use dahl::planner::advice::Change;
+use dahl::planner::advice::{Change, Prices};
 use dahl::planner::baselines::{
     Imported, Machines, MaxLoad, Operators, Profile, max_load, pipedream,
 };
@@ -347,8 +347,8 @@ fn tell(args: &PipelineArgs, what: &What<'_>, platform: &Platform, time: Time<'_
 }
 
 impl PriceArgs {
-    fn prices(&self) -> dahl::planner::advice::Prices {
-        dahl::planner::advice::Prices {
+    fn prices(&self) -> Prices {
+        Prices {
             batches: self.batches,
             per_kwh: self.price,
             grams_per_kwh: self.grid,

@@ -93,7 +93,7 @@ pub struct Prices {
 }
 
 /// A run by such prices.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Bill {
     /// Joules.
     pub joules: f64,

@@ -126,7 +126,7 @@ impl OptionTable<'_> {
     }
 
     /// What stage options cost that may matter in a cell.
-    fn useful(&self, range: Range) -> impl Fn(&StageOption) -> Option<f64> {
+    pub(super) fn useful(&self, range: Range) -> impl Fn(&StageOption) -> Option<f64> {
         move |option| {
             let fast = self.alone(option) < range.high && option.most < range.most_high;
             fast.then_some(option.joules + range.theta * option.sum)

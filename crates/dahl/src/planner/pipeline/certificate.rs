@@ -5,7 +5,7 @@ use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Level, Potential};
 use super::cost::{CostModel, plan_value};
 use super::labels::{Effort, Ended, Search, Wanted};
-use super::refine::{Cover, EvaluatedCell};
+use super::refine::Cover;
 use super::solve::Limits;
 use super::stage_options::OptionTable;
 use dahl_certify::{Assignment, Problem};
@@ -141,24 +141,18 @@ fn less(x: f64, set: usize, last: usize) -> f64 {
 /// The same potentials, lower by more than what the checker may lose: each set loses more
 /// than the ones that it contains.
 fn lowered(cover: &Cover<'_>) -> (Vec<Cell>, Vec<Level>) {
-    let lower = |all: &[f64], size: usize| -> Vec<f64> {
-        let part = |i: usize| 1e-12 * (i / size + 1) as f64;
-        all.iter().enumerate().map(|(i, x)| x - x.abs() * part(i)).collect()
-    };
-    let size = cover.table.unit_counts.size;
-    let lower = |potential: &Potential| match potential {
-        Potential::Full(all) => Potential::Full(lower(all, size)),
-        Potential::Lagrangian { by_set, multipliers } => {
-            Potential::Lagrangian { by_set: lower(by_set, 1), multipliers: multipliers.clone() }
+    let lower = |potential: &mut Potential| {
+        let (all, each) = match potential {
+            Potential::Full(all) => (all, cover.table.unit_counts.size),
+            Potential::Lagrangian { by_set, .. } => (by_set, 1),
+        };
+        for (i, x) in all.iter_mut().enumerate() {
+            *x -= x.abs() * (1e-12 * (i / each + 1) as f64);
         }
     };
-    let cells = cover.cells.iter().map(|EvaluatedCell { cell, .. }| Cell {
-        range: cell.range,
-        potential: lower(&cell.potential),
-    });
-    let levels = cover
-        .levels
-        .iter()
-        .map(|level| Level { most_high: level.most_high, potential: lower(&level.potential) });
-    (cells.collect(), levels.collect())
+    let mut cells: Vec<Cell> = cover.cells.iter().map(|known| known.cell.clone()).collect();
+    let mut levels = cover.levels.clone();
+    cells.iter_mut().for_each(|cell| lower(&mut cell.potential));
+    levels.iter_mut().for_each(|level| lower(&mut level.potential));
+    (cells, levels)
 }

@@ -113,7 +113,7 @@ fn pipelined(cost: &CostModel<'_>, plan: &Assignment) -> (Vec<StageCost>, [f64; 
     (stages, [sum + cost.slowest_counts() * most, joules])
 }
 
-/// What a plan costs where figures of the problem are others.
+/// Seconds and joules of a batch by a plan, also where figures of the problem are others.
 pub fn cost_of(problem: &Problem, plan: &Assignment) -> [f64; 2] {
     explain(problem, plan).total
 }

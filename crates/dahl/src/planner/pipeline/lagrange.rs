@@ -60,15 +60,10 @@ impl OptionTable<'_> {
         (0..self.sets()).map(of).collect()
     }
 
-    /// The stage options that may matter in a cell.
-    fn slim_of(&self, range: &Range) -> Vec<Vec<Slim>> {
-        self.slim(|option| self.alone(option) < range.high && option.most < range.most_high)
-    }
-
     /// The potentials of a cell by set, with multipliers of units and of seconds that make the
     /// bound of all plans large.
     pub(super) fn lagrangian(&self, range: Range, hint: Hint<'_>) -> Cell {
-        let options = self.slim_of(&range);
+        let options = self.slim(|option| self.useful(range)(option).is_some());
         let types = self.unit_counts.available.len();
         let watts: Vec<f64> =
             (0..types).map(|unit| self.cost.unit_watts(unit) * range.low).collect();
@@ -171,7 +166,7 @@ impl OptionTable<'_> {
     /// Prices that show that no plan is in a cell, if they are found: such that all units
     /// together cost less than what any plan needs (weights of Arora et al. 2012).
     pub(super) fn impossible(&self, range: Range) -> Option<Cell> {
-        let options = self.slim_of(&range);
+        let options = self.slim(|option| self.useful(range)(option).is_some());
         let end = self.sets() - 1;
         let counts: Vec<f64> =
             self.unit_counts.available.iter().map(|&c| c.max(1) as f64).collect();

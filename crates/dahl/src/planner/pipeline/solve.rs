@@ -241,14 +241,12 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     let best_pipeline = pick(problem, &front);
     let mut best = best_pipeline.clone();
     let value = best.as_ref().map(|plan| plan_value(problem, plan));
-    let lower_bound = match proved {
-        true => value.unwrap_or(f64::INFINITY),
-        false => {
-            // Bounds are no finer than this.
-            value.map_or(least, |value| if least > value * (1.0 - 1e-9) { value } else { least })
-        }
+    // Bounds are no finer than this.
+    let (mut lower_bound, mut bounded) = match value {
+        None if proved => (f64::INFINITY, Bounded::Space),
+        Some(value) if proved || least > value * (1.0 - 1e-9) => (value, Bounded::Space),
+        _ => (least, Bounded::Space),
     };
-    let (mut lower_bound, mut bounded) = (lower_bound, Bounded::Space);
     if table.numbers == Replicas::Clipped {
         // The search knows nothing of plans with more units.
         lower_bound = lower_bound.min(wide_bound(problem));

@@ -2,7 +2,7 @@
 
 use super::cost::{CostModel, StageOption, fits};
 use super::ideals::Ideals;
-use super::unit_counts::{Totals, UnitCounts};
+use super::unit_counts::UnitCounts;
 use dahl_certify::{Problem, Semantics};
 
 /// Columns that are too many are too many to look at.
@@ -26,7 +26,7 @@ pub(super) struct OptionTable<'a> {
     pub(super) units_count: bool,
     /// Units of all types together, and of each combination where these can be listed.
     pub(super) all_units: usize,
-    pub(super) totals: Totals,
+    pub(super) totals: Vec<u32>,
     /// Which numbers of units stages have.
     pub(super) numbers: Replicas,
 }

@@ -9,9 +9,6 @@ pub(super) struct UnitCounts {
     pub(super) size: usize,
 }
 
-/// The numbers of units of combinations one after the other.
-pub(super) type Totals = Vec<u32>;
-
 impl UnitCounts {
     pub(super) fn new(available: Vec<usize>) -> Self {
         let mut strides = Vec::new();
@@ -34,7 +31,7 @@ impl UnitCounts {
     }
 
     /// How many units each combination has.
-    pub(super) fn totals(&self) -> Totals {
+    pub(super) fn totals(&self) -> Vec<u32> {
         (0..self.size).map(|n| self.all_used(n).iter().sum::<usize>() as u32).collect()
     }
 
