@@ -3,7 +3,7 @@
 use crate::output::{DIFFERENT, fail, failed, print};
 use crate::plan::in_short;
 use dahl::Error;
-use dahl::planner::pipeline::{Certificate, certify};
+use dahl_certify::{Certificate, certify};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Err(error) => return failed(&error),
     };
     let objective = proof.problem.objective;
-    let value = objective.value(proof.plan.period_s, proof.plan.energy_j);
+    let value = proof.plan_value();
     let gap = (value - proof.value) / value.max(f64::MIN_POSITIVE);
     let result = certify(&proof);
     let text = match (&result, args.json) {

@@ -11,7 +11,7 @@ use dahl::meter::model_of;
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::native::{Native, Throttle};
 use dahl::planner::Deployed;
-use dahl::planner::pipeline::{Objective, Pipeline, Problem, Stage, cost_of};
+use dahl::planner::pipeline::{Assignment, Objective, Problem, Stage, cost_of};
 use dahl::platform::Platform;
 use dahl::run::config::at_least_one;
 use dahl::{DType, Result};
@@ -189,7 +189,7 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
 }
 
 /// The fastest pipeline of two stages, if there are two layers.
-fn pipeline(problem: &Problem) -> Option<Pipeline> {
+fn pipeline(problem: &Problem) -> Option<Assignment> {
     let layers = problem.layers.len();
     let cut = |(at, first): (usize, usize)| {
         let stage = |layers: std::ops::Range<usize>, unit| {
@@ -197,7 +197,7 @@ fn pipeline(problem: &Problem) -> Option<Pipeline> {
             Stage { layers, unit, replicas: 1, power: 0 }
         };
         let stages = vec![stage(0..at, first), stage(at..layers, 1 - first)];
-        let mut plan = Pipeline { stages, shares: Vec::new(), period_s: 0.0, energy_j: 0.0 };
+        let mut plan = Assignment { stages, shares: Vec::new(), period_s: 0.0, energy_j: 0.0 };
         [plan.period_s, plan.energy_j] = cost_of(problem, &plan);
         plan
     };

@@ -3,10 +3,10 @@
 use super::compare::in_short;
 use super::time::Time;
 use dahl::Result;
-use dahl::planner::pipeline::{
-    Bill, BreakEven, Change, Extent, LeftOff, Limits, Pipeline, Prices, Problem, break_even,
-    infeasible, left_off, same_types, scenarios, solve,
+use dahl::planner::advice::{
+    Bill, BreakEven, Change, LeftOff, Prices, break_even, left_off, same_types, scenarios,
 };
+use dahl::planner::pipeline::{Assignment, Extent, Limits, Problem, infeasible, solve};
 use dahl::platform::Platform;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -55,7 +55,7 @@ pub(super) struct WhatIf<'a> {
 /// What is known of the units as they would be.
 enum After {
     /// A plan, whether it is optimal, and when the change has paid for itself.
-    Planned { plan: Pipeline, gap: Option<f64>, bill: Bill, pay_back: Option<f64> },
+    Planned { plan: Assignment, gap: Option<f64>, bill: Bill, pay_back: Option<f64> },
     /// Why there is no plan.
     NoPlan(String),
     /// There was no time.
@@ -64,7 +64,7 @@ enum After {
 
 /// Plans for each change of the units; `more` other parts of the command share the time.
 pub(super) fn what_if<'a>(
-    best: &Pipeline,
+    best: &Assignment,
     changes: &'a [Changed],
     prices: &Prices,
     (time, more): (Time<'_>, usize),
@@ -84,7 +84,7 @@ pub(super) fn what_if<'a>(
 }
 
 fn planned(
-    best: &Pipeline,
+    best: &Assignment,
     problem: &Problem,
     prices: &Prices,
     stop: &dyn Fn() -> bool,
@@ -139,17 +139,16 @@ impl WhatIf<'_> {
     }
 
     pub(super) fn json(&self) -> Value {
-        let bill = |of: &Bill| json!({ "joules": of.joules, "hours": of.hours, "money": of.money, "co2_kg": of.co2_kg });
         let Changed { name, machines, problem } = self.change;
         let mut object = json!({
             "change": name,
             "machines": machines,
             "looked_at": !matches!(self.after, After::NotLookedAt),
-            "before": bill(&self.before),
+            "before": self.before,
         });
         match &self.after {
             After::Planned { plan, gap, bill: after, pay_back } => {
-                object["after"] = bill(after);
+                object["after"] = json!(after);
                 object["pay_back_hours"] = json!(pay_back);
                 object["stages"] = json!(in_short(problem, plan));
                 object["period_s"] = json!(plan.period_s);
@@ -182,7 +181,7 @@ struct Fares {
 /// equal share of the time that is left.
 pub(super) fn advice(
     problem: &Problem,
-    best: &Pipeline,
+    best: &Assignment,
     platform: &Platform,
     time: Time<'_>,
 ) -> Result<Advice> {
@@ -202,7 +201,7 @@ pub(super) fn advice(
         advice.off.push((left, even.transpose()?));
     }
     for scenario in scenarios {
-        let found = next().map(|stop| {
+        let found = next().map(|stop| -> Result<_> {
             let plan = scenario.best(&Limits { stop: &stop, ..Limits::default() })?;
             Ok(plan.map(|plan| (plan.energy_j, !same_types(&plan, best))))
         });

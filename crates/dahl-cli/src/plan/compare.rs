@@ -2,7 +2,7 @@
 
 use clap::Args;
 use dahl::planner::pipeline::{
-    Certificate, Pipeline, Problem, Semantics, Solution, Stage, StageCost, explain,
+    Assignment, Certificate, Problem, Semantics, Solution, Stage, StageCost, explain, plan_value,
 };
 use dahl::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -76,12 +76,8 @@ pub(crate) struct JsonStage {
     pub(crate) unit: String,
     pub(crate) replicas: usize,
     pub(crate) power: String,
-    pub(crate) compute_s: f64,
-    pub(crate) stage_s: f64,
-    pub(crate) compute_j: f64,
-    pub(crate) moved_j: f64,
-    pub(crate) memory_bytes: f64,
-    pub(crate) layers_j: Vec<f64>,
+    #[serde(flatten)]
+    pub(crate) cost: StageCost,
 }
 
 /// Units of a type.
@@ -93,7 +89,7 @@ pub(crate) struct JsonUnit {
 }
 
 /// The stages of a plan in short: `a40/gpu x2 @ 175 W, v100/gpu x1`.
-pub(crate) fn in_short(problem: &Problem, plan: &Pipeline) -> String {
+pub(crate) fn in_short(problem: &Problem, plan: &Assignment) -> String {
     let stage = |stage: &Stage| {
         let unit = &problem.units[stage.unit];
         let power = match unit.powers.len() {
@@ -111,7 +107,7 @@ pub(crate) fn in_short(problem: &Problem, plan: &Pipeline) -> String {
 }
 
 /// When weights change, in a plan: where units share a batch, once a batch.
-pub(crate) fn semantics(problem: &Problem, plan: &Pipeline) -> &'static str {
+pub(crate) fn semantics(problem: &Problem, plan: &Assignment) -> &'static str {
     if plan.shares.is_empty() { problem.semantics.name() } else { "synchronous" }
 }
 
@@ -119,7 +115,7 @@ impl JsonPlan {
     pub(crate) fn of(
         problem: &Problem,
         found: &Solution,
-        best: &Pipeline,
+        best: &Assignment,
         proof: Option<&Certificate>,
     ) -> Self {
         let costs = explain(problem, best);
@@ -134,14 +130,9 @@ impl JsonPlan {
             unit: problem.units[stage.unit].name.clone(),
             replicas: stage.replicas,
             power: problem.units[stage.unit].powers[stage.power].name.clone(),
-            compute_s: cost.compute_s,
-            stage_s: cost.stage_s,
-            compute_j: cost.compute_j,
-            moved_j: cost.moved_j,
-            memory_bytes: cost.memory_bytes,
-            layers_j: cost.layers_j.clone(),
+            cost: cost.clone(),
         };
-        let point = |plan: &Pipeline| JsonPoint {
+        let point = |plan: &Assignment| JsonPoint {
             period_s: plan.period_s,
             energy_j: plan.energy_j,
             semantics: semantics(problem, plan).to_owned(),
@@ -194,10 +185,10 @@ impl JsonPlan {
     pub(crate) fn only_certified(
         &mut self,
         problem: &Problem,
-        best: &Pipeline,
+        best: &Assignment,
         proof: Option<&Certificate>,
     ) {
-        let value = problem.objective.value(best.period_s, best.energy_j);
+        let value = plan_value(problem, best);
         // A certificate is not about plans with uneven shares: what is known of them stays.
         let shared = !best.shares.is_empty();
         if shared
@@ -228,7 +219,7 @@ impl JsonPlan {
                 // Units that share a batch all have it.
                 let placed = layers.entry(*layer).or_default();
                 placed.stages.push(stage);
-                placed.joules += stage.layers_j.get(at).copied().unwrap_or(0.0);
+                placed.joules += stage.cost.layers_j.get(at).copied().unwrap_or(0.0);
             }
         }
         layers
@@ -333,8 +324,8 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(String, bool)> {
     let sum = |plan: &JsonPlan, of: fn(&JsonStage) -> f64| plan.stages.iter().map(of).sum::<f64>();
     row("period, s", a.period_s, b.period_s);
     row("energy, J", a.energy_j, b.energy_j);
-    row("  computing, J", sum(&a, |s| s.compute_j), sum(&b, |s| s.compute_j));
-    row("  moving bytes, J", sum(&a, |s| s.moved_j), sum(&b, |s| s.moved_j));
+    row("  computing, J", sum(&a, |s| s.cost.compute_j), sum(&b, |s| s.cost.compute_j));
+    row("  moving bytes, J", sum(&a, |s| s.cost.moved_j), sum(&b, |s| s.cost.moved_j));
     row("  units idle, J", a.idle_j, b.idle_j);
     row("  machines on, J", a.base_j, b.base_j);
     let mut different = a.semantics != b.semantics;

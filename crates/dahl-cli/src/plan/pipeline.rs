@@ -12,10 +12,13 @@ use dahl::choose::{PlanRequest, PlannedUnits};
 use dahl::model::{Model, TrainSpec};
 use dahl::ops::Target;
 use dahl::planner::Deployed;
+use dahl::planner::advice::{Change, Prices};
+use dahl::planner::baselines::{
+    Imported, Machines, MaxLoad, Operators, Profile, max_load, pipedream,
+};
 use dahl::planner::pipeline::{
-    Certificate, Change, Imported, Layer, Limits, Machinery, Machines, MaxLoad, Objective,
-    Operators, Pipeline, Problem, Profile, Semantics, Solution, Stage, Watts, certificate, cost_of,
-    machinery, max_load, pipedream, solve,
+    Assignment, Certificate, Layer, Limits, Machinery, Objective, Problem, Semantics, Solution,
+    Watts, certificate, machinery, solve,
 };
 use dahl::platform::Platform;
 use dahl::run::RunConfig;
@@ -352,8 +355,8 @@ fn tell(args: &PipelineArgs, what: &What<'_>, platform: &Platform, time: Time<'_
 }
 
 impl PriceArgs {
-    fn prices(&self) -> dahl::planner::pipeline::Prices {
-        dahl::planner::pipeline::Prices {
+    fn prices(&self) -> Prices {
+        Prices {
             batches: self.batches,
             per_kwh: self.price,
             grams_per_kwh: self.grid,
@@ -372,7 +375,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 /// Proves what can be proved and writes it; nothing where there is no proof.
 fn write_proof(
-    (problem, found, best): (&Problem, &Solution, &Pipeline),
+    (problem, found, best): (&Problem, &Solution, &Assignment),
     path: &Path,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Certificate>> {
@@ -438,19 +441,8 @@ fn dream(
         problem((args, flow), Profile::layers(&profile, &machines.slowdowns), &machines);
     problem.semantics = Semantics::Stale;
     problem.objective = Objective::Time;
-    let stages = plan.stages.iter().map(|(layers, replicas, _)| Stage {
-        layers: layers.clone(),
-        unit: 0,
-        replicas: *replicas,
-        power: 0,
-    });
-    let (stages, period_s) = (stages.collect(), plan.period_s);
-    let mut best = Pipeline { stages, shares: Vec::new(), period_s, energy_j: 0.0 };
-    let [seconds, joules] = cost_of(&problem, &best);
-    // The same work, with idle watts for PipeDream's own period.
-    let watts = problem.idle_watts(&[best.stages.iter().map(|stage| stage.replicas).sum()]);
-    best.energy_j = joules + watts * (plan.period_s - seconds);
-    let found = Solution::single(&best, plan.period_s);
+    let best = plan.assignment(&problem);
+    let found = Solution::single(Some(&best), plan.period_s);
     let mut answer = JsonPlan::of(&problem, &found, &best, None);
     answer.cost_model = "pipedream".to_owned();
     answer.status = "best of PipeDream's own search".to_owned();

@@ -38,7 +38,7 @@ fn escape(text: &str) -> String {
 /// The front as a step curve; the best plan is marked, hovering tells the stages.
 pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
     let plans = found.front.plans();
-    let range = |of: fn(&dahl::planner::pipeline::Pipeline) -> f64| {
+    let range = |of: fn(&dahl::planner::pipeline::Assignment) -> f64| {
         let low = plans.iter().map(of).fold(f64::INFINITY, f64::min);
         let high = plans.iter().map(of).fold(0.0, f64::max);
         let margin = (0.06 * (high - low)).max(0.02 * high).max(1e-12);

@@ -4,7 +4,8 @@ use super::compare::{JsonPlan, in_short, semantics};
 use crate::output::Colour;
 use dahl::choose::in_words;
 use dahl::planner::Deployed;
-use dahl::planner::pipeline::{Load, MaxLoad, Operators, Problem, Solution};
+use dahl::planner::baselines::{Load, MaxLoad, Operators};
+use dahl::planner::pipeline::{Problem, Solution};
 use dahl::units::{Bytes, Joules};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -67,9 +68,9 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
             format!("{} ({} to {})", stage.layers.len(), short(&stage.first), short(&stage.last)),
             format!("{} x{}", stage.unit, stage.replicas),
             stage.power.clone(),
-            seconds(stage.stage_s),
-            format!("{:.3}", stage.compute_j + stage.moved_j),
-            Bytes(stage.memory_bytes as u64).to_string(),
+            seconds(stage.cost.stage_s),
+            format!("{:.3}", stage.cost.compute_j + stage.cost.moved_j),
+            Bytes(stage.cost.memory_bytes as u64).to_string(),
         ]
     });
     let heads = ["stage", "layers", "units", "power", "time", "J above idle", "memory"];

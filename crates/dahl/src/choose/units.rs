@@ -15,8 +15,8 @@ use crate::ops::Target;
 use crate::perf::{PerfModel, cpu_kind};
 use crate::plan::{Numerics, Plan};
 use crate::planner::pipeline::{
-    Limits, Objective, Pipeline, Problem, Semantics, Solution, Stage, Watts, cost_of, infeasible,
-    layers, machinery, solve, together,
+    Assignment, Limits, Objective, Problem, Semantics, Solution, Stage, Watts, cost_of, infeasible,
+    layers, machinery, objective_value, plan_value, shared_by_all_units, solve,
 };
 use crate::planner::{Deployed, Deployment, Grain, Ran};
 use crate::platform::Platform;
@@ -171,7 +171,7 @@ impl PlanRequest<'_> {
     pub fn run_of(
         &self,
         problem: &Problem,
-        plan: &Pipeline,
+        plan: &Assignment,
         known: &mut PerfModel,
         measurer: Option<&mut dyn Measurer>,
     ) -> Result<Deployed> {
@@ -189,7 +189,7 @@ impl PlanRequest<'_> {
     fn deploy_all(
         &self,
         problem: &Problem,
-        plans: &[Pipeline],
+        plans: &[Assignment],
         known: &PerfModel,
     ) -> Result<Vec<Deployed>> {
         let (mut all, mut failed): (Vec<Deployed>, Option<Error>) = (Vec::new(), None);
@@ -257,7 +257,7 @@ impl Contest for Runs<'_> {
     }
 
     fn worth(&self, seconds: f64, joules: f64) -> f64 {
-        self.problem.objective.value(seconds, joules)
+        objective_value(self.problem.objective, seconds, joules)
     }
 
     fn expected(&self, of: &Deployed) -> [f64; 2] {
@@ -287,12 +287,12 @@ impl Contest for Runs<'_> {
 
 /// The plans that are deployed: the best of the front, every type of units alone, and all
 /// units with shares of the batch.
-fn finalists(problem: &Problem, found: &Solution) -> Vec<Pipeline> {
-    let value = |plan: &Pipeline| {
+fn finalists(problem: &Problem, found: &Solution) -> Vec<Assignment> {
+    let value = |plan: &Assignment| {
         let late = problem.period_cap.is_some_and(|cap| plan.period_s > cap);
-        (late, problem.objective.value(plan.period_s, plan.energy_j))
+        (late, plan_value(problem, plan))
     };
-    let mut front: Vec<Pipeline> = found.front.plans().to_vec();
+    let mut front: Vec<Assignment> = found.front.plans().to_vec();
     front.sort_by(|a, b| {
         let (a, b) = (value(a), value(b));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
@@ -303,14 +303,15 @@ fn finalists(problem: &Problem, found: &Solution) -> Vec<Pipeline> {
         for replicas in [1, of.count] {
             let stage = Stage { layers: layers.clone(), unit, replicas, power: 0 };
             let (period_s, energy_j) = (0.0, 0.0);
-            let mut plan = Pipeline { stages: vec![stage], shares: Vec::new(), period_s, energy_j };
+            let mut plan =
+                Assignment { stages: vec![stage], shares: Vec::new(), period_s, energy_j };
             [plan.period_s, plan.energy_j] = cost_of(problem, &plan);
             if front.iter().all(|other| other.stages != plan.stages) {
                 front.push(plan);
             }
         }
     }
-    let all = problem.samples.and_then(|samples| together(problem, samples));
+    let all = problem.samples.and_then(|samples| shared_by_all_units(problem, samples));
     front.extend(all.filter(|plan| front.iter().all(|other| other.stages != plan.stages)));
     front
 }

@@ -1,29 +1,25 @@
-//! Finding plans.
+//! Finding plans, by what is planned.
 //!
-//! A [`Grain`] cuts every op alike along the axes that it offers, and chains of ops over
-//! one piece become one task (`gather.rs`). [`choose`] finds the grain whose step is
-//! predicted to be the shortest (`choice.rs`); an [`Adapter`] re-chooses in mid-run
-//! (`adapt.rs`); [`fit`] finds what has to run again for a plan to fit into less memory
-//! (`recompute/`); a [`Deployment`] makes runs of plans over units
-//! ([`pipeline`], `deploy.rs`); a [`Flow`] takes the parts of a batch through stages of layers
-//! (`flow.rs`, `stages.rs`).
+//! - [`grain`]: a [`Grain`] cuts every op alike along the axes that it offers, and chains of ops
+//!   over one piece become one task; [`candidates`] are the grains to choose from; an [`Adapter`]
+//!   re-chooses in mid-run.
+//! - [`pipeline`]: which layers run on which units, for the least energy or time, with proof; a
+//!   [`Deployment`] makes runs of such plans, a [`Flow`] takes micro-batches through stages.
+//! - [`baselines`]: PipeDream's planner, the max-load model, and the files of both.
+//! - [`advice`]: which units are not worth switching on, and what other units would change.
+//! - `recompute`: [`fit`] finds what has to run again for a plan to fit into less memory.
 
-mod adapt;
-mod choice;
-mod deploy;
-mod flow;
-mod gather;
-mod grain;
+pub mod advice;
+pub mod baselines;
+pub mod grain;
 pub mod pipeline;
 mod recompute;
-mod shares;
-mod stages;
 
-pub use adapt::{Adapter, Circumstances, Patience, Verdict, shared, speeds};
-pub use choice::{Candidate, Choice, Learn, candidates, choose};
-pub use deploy::{Deployed, Deployment, Ran};
-pub use flow::{Flow, Order};
-pub use gather::{Why, place, why};
-pub use grain::{Gather, Grain};
+pub use grain::{
+    Adapter, Circumstances, Gather, Grain, Patience, Verdict, Why, candidates, place, shared,
+    speeds, why,
+};
+pub use pipeline::{
+    Deployed, Deployment, Flow, NodeCost, Order, Ran, even, flops, layer_count, starting_with,
+};
 pub use recompute::{Fitted, Placer, fit};
-pub use stages::{NodeCost, even, flops, layer_count, starting_with};

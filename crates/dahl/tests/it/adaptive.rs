@@ -3,13 +3,14 @@
 
 use crate::support::{Run, Setup, engine, grain, setup};
 use crate::timed::{Timed, made_up_nanos};
-use dahl::calibrate::{Racer, race};
+use dahl::calibrate::{Racer, Turn, race};
+use dahl::choose::{GrainRequest, Measurer};
 use dahl::exec::{Decision, Session};
 use dahl::graph::Programs;
 use dahl::native::{Native, Scheduling, Throttle};
 use dahl::perf::{About, Company, Overheads, PerfModel, Series, Work, cpu_kind};
 use dahl::plan::{Numerics, Plan, trace_header};
-use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience, candidates, choose, fit};
+use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience, candidates, fit};
 use dahl::platform::{Figure, Memory, Node, Origin, Platform, Unit, UnitId};
 use dahl::report::{Calls, Stats};
 use dahl::sched::Rule;
@@ -496,22 +497,41 @@ fn calls_that_nobody_knows_are_measured_for_a_choice() {
     let base = Grain::for_workers(2);
     let programs = setup.lower().programs;
     let numerics = Numerics::default_for(&programs, base.target);
-    let (platform, grains) = (machine(), candidates(2, 4, &base));
-    let kind = cpu_kind(numerics.isa);
     let others = other.lower().programs;
     let partial = made_up(&others, &[base.plan(&others).unwrap()]);
-    let choice = |most: usize| {
-        let mut known = partial.clone();
-        let mut learn = |plan: &Plan, known: &mut PerfModel| {
-            let (step, short) = (ProgramId(0), Duration::ZERO);
-            dahl::calibrate::steps(&programs, plan, step, short, &kind, known).map(drop)
-        };
-        let on = platform.expand();
-        choose((&programs, &numerics), &grains, &on, (&mut known, &mut learn, most), None)
-    };
-    assert!(choice(0).is_err(), "lenet learns by another rule than seed-cnn");
-    let found = choice(8).unwrap();
-    assert!(found.learned > 0 && found.candidates.len() == grains.len());
+    let (samples, limit, steps) = (4, None, 0);
+    let request = GrainRequest { programs: &programs, numerics, base, samples, limit, steps };
+    let unknown = request.choose(partial.clone(), None);
+    assert!(unknown.is_err(), "lenet learns by another rule than seed-cnn");
+    let found = request.choose(partial, Some(&mut Briefly)).unwrap();
+    let here = std::thread::available_parallelism().map_or(1, usize::from).min(2);
+    let all = candidates(2, 4, &request.base);
+    let possible = all.iter().filter(|grain| grain.workers <= here).count();
+    assert!(found.learned > 0 && found.candidates.len() == possible);
+}
+
+/// Measures calls as briefly as can be, and races nothing for long.
+struct Briefly;
+
+impl Measurer for Briefly {
+    fn learn(
+        &mut self,
+        (programs, plan): (&Programs, &Plan),
+        kind: &str,
+        known: &mut PerfModel,
+    ) -> dahl::Result<()> {
+        let (step, short) = (ProgramId(0), Duration::ZERO);
+        dahl::calibrate::steps(programs, plan, step, short, kind, known).map(drop)
+    }
+
+    fn race(
+        &mut self,
+        racers: &[Racer<'_>],
+        _: Duration,
+        value: &dyn Fn(usize, &Turn) -> f64,
+    ) -> dahl::Result<Vec<Vec<Turn>>> {
+        race(racers, Duration::ZERO, value)
+    }
 }
 
 #[test]

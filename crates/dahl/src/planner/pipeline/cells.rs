@@ -1,19 +1,11 @@
-//! What plans of an interval of the period take at least: potentials.
+//! Potentials: what plans of a cell take at least (README.md).
 //!
-//! A cell is an interval [low, high) of the period and one of the slowest stage's seconds.
-//! Plans in it have only columns that take less than `high` alone and are not too slow,
-//! pay idle watts for `low` seconds or more, and their seconds that add up are less than
-//! what the slowest stage leaves of `high`. So, with a price θ of these seconds, the least
-//! of Σ (joules + θ · seconds) + idle watts · `low` over all ways to do the first layers
-//! with the units that are left bounds what a half-made plan will cost: one number for each
-//! set of layers and each combination of units in use, from small sets to large ones.
-//!
-//! Where that is too many numbers, units get a price instead (Lagrange): a number for
-//! each set and one for each unit type.
+//! A cell is an interval [low, high) of the period and one of the bottleneck. One number for each
+//! set of layers and combination of units in use, or, with Lagrange multipliers, one for each set.
 
-use super::cost::{Column, fits};
-use super::lattice::Lattice;
-use super::table::Table;
+use super::cost::{StageOption, fits};
+use super::stage_options::OptionTable;
+use super::unit_counts::UnitCounts;
 
 /// Edges of cells lie this much below plans, as a part: so much that no rounding, of a
 /// certificate's labels neither, moves a plan over an edge.
@@ -25,8 +17,8 @@ pub(super) enum Potential {
     /// By set and combination of units that are used by later stages; idle watts of all
     /// units are in it.
     Full(Vec<f64>),
-    /// By set, with a price for each unit of a type.
-    Priced { by_set: Vec<f64>, prices: Vec<f64> },
+    /// By set, with a multiplier for each unit of a type.
+    Lagrangian { by_set: Vec<f64>, multipliers: Vec<f64> },
 }
 
 impl Potential {
@@ -34,7 +26,7 @@ impl Potential {
     pub(super) fn full(&self) -> Option<&[f64]> {
         match self {
             Self::Full(all) => Some(all),
-            Self::Priced { .. } => None,
+            Self::Lagrangian { .. } => None,
         }
     }
 
@@ -42,28 +34,29 @@ impl Potential {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Full(all) => all.len(),
-            Self::Priced { by_set, .. } => by_set.len(),
+            Self::Lagrangian { by_set, .. } => by_set.len(),
         }
     }
 
     /// That of a set when so many units are in use.
-    pub(super) fn at(&self, lattice: &Lattice, set: usize, used: usize) -> f64 {
+    pub(super) fn at(&self, unit_counts: &UnitCounts, set: usize, used: usize) -> f64 {
         match self {
-            Self::Full(all) => all[set * lattice.size + used],
-            Self::Priced { .. } => {
-                let counts = lattice.counts.iter().enumerate();
-                let free = counts.map(|(unit, count)| (count - lattice.used(used, unit)) as f64);
+            Self::Full(all) => all[set * unit_counts.size + used],
+            Self::Lagrangian { .. } => {
+                let counts = unit_counts.available.iter().enumerate();
+                let free =
+                    counts.map(|(unit, count)| (count - unit_counts.used(used, unit)) as f64);
                 self.with_free(set, &free.collect::<Vec<f64>>())
             }
         }
     }
 
-    /// That of a set when so many units are left, by type, where units have prices.
+    /// That of a set when so many units are left, by type, where units have multipliers.
     pub(super) fn with_free(&self, set: usize, free: &[f64]) -> f64 {
         match self {
             Self::Full(_) => f64::NEG_INFINITY,
-            Self::Priced { by_set, prices } => {
-                let paid = prices.iter().zip(free).map(|(price, free)| price * free);
+            Self::Lagrangian { by_set, multipliers } => {
+                let paid = multipliers.iter().zip(free).map(|(multiplier, free)| multiplier * free);
                 by_set[set] - paid.sum::<f64>()
             }
         }
@@ -82,13 +75,13 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// All slowest stages, and no price of seconds.
+    /// All slowest stages, and no multiplier of seconds.
     pub(super) fn of(low: f64, high: f64) -> Self {
         Self { low, high, most_low: 0.0, most_high: f64::INFINITY, theta: 0.0 }
     }
 
     /// What the seconds that have added up say beyond the potential; nothing where they
-    /// have no price.
+    /// have no multiplier.
     pub(super) fn beyond(&self, sum: f64, slowest: f64, most: f64) -> f64 {
         match self.theta > 0.0 {
             true => self.theta * (sum + slowest * most.max(self.most_low) - self.high),
@@ -106,8 +99,8 @@ pub(super) struct Level {
 
 impl Level {
     /// What adds up at least in whole plans.
-    pub(super) fn least(&self, table: &Table<'_>) -> f64 {
-        self.potential.at(&table.lattice, table.sets() - 1, 0)
+    pub(super) fn least(&self, table: &OptionTable<'_>) -> f64 {
+        self.potential.at(&table.unit_counts, table.sets() - 1, 0)
     }
 }
 
@@ -125,51 +118,50 @@ pub(super) enum Depth {
     Counted,
 }
 
-impl Table<'_> {
+impl OptionTable<'_> {
     /// Idle watts by combination.
     pub(super) fn idle(&self) -> Vec<f64> {
-        let used = (0..self.lattice.size).map(|n| self.lattice.all_used(n));
-        used.map(|used| self.problem.idle_watts(&used)).collect()
+        let used = (0..self.unit_counts.size).map(|n| self.unit_counts.all_used(n));
+        used.map(|used| self.cost.idle_watts(&used)).collect()
     }
 
-    /// Calls with the columns that may matter in a cell and their costs.
-    fn each_useful(&self, end: usize, range: &Range, call: impl FnMut(&Column, f64)) {
-        let cost = |column: &Column| {
-            let fast = self.alone(column) < range.high && column.most < range.most_high;
-            fast.then_some(column.joules + range.theta * column.sum)
-        };
-        self.each_cheapest(end, cost, call);
+    /// What stage options cost that may matter in a cell.
+    pub(super) fn useful(&self, range: Range) -> impl Fn(&StageOption) -> Option<f64> {
+        move |option| {
+            let fast = self.alone(option) < range.high && option.most < range.most_high;
+            fast.then_some(option.joules + range.theta * option.sum)
+        }
     }
 
-    /// Calls with columns that have a cost: of the same layers on the same unit type, more
+    /// Calls with stage options that have a cost: of the same layers on the same unit type, more
     /// units only where they cost less.
     fn each_cheapest(
         &self,
         end: usize,
-        cost: impl Fn(&Column) -> Option<f64>,
-        mut call: impl FnMut(&Column, f64),
+        cost: impl Fn(&StageOption) -> Option<f64>,
+        mut call: impl FnMut(&StageOption, f64),
     ) {
         let mut group = (u32::MAX, u8::MAX);
         let mut least = f64::INFINITY;
-        let mut best: Option<&Column> = None;
-        for column in &self.ending[end] {
+        let mut best: Option<&StageOption> = None;
+        for option in &self.ending[end] {
             // Powers of as many units lie together.
             if let Some(last) = best
                 && (last.before, last.unit, last.replicas)
-                    != (column.before, column.unit, column.replicas)
+                    != (option.before, option.unit, option.replicas)
             {
                 call(last, least);
                 best = None;
             }
             // Where memory depends on how many units follow, more of them hold less each.
-            let new = (column.before, column.unit) != group || self.units_count && best.is_none();
+            let new = (option.before, option.unit) != group || self.units_count && best.is_none();
             if new {
-                group = (column.before, column.unit);
+                group = (option.before, option.unit);
                 least = f64::INFINITY;
             }
-            if let Some(cost) = cost(column).filter(|cost| *cost < least) {
+            if let Some(cost) = cost(option).filter(|cost| *cost < least) {
                 least = cost;
-                best = Some(column);
+                best = Some(option);
             }
         }
         if let Some(last) = best {
@@ -179,39 +171,37 @@ impl Table<'_> {
 
     /// The potentials of a cell, by set and combination.
     pub(super) fn full(&self, idle: &[f64], range: Range) -> Cell {
-        let size = self.lattice.size;
-        let mut all: Vec<f64> = idle.iter().map(|watts| watts * range.low).collect();
-        for end in 1..self.sets() {
-            all.resize((end + 1) * size, f64::INFINITY);
-            let (before, here) = all.split_at_mut(end * size);
-            self.each_useful(end, &range, |column, cost| self.relax(before, here, column, cost));
-        }
-        Cell { range, potential: Potential::Full(all) }
+        let start = idle.iter().map(|watts| watts * range.low).collect();
+        Cell { range, potential: self.by_units(start, self.useful(range)) }
     }
 
     /// The least sum of the seconds that add up, by set and combination, where no stage is
     /// as slow as this.
     pub(super) fn sums(&self, most_high: f64) -> Potential {
-        let size = self.lattice.size;
-        let mut all = vec![0.0; size];
+        let cost = |option: &StageOption| (option.most < most_high).then_some(option.sum);
+        self.by_units(vec![0.0; self.unit_counts.size], cost)
+    }
+
+    /// From small sets to large ones; `all` are the potentials of the empty set.
+    fn by_units(&self, mut all: Vec<f64>, cost: impl Fn(&StageOption) -> Option<f64>) -> Potential {
+        let size = self.unit_counts.size;
         for end in 1..self.sets() {
             all.resize((end + 1) * size, f64::INFINITY);
             let (before, here) = all.split_at_mut(end * size);
-            let cost = |column: &Column| (column.most < most_high).then_some(column.sum);
-            self.each_cheapest(end, cost, |column, sum| self.relax(before, here, column, sum));
+            self.each_cheapest(end, &cost, |option, cost| self.relax(before, here, option, cost));
         }
         Potential::Full(all)
     }
 
-    /// Takes a column into account wherever its units are free.
-    fn relax(&self, before: &[f64], here: &mut [f64], column: &Column, cost: f64) {
-        let (unit, r) = (column.unit as usize, column.replicas as usize);
+    /// Takes a stage option into account wherever its units are free.
+    fn relax(&self, before: &[f64], here: &mut [f64], option: &StageOption, cost: f64) {
+        let (unit, r) = (option.unit as usize, option.replicas as usize);
         let holds = self.problem.units[unit].memory_bytes;
-        let units = column.most_units(self.problem.semantics, holds, self.all_units);
-        let size = self.lattice.size;
-        let from = &before[column.before as usize * size..][..size];
-        let step = r * self.lattice.strides[unit];
-        self.lattice.ranges(unit, r, |first, length| {
+        let units = option.most_units(self.problem.semantics, holds, self.all_units);
+        let size = self.unit_counts.size;
+        let from = &before[option.before as usize * size..][..size];
+        let step = r * self.unit_counts.strides[unit];
+        self.unit_counts.ranges(unit, r, |first, length| {
             let source = &from[first + step..][..length];
             if units < self.all_units {
                 let totals = &self.totals[first + step..][..length];
@@ -233,70 +223,57 @@ impl Table<'_> {
         });
     }
 
-    /// The columns that potentials lead to, the last first, with the sets that they end with.
-    pub(super) fn path(&self, cell: &Cell, depth: Depth) -> Option<Vec<(usize, Column)>> {
-        let each = |unit: usize| self.unit_watts(unit) * cell.range.low;
-        self.follow(&cell.potential, depth, each, |end, call| {
-            self.each_useful(end, &cell.range, call);
-        })
+    /// The stage options that potentials lead to, the last first, with the sets that they end with.
+    pub(super) fn path(&self, cell: &Cell, depth: Depth) -> Option<Vec<(usize, StageOption)>> {
+        let each = |unit: usize| self.cost.unit_watts(unit) * cell.range.low;
+        self.follow(&cell.potential, depth, each, self.useful(cell.range))
     }
 
     /// The same for seconds that add up.
-    pub(super) fn path_of_sums(&self, level: &Level) -> Option<Vec<(usize, Column)>> {
-        let cost = |c: &Column| (c.most < level.most_high).then_some(c.sum);
-        let columns = |end: usize, call: &mut dyn FnMut(&Column, f64)| {
-            self.each_cheapest(end, cost, call);
-        };
-        self.follow(&level.potential, Depth::Ignored, |_| 0.0, columns)
+    pub(super) fn path_of_sums(&self, level: &Level) -> Option<Vec<(usize, StageOption)>> {
+        let cost = |c: &StageOption| (c.most < level.most_high).then_some(c.sum);
+        self.follow(&level.potential, Depth::Ignored, |_| 0.0, cost)
     }
 
-    /// From the last set on, always the column that costs least with what is left; `each` is
-    /// what a unit costs beyond its price, where units have one.
+    /// From the last set on, always the stage option that costs least with what is left; `each` is
+    /// what a unit costs beyond its multiplier, where units have one.
     fn follow(
         &self,
         potential: &Potential,
         depth: Depth,
         each: impl Fn(usize) -> f64,
-        columns: impl Fn(usize, &mut dyn FnMut(&Column, f64)),
-    ) -> Option<Vec<(usize, Column)>> {
-        let lattice = &self.lattice;
+        cost: impl Fn(&StageOption) -> Option<f64>,
+    ) -> Option<Vec<(usize, StageOption)>> {
+        let unit_counts = &self.unit_counts;
         let (mut set, mut used) = (self.sets() - 1, 0);
-        let mut chosen: Vec<(usize, Column)> = Vec::new();
+        let mut chosen: Vec<(usize, StageOption)> = Vec::new();
         while set > 0 {
-            let mut best: Option<(f64, Column)> = None;
-            let units: usize = lattice.all_used(used).iter().sum();
+            let mut best: Option<(f64, StageOption)> = None;
+            let units: usize = unit_counts.all_used(used).iter().sum();
             let stages = if depth == Depth::Counted { chosen.len() + 1 } else { 1 };
-            columns(set, &mut |column, cost| {
-                let (unit, r) = (column.unit as usize, column.replicas as usize);
-                let bytes = column.memory(self.problem.semantics, units + r, stages);
+            self.each_cheapest(set, &cost, |option, cost| {
+                let (unit, r) = (option.unit as usize, option.replicas as usize);
+                let bytes = option.memory(self.problem.semantics, units + r, stages);
                 let room = fits(bytes, self.problem.units[unit].memory_bytes);
-                if !room || lattice.used(used, unit) + r > lattice.counts[unit] {
+                if !room || unit_counts.used(used, unit) + r > unit_counts.available[unit] {
                     return;
                 }
-                let next = used + r * lattice.strides[unit];
-                let before = column.before as usize;
-                let rest = potential.at(lattice, before, next);
+                let next = used + r * unit_counts.strides[unit];
+                let before = option.before as usize;
+                let rest = potential.at(unit_counts, before, next);
                 let total = match potential {
                     Potential::Full(_) => cost + rest,
-                    Potential::Priced { .. } => cost + rest + r as f64 * each(unit),
+                    Potential::Lagrangian { .. } => cost + rest + r as f64 * each(unit),
                 };
                 if total.is_finite() && best.is_none_or(|(known, _)| total < known) {
-                    best = Some((total, *column));
+                    best = Some((total, *option));
                 }
             });
-            let (_, column) = best?;
-            used += column.replicas as usize * lattice.strides[column.unit as usize];
-            chosen.push((set, column));
-            set = column.before as usize;
+            let (_, option) = best?;
+            used += option.replicas as usize * unit_counts.strides[option.unit as usize];
+            chosen.push((set, option));
+            set = option.before as usize;
         }
         Some(chosen)
-    }
-
-    /// Watts of a unit that is used, with its part of a machine that is full.
-    pub(super) fn unit_watts(&self, unit: usize) -> f64 {
-        let of = &self.problem.units[unit];
-        let sharing = self.problem.units.iter().filter(|other| other.node == of.node).count();
-        let base = self.problem.nodes[of.node].base_watts;
-        of.idle_watts + base / (of.per_node * sharing) as f64
     }
 }

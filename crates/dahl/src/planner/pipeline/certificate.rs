@@ -3,13 +3,13 @@
 
 use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Level, Potential};
-use super::certify;
-use super::cover::{Cover, Known};
+use super::cost::{CostModel, plan_value};
 use super::labels::{Effort, Ended, Search, Wanted};
-use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
+use super::refine::Cover;
 use super::solve::Limits;
-use super::table::Table;
-use super::types::{Pipeline, Problem};
+use super::stage_options::OptionTable;
+use dahl_certify::{Assignment, Problem};
+use dahl_certify::{CellProof, Certificate, LabelProof, LevelProof};
 
 /// How far below a plan's value a search looks, and a claim is: their difference is more
 /// than all roundings of potentials, labels and the checker together.
@@ -28,19 +28,33 @@ const MOST_NUMBERS: usize = 8_000_000;
 /// A claim that no plan is better than one, with its proof; of no plan is better than
 /// what can be proved, where that is less. Nothing where there was no time, or where the
 /// proof would be too large.
-pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> Option<Certificate> {
-    let table = Table::new(problem, limits.ideals);
-    if table.numbers != super::table::Replicas::All {
+pub fn certificate(
+    problem: &Problem,
+    plan: &Assignment,
+    limits: &Limits<'_>,
+) -> Option<Certificate> {
+    certificate_by(CostModel::new(problem), plan, limits)
+}
+
+/// The same by a cost model that may have other constants.
+pub(super) fn certificate_by(
+    cost: CostModel<'_>,
+    plan: &Assignment,
+    limits: &Limits<'_>,
+) -> Option<Certificate> {
+    let problem = cost.problem;
+    let table = OptionTable::new(cost, limits.ideals);
+    if table.numbers != super::stage_options::Replicas::All {
         return None;
     }
-    let known = problem.objective.value(plan.period_s, plan.energy_j);
+    let known = plan_value(problem, plan);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
     let mut value = known * (1.0 - LOOKED_FOR);
     let aim = |value| Aim::Claim { objective: problem.objective, value, period_cap: cap };
     let mut cover = Cover::new(&table, limits);
     cover.front.add(plan.clone());
     // The fewer potentials the sooner it is checked; labels fill what they leave open.
-    let each = table.lattice.size.saturating_mul(table.sets());
+    let each = table.unit_counts.size.saturating_mul(table.sets());
     let most_cells = match cover.full {
         true => (MOST_NUMBERS / each).max(16).min(cover.most_cells()),
         false => cover.most_cells(),
@@ -75,13 +89,13 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
     };
     let numbers = cells.iter().map(|cell| cell.potential.len());
     let numbers = numbers.chain(levels.iter().map(|level| level.potential.len()));
-    if numbers.sum::<usize>() > certify::MOST_NUMBERS {
+    if numbers.sum::<usize>() > dahl_certify::MOST_POTENTIALS {
         return None;
     }
     let finite = |x: f64| x.is_finite().then_some(x);
-    let prices = |potential: &Potential| match potential {
+    let multipliers = |potential: &Potential| match potential {
         Potential::Full(_) => Vec::new(),
-        Potential::Priced { prices, .. } => prices.clone(),
+        Potential::Lagrangian { multipliers, .. } => multipliers.clone(),
     };
     let cells = cells.iter().map(|Cell { range, potential }| CellProof {
         low: range.low,
@@ -89,20 +103,20 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         most_low: range.most_low,
         most_high: finite(range.most_high),
         theta: range.theta,
-        prices: prices(potential),
+        multipliers: multipliers(potential),
     });
     let levels = levels.iter().map(|Level { most_high, potential }| LevelProof {
         most_high: finite(*most_high),
-        prices: prices(potential),
+        multipliers: multipliers(potential),
     });
     let last = table.sets() - 1;
     let labels = kept.iter().map(|label| LabelProof {
-        set: label.half.set,
-        used: label.half.used,
-        sum: less(label.half.sum, label.half.set, last),
+        set: label.partial.set,
+        used: label.partial.used,
+        sum: less(label.partial.sum, label.partial.set, last),
         // Nothing is added up, so that nothing more is lost.
-        most: label.half.most * (1.0 - 3e-13),
-        joules: less(label.half.joules, label.half.set, last),
+        most: label.partial.most * (1.0 - 3e-13),
+        joules: less(label.partial.joules, label.partial.set, last),
         stages: label.stages as usize,
     });
     Some(Certificate {
@@ -111,7 +125,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         plan: plan.clone(),
         not_about: None,
         value: value * (1.0 - CLAIMED),
-        sets: (0..=last).map(|set| table.space.between(0, set)).collect(),
+        sets: (0..=last).map(|set| table.ideals.between(0, set)).collect(),
         levels: levels.collect(),
         cells: cells.collect(),
         labels: labels.collect(),
@@ -119,7 +133,7 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
 }
 
 /// A little less, and more for each set that is done: so much below its true value that what
-/// a column adds to the label before is still above it, each rounded down by the checker.
+/// a stage option adds to the label before is still above it, each rounded down by the checker.
 fn less(x: f64, set: usize, last: usize) -> f64 {
     x * (1.0 - 3e-13 * (last - set + 1) as f64)
 }
@@ -127,24 +141,18 @@ fn less(x: f64, set: usize, last: usize) -> f64 {
 /// The same potentials, lower by more than what the checker may lose: each set loses more
 /// than the ones that it contains.
 fn lowered(cover: &Cover<'_>) -> (Vec<Cell>, Vec<Level>) {
-    let lower = |all: &[f64], size: usize| -> Vec<f64> {
-        let part = |i: usize| 1e-12 * (i / size + 1) as f64;
-        all.iter().enumerate().map(|(i, x)| x - x.abs() * part(i)).collect()
-    };
-    let size = cover.table.lattice.size;
-    let lower = |potential: &Potential| match potential {
-        Potential::Full(all) => Potential::Full(lower(all, size)),
-        Potential::Priced { by_set, prices } => {
-            Potential::Priced { by_set: lower(by_set, 1), prices: prices.clone() }
+    let lower = |potential: &mut Potential| {
+        let (all, each) = match potential {
+            Potential::Full(all) => (all, cover.table.unit_counts.size),
+            Potential::Lagrangian { by_set, .. } => (by_set, 1),
+        };
+        for (i, x) in all.iter_mut().enumerate() {
+            *x -= x.abs() * (1e-12 * (i / each + 1) as f64);
         }
     };
-    let cells = cover
-        .cells
-        .iter()
-        .map(|Known { cell, .. }| Cell { range: cell.range, potential: lower(&cell.potential) });
-    let levels = cover
-        .levels
-        .iter()
-        .map(|level| Level { most_high: level.most_high, potential: lower(&level.potential) });
-    (cells.collect(), levels.collect())
+    let mut cells: Vec<Cell> = cover.cells.iter().map(|known| known.cell.clone()).collect();
+    let mut levels = cover.levels.clone();
+    cells.iter_mut().for_each(|cell| lower(&mut cell.potential));
+    levels.iter_mut().for_each(|level| lower(&mut level.potential));
+    (cells, levels)
 }

@@ -1,35 +1,26 @@
-//! What a stage takes, in seconds and joules: the cost model `dahl`.
-//!
-//! Of a stage of layers that take C seconds on one unit, on r units, with W bytes of
-//! parameters and x = 2 · bytes of other stages' outputs that it takes (activations and
-//! their gradients):
-//!
-//! - it computes for c = C / (speed · r),
-//! - sums gradients in g = 4 (r − 1) W / (B r),
-//! - is fed in f = x / (B r),
-//! - and takes r c (busy − idle) + J (x + 4 (r − 1) W / r) joules beyond idle watts.
-//!
-//! Stale: r batches are under way before gradients are summed, so that a stage takes
-//! max(c + g / r, f) a batch; the period is that of the slowest stage.
-//!
-//! Synchronous, with m micro-batches, each of them parted among the units of a stage:
-//! Σ (c / m + f / m + g) + (m − 1) · max (c, f) / m. That is the makespan of a flow shop
-//! of m equal jobs in which stages and ways between them are machines, with all sums of
-//! gradients behind it. It is what a GPipe step takes where forward and backward have the
-//! same share in every stage.
-//!
-//! The energy of a batch is that of its stages + period · (idle watts of the units that
-//! are used + base watts of the machines that they are in).
-//!
-//! It leaves out latencies, that transfers share links, the update of the weights, and
-//! that a small part of a batch is less efficient than a whole one.
+//! What stages and plans take, in seconds, joules and bytes: the cost model `dahl`. README.md beside
+//! this file has the formulas and what they leave out. No other file of the planner has them; the
+//! checker of certificates has its own.
 
-use super::space::{Load, Space};
-use super::types::{Pipeline, Problem, Semantics, Stage};
+use super::ideals::{Ideals, StageWork};
+use dahl_certify::{Assignment, Layer, Objective, Problem, Semantics, Stage};
 
-/// A stage on units.
+/// What plans of a problem take.
+#[derive(Clone, Copy, Debug)]
+pub struct CostModel<'a> {
+    pub(super) problem: &'a Problem,
+    /// Bytes that a sum of gradients over r units moves per byte of parameters, as a multiple of
+    /// (r − 1) / r.
+    pub(super) all_reduce: f64,
+    /// How often an input is moved: its activations there, their gradients back.
+    pub(super) round_trip: f64,
+    /// How far the bound on joules lies above what plans may take, for roundings.
+    pub(super) joules_margin: f64,
+}
+
+/// A stage on so many units of a type at a power.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Column {
+pub(super) struct StageOption {
     /// The set of layers before it.
     pub(super) before: u32,
     pub(super) unit: u8,
@@ -47,50 +38,235 @@ pub(super) struct Column {
     activations: f64,
 }
 
-/// How often the slowest stage counts: seconds of a batch are sum + this · most.
-pub(super) fn slowest_counts(semantics: Semantics) -> f64 {
-    match semantics {
-        Semantics::Synchronous { micro_batches } => micro_batches as f64 - 1.0,
-        Semantics::Stale => 1.0,
+/// What a stage takes: seconds of computing, of sums of gradients and of its input; joules of
+/// computing, and all beyond idle watts.
+pub(super) struct StageParts {
+    pub(super) compute: f64,
+    gradients: f64,
+    feeding: f64,
+    pub(super) compute_j: f64,
+    joules: f64,
+}
+
+/// What units that share a batch take.
+pub(super) struct ShareCosts {
+    /// Seconds that a unit computes, by stage.
+    pub(super) compute: Vec<f64>,
+    /// Joules above idle of all units of a stage.
+    pub(super) joules: Vec<f64>,
+    /// Bytes on a unit, by stage.
+    pub(super) bytes: Vec<f64>,
+    /// Seconds of sums of gradients.
+    pub(super) summing: f64,
+    /// Joules of them.
+    pub(super) moved: f64,
+}
+
+impl ShareCosts {
+    /// Seconds per batch, and joules above idle watts.
+    pub(super) fn total(&self) -> [f64; 2] {
+        let slowest = self.compute.iter().copied().fold(0.0, f64::max);
+        [slowest + self.summing, self.joules.iter().sum::<f64>() + self.moved]
     }
 }
 
-/// A stage on so many units of a type at a power.
-pub(super) fn column(
-    problem: &Problem,
-    load: &Load,
-    [unit, replicas, power]: [usize; 3],
-) -> Column {
-    let (of, r) = (&problem.units[unit], replicas as f64);
-    let at = &of.powers[power];
-    let compute = load.seconds[unit] / at.speed / r;
-    let summed = 4.0 * (r - 1.0) * load.parameters / r;
-    let fed = 2.0 * load.input;
-    let gradients = summed * of.reduce.seconds_per_byte;
-    let feeding = fed * of.input.seconds_per_byte / r;
-    let (sum, most, held) = match problem.semantics {
-        Semantics::Stale => (0.0, (compute + gradients / r).max(feeding), 1.0),
-        Semantics::Synchronous { micro_batches } => {
-            let m = micro_batches as f64;
-            ((compute + feeding) / m + gradients, compute.max(feeding) / m, r)
+impl<'a> CostModel<'a> {
+    /// That of a problem.
+    pub fn new(problem: &'a Problem) -> Self {
+        Self { problem, all_reduce: 4.0, round_trip: 2.0, joules_margin: 1.001 }
+    }
+
+    /// How often the slowest stage counts: seconds of a batch are sum + this · most.
+    pub(super) fn slowest_counts(&self) -> f64 {
+        match self.problem.semantics {
+            Semantics::Synchronous { micro_batches } => micro_batches as f64 - 1.0,
+            Semantics::Stale => 1.0,
         }
-    };
-    Column {
-        before: load.before as u32,
-        unit: unit as u8,
-        replicas: replicas as u16,
-        power: power as u8,
-        sum,
-        most,
-        joules: r * compute * (at.busy_watts - of.idle_watts)
-            + of.input.joules_per_byte * fed
-            + of.reduce.joules_per_byte * summed,
-        parameters: load.parameters,
-        activations: load.activations / held,
+    }
+
+    pub(super) fn parts(
+        &self,
+        work: &StageWork,
+        [unit, replicas, power]: [usize; 3],
+    ) -> StageParts {
+        let (of, r) = (&self.problem.units[unit], replicas as f64);
+        let at = &of.powers[power];
+        let compute = work.seconds[unit] / at.speed / r;
+        let summed = self.all_reduce * (r - 1.0) * work.parameters / r;
+        let fed = self.round_trip * work.input;
+        let compute_j = r * compute * (at.busy_watts - of.idle_watts);
+        StageParts {
+            compute,
+            gradients: summed * of.reduce.seconds_per_byte,
+            feeding: fed * of.input.seconds_per_byte / r,
+            compute_j,
+            joules: compute_j + of.input.joules_per_byte * fed + of.reduce.joules_per_byte * summed,
+        }
+    }
+
+    /// A stage on so many units of a type at a power.
+    pub(super) fn stage_option(&self, work: &StageWork, on: [usize; 3]) -> StageOption {
+        let [unit, replicas, power] = on;
+        let StageParts { compute, gradients, feeding, joules, .. } = self.parts(work, on);
+        let r = replicas as f64;
+        let (sum, most, held) = match self.problem.semantics {
+            Semantics::Stale => (0.0, (compute + gradients / r).max(feeding), 1.0),
+            Semantics::Synchronous { micro_batches } => {
+                let m = micro_batches as f64;
+                ((compute + feeding) / m + gradients, compute.max(feeding) / m, r)
+            }
+        };
+        StageOption {
+            before: work.before as u32,
+            unit: unit as u8,
+            replicas: replicas as u16,
+            power: power as u8,
+            sum,
+            most,
+            joules,
+            parameters: work.parameters,
+            activations: work.activations / held,
+        }
+    }
+
+    /// One stage on units of several types, as (unit type, units, power) by type; `shares` are
+    /// samples of each unit.
+    pub(super) fn shares(
+        &self,
+        work: &StageWork,
+        on: &[(usize, usize, usize)],
+        shares: &[Vec<usize>],
+    ) -> ShareCosts {
+        let units: usize = on.iter().map(|(_, n, _)| n).sum();
+        let all: usize = shares.iter().flatten().sum();
+        let of = |samples: usize| samples as f64 / all.max(1) as f64;
+        let (mut compute, mut joules, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut seconds_per_byte, mut joules_per_byte) = (0.0f64, 0.0f64);
+        for (&(unit, _, power), own) in on.iter().zip(shares) {
+            let it = &self.problem.units[unit];
+            let at = &it.powers[power];
+            let whole = work.seconds[unit] / at.speed;
+            let most = own.iter().copied().max().unwrap_or(0);
+            compute.push(whole * of(most));
+            joules.push(whole * of(own.iter().sum()) * (at.busy_watts - it.idle_watts));
+            bytes.push(2.0 * work.parameters + work.activations * of(most));
+            for way in [it.input, it.reduce] {
+                seconds_per_byte = seconds_per_byte.max(way.seconds_per_byte);
+                joules_per_byte = joules_per_byte.max(way.joules_per_byte);
+            }
+        }
+        let summed = self.all_reduce * (units as f64 - 1.0) * work.parameters / units as f64;
+        let (summing, moved) = (summed * seconds_per_byte, summed * joules_per_byte);
+        ShareCosts { compute, joules, bytes, summing, moved }
+    }
+
+    /// Joules of computing by layer of a stage that has a share of each batch.
+    pub(super) fn layers_j(&self, stage: &Stage, share: f64) -> Vec<f64> {
+        let unit = &self.problem.units[stage.unit];
+        let power = &unit.powers[stage.power];
+        let dearer = share * (power.busy_watts - unit.idle_watts) / power.speed;
+        let joules = |&i: &usize| self.problem.layers[i].seconds[stage.unit] * dearer;
+        stage.layers.iter().map(joules).collect()
+    }
+
+    /// Watts that units of the types draw with their machines while they wait.
+    pub fn idle_watts(&self, used: &[usize]) -> f64 {
+        let problem = self.problem;
+        let mut watts = 0.0;
+        for (unit, &n) in problem.units.iter().zip(used) {
+            watts += n as f64 * unit.idle_watts;
+        }
+        for (node, it) in problem.nodes.iter().enumerate() {
+            let of = problem.units.iter().zip(used).filter(|(unit, _)| unit.node == node);
+            let on = of.map(|(unit, n)| n.div_ceil(unit.per_node)).max().unwrap_or(0);
+            watts += on as f64 * it.base_watts;
+        }
+        watts
+    }
+
+    /// Watts of a unit that is used, with its part of a machine that is full.
+    pub(super) fn unit_watts(&self, unit: usize) -> f64 {
+        let of = &self.problem.units[unit];
+        let sharing = self.problem.units.iter().filter(|other| other.node == of.node).count();
+        let base = self.problem.nodes[of.node].base_watts;
+        of.idle_watts + base / (of.per_node * sharing) as f64
+    }
+
+    /// More joules than any plan takes that ends within so many seconds.
+    pub(super) fn most_joules(&self, seconds: f64) -> f64 {
+        let problem = self.problem;
+        let dearest = |layer: &Layer| {
+            let each = problem.units.iter().zip(&layer.seconds).flat_map(|(unit, seconds)| {
+                unit.powers
+                    .iter()
+                    .map(move |p| seconds / p.speed * (p.busy_watts - unit.idle_watts))
+            });
+            each.fold(0.0, f64::max)
+        };
+        let ways = problem.units.iter().flat_map(|unit| [unit.input, unit.reduce]);
+        let joules = ways.map(|way| way.joules_per_byte).fold(0.0, f64::max);
+        // Each stage takes each output at most once, and there are no more stages than layers.
+        let outputs: f64 = problem.layers.iter().map(|layer| layer.output_bytes).sum();
+        let parameters: f64 = problem.layers.iter().map(|layer| layer.parameter_bytes).sum();
+        let moved =
+            self.round_trip * outputs * problem.layers.len() as f64 + self.all_reduce * parameters;
+        let all: Vec<usize> = problem.units.iter().map(|unit| unit.count).collect();
+        let computing: f64 = problem.layers.iter().map(dearest).sum();
+        let total = computing + joules * moved + self.idle_watts(&all) * seconds;
+        if total.is_nan() { f64::INFINITY } else { total * self.joules_margin }
+    }
+
+    /// The plan of stage options, each with the set of layers that it ends with.
+    pub(super) fn evaluate(&self, ideals: &Ideals, chosen: &[(usize, StageOption)]) -> Assignment {
+        let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
+        let mut used = vec![0; self.problem.units.len()];
+        let mut stages = Vec::new();
+        for &(end, option) in chosen {
+            sum += option.sum;
+            most = most.max(option.most);
+            joules += option.joules;
+            used[option.unit as usize] += option.replicas as usize;
+            stages.push(Stage {
+                layers: ideals.between(option.before as usize, end),
+                unit: option.unit as usize,
+                replicas: option.replicas as usize,
+                power: option.power as usize,
+            });
+        }
+        let seconds = sum + self.slowest_counts() * most;
+        let (period_s, energy_j) = self.waited(self.idle_watts(&used), [seconds, joules]);
+        Assignment { stages, shares: Vec::new(), period_s, energy_j }
+    }
+
+    /// Seconds and joules of a batch, longer where no more than some watts may be drawn;
+    /// infinite where idle watts alone are more.
+    pub(super) fn waited(&self, idle_watts: f64, [seconds, joules]: [f64; 2]) -> (f64, f64) {
+        let least = match self.problem.power_cap {
+            None => 0.0,
+            Some(cap) if cap > idle_watts => joules / (cap - idle_watts),
+            Some(_) if joules + idle_watts > 0.0 => return (f64::INFINITY, f64::INFINITY),
+            Some(_) => 0.0,
+        };
+        let seconds = seconds.max(least);
+        (seconds, joules + idle_watts * seconds)
     }
 }
 
-impl Column {
+/// The value of an objective for a period and an energy.
+pub fn objective_value(objective: Objective, seconds: f64, joules: f64) -> f64 {
+    match objective {
+        Objective::Energy => joules,
+        Objective::Time => seconds,
+        Objective::Edp => seconds * joules,
+    }
+}
+
+/// The value of a problem's objective that a plan has.
+pub fn plan_value(problem: &Problem, plan: &Assignment) -> f64 {
+    objective_value(problem.objective, plan.period_s, plan.energy_j)
+}
+
+impl StageOption {
     /// Bytes that each of its units holds, when so many units are in use from this
     /// stage on, in so many stages: weights with their gradient and with a version for
     /// each batch under way, activations of what is under way (one forward, one
@@ -107,9 +283,7 @@ impl Column {
             }
         }
     }
-}
 
-impl Column {
     /// With how many units in use from this stage on it still fits, at the least depth.
     pub(super) fn most_units(&self, semantics: Semantics, holds: f64, all: usize) -> usize {
         let fitting = |units: &usize| fits(self.memory(semantics, *units, 1), holds);
@@ -124,43 +298,4 @@ impl Column {
 /// Whether bytes fit; differences of rounding do not count.
 pub(super) fn fits(bytes: f64, holds: f64) -> bool {
     bytes <= holds * (1.0 + 1e-12)
-}
-
-/// What a plan costs, by the same formulas.
-pub(super) fn evaluate(problem: &Problem, space: &Space, chosen: &[(usize, Column)]) -> Pipeline {
-    let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
-    let mut used = vec![0; problem.units.len()];
-    let mut stages = Vec::new();
-    for &(end, column) in chosen {
-        sum += column.sum;
-        most = most.max(column.most);
-        joules += column.joules;
-        used[column.unit as usize] += column.replicas as usize;
-        stages.push(Stage {
-            layers: space.between(column.before as usize, end),
-            unit: column.unit as usize,
-            replicas: column.replicas as usize,
-            power: column.power as usize,
-        });
-    }
-    let seconds = sum + slowest_counts(problem.semantics) * most;
-    let (period_s, energy_j) = waited(problem, problem.idle_watts(&used), [seconds, joules]);
-    Pipeline { stages, shares: Vec::new(), period_s, energy_j }
-}
-
-/// Seconds and joules of a batch, longer where no more than some watts may be drawn;
-/// infinite where idle watts alone are more.
-pub(super) fn waited(
-    problem: &Problem,
-    idle_watts: f64,
-    [seconds, joules]: [f64; 2],
-) -> (f64, f64) {
-    let least = match problem.power_cap {
-        None => 0.0,
-        Some(cap) if cap > idle_watts => joules / (cap - idle_watts),
-        Some(_) if joules + idle_watts > 0.0 => return (f64::INFINITY, f64::INFINITY),
-        Some(_) => 0.0,
-    };
-    let seconds = seconds.max(least);
-    (seconds, joules + idle_watts * seconds)
 }

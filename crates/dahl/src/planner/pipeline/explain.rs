@@ -1,12 +1,13 @@
 //! What a plan's seconds, joules and bytes are made of.
 
-use super::cost::{column, slowest_counts, waited};
-use super::parted;
-use super::space::load;
-use super::types::{Pipeline, Problem, Semantics, Stage};
+use super::cost::CostModel;
+use super::ideals::stage_work;
+use super::uneven_shares;
+use dahl_certify::{Assignment, Problem, Semantics, Stage};
+use serde::{Deserialize, Serialize};
 
 /// A stage and what it costs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageCost {
     /// Seconds a batch that its units compute.
     pub compute_s: f64,
@@ -41,49 +42,21 @@ pub struct Explained {
 }
 
 /// Takes a plan apart.
-pub fn explain(problem: &Problem, plan: &Pipeline) -> Explained {
-    if plan.shares.is_empty() {
-        explain_stages(problem, plan)
-    } else {
-        explain_shares(problem, plan)
-    }
-}
-
-/// The parts of a plan whose stages are side by side.
-fn explain_shares(problem: &Problem, plan: &Pipeline) -> Explained {
-    let costs = parted::cost(problem, plan);
-    let all: usize = plan.shares.iter().flatten().sum();
+pub fn explain(problem: &Problem, plan: &Assignment) -> Explained {
+    let cost = CostModel::new(problem);
     let mut used = vec![0; problem.units.len()];
-    let (mut stages, mut busy) = (Vec::new(), 0.0);
-    for (s, stage) in plan.stages.iter().enumerate() {
+    let mut busy = 0.0;
+    for stage in &plan.stages {
         let unit = &problem.units[stage.unit];
-        let power = &unit.powers[stage.power];
-        let own = plan.shares[s].iter().sum::<usize>() as f64 / all.max(1) as f64;
-        let dearer = own * (power.busy_watts - unit.idle_watts) / power.speed;
-        let joules = |&i: &usize| problem.layers[i].seconds[stage.unit] * dearer;
-        stages.push(StageCost {
-            compute_s: costs.compute[s],
-            stage_s: costs.compute[s] + costs.summing,
-            compute_j: costs.joules[s],
-            moved_j: costs.moved / plan.stages.len() as f64,
-            memory_bytes: costs.bytes[s],
-            layers_j: stage.layers.iter().map(joules).collect(),
-        });
-        busy += stage.replicas as f64 * (power.busy_watts - unit.idle_watts);
+        busy += stage.replicas as f64 * (unit.powers[stage.power].busy_watts - unit.idle_watts);
         used[stage.unit] += stage.replicas;
     }
-    on(problem, (stages, used), costs.total(), busy)
-}
-
-/// With idle and base watts.
-fn on(
-    problem: &Problem,
-    (stages, used): (Vec<StageCost>, Vec<usize>),
-    [seconds, joules]: [f64; 2],
-    busy: f64,
-) -> Explained {
-    let watts = problem.idle_watts(&used);
-    let (seconds, total) = waited(problem, watts, [seconds, joules]);
+    let (stages, above_idle) = match plan.shares.is_empty() {
+        true => pipelined(&cost, plan),
+        false => shared(&cost, plan),
+    };
+    let watts = cost.idle_watts(&used);
+    let (seconds, total) = cost.waited(watts, above_idle);
     let idle: f64 = problem.units.iter().zip(&used).map(|(u, n)| u.idle_watts * *n as f64).sum();
     Explained {
         stages,
@@ -95,46 +68,52 @@ fn on(
     }
 }
 
-fn explain_stages(problem: &Problem, plan: &Pipeline) -> Explained {
-    let mut used = vec![0; problem.units.len()];
-    let (mut sum, mut most, mut joules, mut busy) = (0.0, 0.0f64, 0.0, 0.0);
-    let mut stages = Vec::new();
-    for (s, stage) in plan.stages.iter().enumerate() {
-        let unit = &problem.units[stage.unit];
-        let power = &unit.powers[stage.power];
-        let all = load(&problem.layers, &stage.layers);
-        let column = column(problem, &all, [stage.unit, stage.replicas, stage.power]);
-        let dearer = (power.busy_watts - unit.idle_watts) / power.speed;
-        let layers_j: Vec<f64> =
-            stage.layers.iter().map(|&i| problem.layers[i].seconds[stage.unit] * dearer).collect();
-        let compute_s = all.seconds[stage.unit] / power.speed / stage.replicas as f64;
-        let compute_j = stage.replicas as f64 * compute_s * (power.busy_watts - unit.idle_watts);
-        let behind: usize = plan.stages[s..].iter().map(|stage: &Stage| stage.replicas).sum();
-        let stage_s = match problem.semantics {
-            Semantics::Stale => column.most,
-            Semantics::Synchronous { micro_batches } => {
-                column.sum + (micro_batches as f64 - 1.0) * column.most
-            }
-        };
-        stages.push(StageCost {
-            compute_s,
-            stage_s,
-            compute_j,
-            moved_j: column.joules - compute_j,
-            memory_bytes: column.memory(problem.semantics, behind, plan.stages.len() - s),
-            layers_j,
-        });
-        sum += column.sum;
-        most = most.max(column.most);
-        joules += column.joules;
-        busy += stage.replicas as f64 * (power.busy_watts - unit.idle_watts);
-        used[stage.unit] += stage.replicas;
-    }
-    let seconds = sum + slowest_counts(problem.semantics) * most;
-    on(problem, (stages, used), [seconds, joules], busy)
+/// The stages of a plan that are side by side, with seconds and joules above idle watts.
+fn shared(cost: &CostModel<'_>, plan: &Assignment) -> (Vec<StageCost>, [f64; 2]) {
+    let costs = uneven_shares::cost(cost.problem, plan);
+    let all: usize = plan.shares.iter().flatten().sum();
+    let of = |(s, stage): (usize, &Stage)| StageCost {
+        compute_s: costs.compute[s],
+        stage_s: costs.compute[s] + costs.summing,
+        compute_j: costs.joules[s],
+        moved_j: costs.moved / plan.stages.len() as f64,
+        memory_bytes: costs.bytes[s],
+        layers_j: cost
+            .layers_j(stage, plan.shares[s].iter().sum::<usize>() as f64 / all.max(1) as f64),
+    };
+    (plan.stages.iter().enumerate().map(of).collect(), costs.total())
 }
 
-/// What a plan costs where figures of the problem are others.
-pub fn cost_of(problem: &Problem, plan: &Pipeline) -> [f64; 2] {
+/// The same of stages one behind the other.
+fn pipelined(cost: &CostModel<'_>, plan: &Assignment) -> (Vec<StageCost>, [f64; 2]) {
+    let problem = cost.problem;
+    let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
+    let mut stages = Vec::new();
+    for (s, stage) in plan.stages.iter().enumerate() {
+        let work = stage_work(&problem.layers, &stage.layers);
+        let on = [stage.unit, stage.replicas, stage.power];
+        let (option, parts) = (cost.stage_option(&work, on), cost.parts(&work, on));
+        let behind: usize = plan.stages[s..].iter().map(|stage| stage.replicas).sum();
+        let alone = match problem.semantics {
+            Semantics::Stale => option.most,
+            Semantics::Synchronous { .. } => option.sum + cost.slowest_counts() * option.most,
+        };
+        stages.push(StageCost {
+            compute_s: parts.compute,
+            stage_s: alone,
+            compute_j: parts.compute_j,
+            moved_j: option.joules - parts.compute_j,
+            memory_bytes: option.memory(problem.semantics, behind, plan.stages.len() - s),
+            layers_j: cost.layers_j(stage, 1.0),
+        });
+        sum += option.sum;
+        most = most.max(option.most);
+        joules += option.joules;
+    }
+    (stages, [sum + cost.slowest_counts() * most, joules])
+}
+
+/// Seconds and joules of a batch by a plan, also where figures of the problem are others.
+pub fn cost_of(problem: &Problem, plan: &Assignment) -> [f64; 2] {
     explain(problem, plan).total
 }

@@ -1,16 +1,16 @@
-//! Plans of which none is both faster and cheaper than another.
+//! The Pareto front of period and energy.
 
-use super::types::Pipeline;
+use dahl_certify::Assignment;
 
 /// Plans by period; each costs less than the ones before it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Front {
-    plans: Vec<Pipeline>,
+    plans: Vec<Assignment>,
 }
 
 impl Front {
     /// The plans, the fastest first.
-    pub fn plans(&self) -> &[Pipeline] {
+    pub fn plans(&self) -> &[Assignment] {
         &self.plans
     }
 
@@ -29,12 +29,12 @@ impl Front {
 
     /// Adds a plan, unless another is as fast and as cheap, and removes those that are
     /// neither any more.
-    pub fn add(&mut self, plan: Pipeline) {
+    pub fn add(&mut self, plan: Assignment) {
         if !self.would_take(plan.period_s, plan.energy_j) {
             return;
         }
         let at = self.plans.partition_point(|other| other.period_s < plan.period_s);
-        let worse = |other: &Pipeline| other.energy_j >= plan.energy_j * (1.0 - 1e-12);
+        let worse = |other: &Assignment| other.energy_j >= plan.energy_j * (1.0 - 1e-12);
         let end = at + self.plans[at..].iter().take_while(|other| worse(other)).count();
         self.plans.splice(at..end, [plan]);
     }

@@ -1,23 +1,19 @@
-//! All plans that may still be the best, from the last layer to the first.
-//!
-//! A label is a half-made plan. Of those that leave the same layers and use the same
-//! units only the ones stay that are better than each other in something: seconds that
-//! add up, seconds of the slowest stage, joules, and, where memory depends on it, how many
-//! stages they have. Labels that cannot become better than what is known are dropped.
+//! Labels: all partial plans that may still become the best, from the last layer to the first. A
+//! label that another dominates, or that cannot become better than what is known, is dropped.
 
-use super::bounds::{Aim, Bounds, Half};
-use super::cost::{Column, evaluate, fits};
+use super::bounds::{Aim, Bounds, PartialPlan};
+use super::cost::{StageOption, fits, objective_value, plan_value};
 use super::front::Front;
 use super::solve::pick;
-use super::types::{Objective, Pipeline};
+use dahl_certify::{Assignment, Objective};
 use std::collections::BTreeMap;
 
-/// A half-made plan, and what it was made from.
+/// A partial plan, and what it was made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
-    pub(super) half: Half,
+    pub(super) partial: PartialPlan,
     pub(super) stages: u32,
-    /// The label before its last column, and that column's place.
+    /// The label before its last stage option, and that stage option's place.
     from: Option<(u32, u32)>,
 }
 
@@ -34,7 +30,7 @@ pub(super) struct Effort<'a> {
 /// What a search is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// All plans of which none is both faster and cheaper.
+    /// The Pareto front of period and energy.
     Front,
     /// The best of them.
     Objective,
@@ -69,8 +65,8 @@ impl<'a> Search<'a> {
     pub(super) fn new(bounds: &'a Bounds<'a>) -> Self {
         let mut waiting: Vec<BTreeMap<usize, Bucket>> = Vec::new();
         waiting.resize_with(bounds.table.sets(), BTreeMap::new);
-        let start = Label { half: bounds.start(), stages: 0, from: None };
-        waiting[start.half.set].entry(0).or_default().labels.push(start);
+        let start = Label { partial: bounds.start(), stages: 0, from: None };
+        waiting[start.partial.set].entry(0).or_default().labels.push(start);
         Self { bounds, kept: Vec::new(), waiting, waiting_labels: 1 }
     }
 
@@ -89,8 +85,7 @@ impl<'a> Search<'a> {
             let aim = match wanted {
                 Wanted::Front => Aim::Front(&known),
                 Wanted::Objective => {
-                    let best = pick(problem, &known)
-                        .map(|plan| rank.0.value(plan.period_s, plan.energy_j));
+                    let best = pick(problem, &known).map(|plan| plan_value(problem, &plan));
                     let value = best.unwrap_or(f64::INFINITY) * (1.0 - 1e-12);
                     Aim::Claim { objective: rank.0, value, period_cap: rank.1 }
                 }
@@ -120,7 +115,7 @@ impl<'a> Search<'a> {
             }
             for group in labels {
                 self.extend(set, group, aim, &mut |plan| {
-                    let worth = objective.value(plan.period_s, plan.energy_j);
+                    let worth = objective_value(objective, plan.period_s, plan.energy_j);
                     broken |= plan.period_s <= period_cap && worth < value;
                 });
                 let many = self.kept.len() + self.waiting_labels > effort.labels;
@@ -152,7 +147,7 @@ impl<'a> Search<'a> {
             let mut ranks: Vec<f64> = groups
                 .iter()
                 .flatten()
-                .map(|label| self.bounds.least(&label.half, objective, cap))
+                .map(|label| self.bounds.least(&label.partial, objective, cap))
                 .collect();
             let mut sorted = ranks.clone();
             sorted.sort_by(f64::total_cmp);
@@ -171,54 +166,54 @@ impl<'a> Search<'a> {
         groups.into_iter().map(range).collect()
     }
 
-    /// All columns behind labels of one combination.
+    /// All stage options behind labels of one combination.
     fn extend(
         &mut self,
         set: usize,
         group: std::ops::Range<usize>,
         aim: Aim<'_>,
-        whole: &mut dyn FnMut(Pipeline),
+        whole: &mut dyn FnMut(Assignment),
     ) {
         let table = self.bounds.table;
-        let lattice = &table.lattice;
-        let Some(used) = self.kept.get(group.start).map(|label| label.half.used) else { return };
-        let counts = lattice.all_used(used);
+        let unit_counts = &table.unit_counts;
+        let Some(used) = self.kept.get(group.start).map(|label| label.partial.used) else { return };
+        let counts = unit_counts.all_used(used);
         let units: usize = counts.iter().sum();
-        for (place, column) in table.ending[set].iter().enumerate() {
-            let (unit, r) = (column.unit as usize, column.replicas as usize);
-            if counts[unit] + r > lattice.counts[unit] {
+        for (place, option) in table.ending[set].iter().enumerate() {
+            let (unit, r) = (option.unit as usize, option.replicas as usize);
+            if counts[unit] + r > unit_counts.available[unit] {
                 continue;
             }
             let holds = table.problem.units[unit].memory_bytes;
-            let next = used + r * lattice.strides[unit];
-            let before = column.before as usize;
+            let next = used + r * unit_counts.strides[unit];
+            let before = option.before as usize;
             for at in group.clone() {
                 let label = self.kept[at];
                 let stages = label.stages + 1;
-                let memory = column.memory(table.problem.semantics, units + r, stages as usize);
+                let memory = option.memory(table.problem.semantics, units + r, stages as usize);
                 if !fits(memory, holds) {
                     continue;
                 }
-                let half = Half {
+                let partial = PartialPlan {
                     set: before,
                     used: next,
-                    sum: label.half.sum + column.sum,
-                    most: label.half.most.max(column.most),
-                    joules: label.half.joules + column.joules,
+                    sum: label.partial.sum + option.sum,
+                    most: label.partial.most.max(option.most),
+                    joules: label.partial.joules + option.joules,
                 };
-                if !self.bounds.hopeful(&half, aim) {
+                if !self.bounds.hopeful(&partial, aim) {
                     continue;
                 }
                 if before == 0 {
                     let mut chosen = self.chosen(at);
-                    chosen.insert(0, (set, *column));
-                    whole(evaluate(table.problem, &table.space, &chosen));
+                    chosen.insert(0, (set, *option));
+                    whole(table.cost.evaluate(&table.ideals, &chosen));
                     continue;
                 }
                 let stages = if table.depth_counts { stages } else { 0 };
                 let from = Some((at as u32, place as u32));
                 let bucket = self.waiting[before].entry(next).or_default();
-                bucket.labels.push(Label { half, stages, from });
+                bucket.labels.push(Label { partial, stages, from });
                 self.waiting_labels += 1;
                 if bucket.labels.len() > bucket.tidy_at.max(256) {
                     let count = bucket.labels.len();
@@ -230,14 +225,16 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The columns of a label with the sets that they end with, from the first layer on.
-    fn chosen(&self, label: usize) -> Vec<(usize, Column)> {
+    /// The stage options of a label with the sets that they end with, from the first layer on.
+    fn chosen(&self, label: usize) -> Vec<(usize, StageOption)> {
         let mut chosen = Vec::new();
         let mut at = self.kept[label];
         while let Some((from, place)) = at.from {
             let before = self.kept[from as usize];
-            chosen
-                .push((before.half.set, self.bounds.table.ending[before.half.set][place as usize]));
+            chosen.push((
+                before.partial.set,
+                self.bounds.table.ending[before.partial.set][place as usize],
+            ));
             at = before;
         }
         chosen
@@ -247,7 +244,7 @@ impl<'a> Search<'a> {
 /// Removes labels than which others are as good in everything.
 fn tidy(labels: &mut Vec<Label>) {
     labels.sort_by(|a, b| {
-        let [x, y] = [a, b].map(|label| label.half);
+        let [x, y] = [a, b].map(|label| label.partial);
         (x.most.total_cmp(&y.most))
             .then(x.sum.total_cmp(&y.sum))
             .then(x.joules.total_cmp(&y.joules))
@@ -256,7 +253,7 @@ fn tidy(labels: &mut Vec<Label>) {
     // stage is no slower.
     let mut stairs: Vec<(u32, Vec<(f64, f64)>)> = Vec::new();
     labels.retain(|label| {
-        let Half { sum, joules, .. } = label.half;
+        let PartialPlan { sum, joules, .. } = label.partial;
         let covered =
             stairs.iter().filter(|(stages, _)| *stages <= label.stages).any(|(_, steps)| {
                 let after = steps.partition_point(|step| step.0 <= sum);

@@ -1,55 +1,54 @@
 //! Pipelines over unequal units: which layers run where, at what power, for the least
-//! energy or time, with proof (docs/planner.md).
+//! energy or time, with proof (README.md beside this file, docs/planner.md).
 //!
 //! A [`Problem`] has layers, units and watts; [`solve`] finds the whole front of period
 //! and energy. 'Optimal' refers to the cost model of `cost.rs` and to plans whose stages
 //! have units of one type each.
 
-mod advice;
+mod bottleneck_bounds;
 mod bounds;
 mod cells;
 mod certificate;
-pub mod certify;
 mod cost;
-mod cover;
+mod deploy;
 mod explain;
 mod front;
-mod groups;
-mod import;
+mod ideals;
 mod labels;
-mod lattice;
-mod levels;
-mod machines;
-mod maxload;
-mod measured;
-mod parted;
-mod pipedream;
-mod prices;
-mod proof;
+mod lagrange;
+mod model_layers;
+mod platform_units;
+mod refine;
+mod schedule;
 mod solve;
-mod space;
-mod table;
+mod stage_options;
+mod stages;
 #[cfg(test)]
-mod tests;
-mod types;
+pub(crate) mod tests;
+mod uneven_shares;
+mod unit_counts;
 
-pub use advice::{
-    Bill, BreakEven, Change, LeftOff, Prices, Scenario, break_even, left_off, same_types, scenarios,
-};
 pub use certificate::certificate;
-pub use certify::{Flaw, certify, certify_within};
+pub use cost::{CostModel, objective_value, plan_value};
+pub use dahl_certify::{
+    Assignment, CellProof, Certificate, Flaw, LabelProof, Layer, LevelProof, NodeType, Objective,
+    Power, Problem, Semantics, Stage, UnitType, Way, certify, certify_within,
+};
+pub use deploy::{Deployed, Deployment, Ran};
 pub use explain::{Explained, StageCost, cost_of, explain};
 pub use front::Front;
-pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
-pub use machines::{Machinery, Watts, machinery};
-pub use maxload::{Device, Load, MaxLoad, max_load};
-pub use measured::layers;
-pub use parted::{parted, together, wide_bound};
-pub use pipedream::{DreamPlan, Machines, pipedream};
-pub use proof::{CellProof, Certificate, LabelProof, LevelProof};
+pub use ideals::Cuts;
+pub(super) use ideals::ideals;
+pub use model_layers::layers;
+pub use platform_units::{Machinery, Watts, machinery};
+pub use schedule::{Flow, Order};
 pub use solve::{Bounded, Extent, Limits, Solution, infeasible, solve};
-pub use space::Cuts;
-pub use table::Replicas;
-pub use types::{
-    Layer, NodeType, Objective, Pipeline, Power, Problem, Semantics, Stage, UnitType, Way,
-};
+pub use stage_options::Replicas;
+pub use stages::{NodeCost, even, flops, layer_count, starting_with};
+pub use uneven_shares::{shared_by_all_units, uneven_shares, wide_bound};
+
+impl From<Flaw> for crate::Error {
+    fn from(flaw: Flaw) -> Self {
+        Self::config(&flaw.place, flaw.expected, flaw.found)
+    }
+}

@@ -1,15 +1,16 @@
 //! The whole front of a problem, or as much of it as there is time for, and the plan
 //! that the objective asks for, with what no plan can be better than.
 
-use super::cover::Cover;
+use super::cost::{CostModel, plan_value};
 use super::front::Front;
+use super::ideals::Cuts;
 use super::labels::{Effort, Ended, Search, Wanted};
-use super::parted::{parted, wide_bound};
-use super::space::Cuts;
-use super::table::{Replicas, Table};
-use super::types::{Objective, Pipeline, Problem};
+use super::refine::Cover;
+use super::stage_options::{OptionTable, Replicas};
+use super::uneven_shares::{uneven_shares, wide_bound};
 use crate::error::{Error, Result};
 use crate::units::Bytes;
+use dahl_certify::{Assignment, Objective, Problem};
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,9 +30,9 @@ pub struct Limits<'a> {
     /// Sets of layers of a graph; with more, only cuts of the layers' order are taken.
     pub ideals: usize,
     /// Sets of layers times combinations of units that potentials are computed for; with more,
-    /// units get prices, and the best half-made plans alone are followed.
+    /// units get multipliers, and the best partial plans alone are followed.
     pub states: usize,
-    /// Half-made plans at a time, about 100 bytes each.
+    /// PartialPlan-made plans at a time, about 100 bytes each.
     pub labels: usize,
     /// Whether to stop: with the best plans so far.
     pub stop: &'a dyn Fn() -> bool,
@@ -72,10 +73,10 @@ impl Bounded {
 #[derive(Clone, Debug)]
 pub struct Solution {
     /// The best plan for the objective within the caps.
-    pub best: Option<Pipeline>,
+    pub best: Option<Assignment>,
     /// The best plan without uneven shares: certificates are about these.
-    pub best_pipeline: Option<Pipeline>,
-    /// All plans of which none is both faster and cheaper, whatever the period's cap.
+    pub best_pipeline: Option<Assignment>,
+    /// The Pareto front of period and energy, whatever the period's cap.
     pub front: Front,
     /// No plan has an objective below this.
     pub lower_bound: f64,
@@ -91,7 +92,7 @@ pub struct Solution {
     pub replicas: Replicas,
     /// Whether units of several types may share a batch.
     pub shares: bool,
-    /// Half-made plans that were kept.
+    /// PartialPlan-made plans that were kept.
     pub labels: usize,
 }
 
@@ -99,22 +100,20 @@ impl Solution {
     /// How far the best plan may be from the best that there is, as a part of its value.
     pub fn gap(&self, problem: &Problem) -> Option<f64> {
         let best = self.best.as_ref()?;
-        let value = problem.objective.value(best.period_s, best.energy_j);
+        let value = plan_value(problem, best);
         if value <= self.lower_bound || value == 0.0 {
             return Some(0.0);
         }
         Some((value - self.lower_bound) / value)
     }
-}
 
-impl Solution {
-    /// One plan from elsewhere, with what no plan is below.
-    pub fn single(plan: &Pipeline, lower_bound: f64) -> Self {
+    /// One plan from elsewhere, or none, with what no plan is below.
+    pub fn single(plan: Option<&Assignment>, lower_bound: f64) -> Self {
         let mut front = Front::default();
-        front.add(plan.clone());
+        plan.into_iter().for_each(|plan| front.add(plan.clone()));
         Self {
-            best: Some(plan.clone()),
-            best_pipeline: Some(plan.clone()),
+            best: plan.cloned(),
+            best_pipeline: plan.cloned(),
             front,
             lower_bound,
             bounded: Bounded::Space,
@@ -173,10 +172,10 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
     }
     // The layer that needs most, on the unit that holds most.
     let alone = |i: usize| {
-        let load = super::space::load(&problem.layers, &[i]);
+        let work = super::ideals::stage_work(&problem.layers, &[i]);
         let bytes = |unit: usize| {
-            let column = super::cost::column(problem, &load, [unit, 1, 0]);
-            column.memory(problem.semantics, 1, 1)
+            let option = CostModel::new(problem).stage_option(&work, [unit, 1, 0]);
+            option.memory(problem.semantics, 1, 1)
         };
         (0..problem.units.len()).map(bytes).fold(f64::INFINITY, f64::min)
     };
@@ -207,7 +206,7 @@ fn least_watts(problem: &Problem) -> f64 {
     let alone = there.map(|(k, _)| {
         let mut used = vec![0; problem.units.len()];
         used[k] = 1;
-        problem.idle_watts(&used)
+        CostModel::new(problem).idle_watts(&used)
     });
     alone.fold(f64::INFINITY, f64::min)
 }
@@ -217,23 +216,13 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     problem.check()?;
     if problem.power_cap.is_some_and(|cap| least_watts(problem) >= cap) {
         // Nothing can even wait.
-        return Ok(Solution {
-            best: None,
-            best_pipeline: None,
-            front: Front::default(),
-            lower_bound: f64::INFINITY,
-            bounded: Bounded::Space,
-            whole: true,
-            proved: true,
-            cuts: Cuts::All,
-            replicas: Replicas::All,
-            shares: problem.samples.is_some(),
-            labels: 0,
-        });
+        let shares = problem.samples.is_some();
+        let none = Solution::single(None, f64::INFINITY);
+        return Ok(Solution { whole: true, proved: true, shares, ..none });
     }
-    let table = Table::new(problem, limits.ideals);
+    let table = OptionTable::new(CostModel::new(problem), limits.ideals);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
-    let shared = problem.samples.map(|samples| parted(problem, samples, limits.stop));
+    let shared = problem.samples.map(|samples| uneven_shares(problem, samples, limits.stop));
     let mut cover = Cover::new(&table, limits);
     let wanted: &[Wanted] = match limits.extent {
         Extent::Best => &[Wanted::Objective],
@@ -251,15 +240,13 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     let mut front = std::mem::take(&mut cover.front);
     let best_pipeline = pick(problem, &front);
     let mut best = best_pipeline.clone();
-    let value = best.as_ref().map(|plan| problem.objective.value(plan.period_s, plan.energy_j));
-    let lower_bound = match proved {
-        true => value.unwrap_or(f64::INFINITY),
-        false => {
-            // Bounds are no finer than this.
-            value.map_or(least, |value| if least > value * (1.0 - 1e-9) { value } else { least })
-        }
+    let value = best.as_ref().map(|plan| plan_value(problem, plan));
+    // Bounds are no finer than this.
+    let (mut lower_bound, mut bounded) = match value {
+        None if proved => (f64::INFINITY, Bounded::Space),
+        Some(value) if proved || least > value * (1.0 - 1e-9) => (value, Bounded::Space),
+        _ => (least, Bounded::Space),
     };
-    let (mut lower_bound, mut bounded) = (lower_bound, Bounded::Space);
     if table.numbers == Replicas::Clipped {
         // The search knows nothing of plans with more units.
         lower_bound = lower_bound.min(wide_bound(problem));
@@ -282,7 +269,7 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
         bounded,
         whole,
         proved,
-        cuts: table.space.cuts,
+        cuts: table.ideals.cuts,
         replicas: table.numbers,
         shares: problem.samples.is_some(),
         labels,
@@ -290,9 +277,9 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     })
 }
 
-/// Looks through half-made plans, with ever finer cells: the tighter bounds are, the less is
+/// Looks through partial plans, with ever finer cells: the tighter bounds are, the less is
 /// looked at, but they take their time. Says whether nothing was left out, and how many
-/// half-made plans were kept.
+/// partial plans were kept.
 fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended, usize) {
     let (more, mut labels) = match (wanted, cover.full) {
         (Wanted::Objective, true) => (16, 4_000),
@@ -304,7 +291,7 @@ fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended,
         cover.refine(wanted, limits, cells.min(cover.most_cells()));
         let mut front = std::mem::take(&mut cover.front);
         let bounds = cover.bounds();
-        // The best half-made plans first: the better what is known, the less is looked at.
+        // The best partial plans first: the better what is known, the less is looked at.
         let widths: &[Option<usize>] = match (cover.full, cells < cover.most_cells()) {
             (true, _) => &[Some(30), None],
             (false, true) => &[Some(30)],
@@ -334,9 +321,9 @@ fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended,
 }
 
 /// The best plan of a front.
-pub(super) fn pick(problem: &Problem, front: &Front) -> Option<Pipeline> {
+pub(super) fn pick(problem: &Problem, front: &Front) -> Option<Assignment> {
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
     let within = front.plans().iter().filter(|plan| plan.period_s <= cap);
-    let value = |plan: &Pipeline| problem.objective.value(plan.period_s, plan.energy_j);
+    let value = |plan: &Assignment| plan_value(problem, plan);
     within.min_by(|a, b| value(a).total_cmp(&value(b))).cloned()
 }

@@ -4,7 +4,7 @@ use super::super::*;
 use super::made::problem;
 use super::tried;
 
-/// A half-made plan: stages from the first layers on.
+/// A partial plan: stages from the first layers on.
 type Stages = Vec<(Vec<usize>, usize, usize, usize)>;
 
 /// Calls with every plan: sets of layers by bits.
@@ -149,10 +149,10 @@ fn the_planner_agrees_with_all_plans_of_small_problems() {
         }
         let cap = p.period_cap.unwrap_or(f64::INFINITY);
         let values = expected.iter().filter(|point| point.0 <= cap);
-        let best = values.map(|&(t, e)| p.objective.value(t, e)).min_by(f64::total_cmp);
+        let best = values.map(|&(t, e)| objective_value(p.objective, t, e)).min_by(f64::total_cmp);
         match (best, &found.best) {
             (Some(best), Some(plan)) => {
-                let value = p.objective.value(plan.period_s, plan.energy_j);
+                let value = plan_value(&p, plan);
                 assert!(close(best, value), "problem {seed}: {best} {value}");
                 match proof(&p, plan, best, seed) {
                     Labels::None => {}
@@ -177,7 +177,7 @@ enum Labels {
     Spare,
 }
 
-/// Where units have prices instead of potentials, bounds hold, and certificates check.
+/// Where units have multipliers instead of potentials, bounds hold, and certificates check.
 #[test]
 fn prices_bound_what_all_plans_take() {
     let mut proved = 0;
@@ -186,9 +186,7 @@ fn prices_bound_what_all_plans_take() {
         let whole = solve(&p, &Limits::default()).unwrap();
         let limits = Limits { states: 0, ..Limits::default() };
         let found = solve(&p, &limits).unwrap();
-        let value = |of: &Solution| {
-            of.best.as_ref().map(|plan| p.objective.value(plan.period_s, plan.energy_j))
-        };
+        let value = |of: &Solution| of.best.as_ref().map(|plan| plan_value(&p, plan));
         let Some(best) = value(&whole) else { continue };
         assert!(found.lower_bound <= best * (1.0 + 1e-9), "problem {seed}");
         let Some(plan) = &found.best else { continue };
@@ -209,7 +207,7 @@ fn found_points(found: &Solution) -> Vec<(f64, f64)> {
 }
 
 /// A certificate is there and holds; tampered ones do not.
-fn proof(p: &Problem, plan: &Pipeline, best: f64, seed: u64) -> Labels {
+fn proof(p: &Problem, plan: &Assignment, best: f64, seed: u64) -> Labels {
     let made = certificate(p, plan, &Limits::default());
     let made = made.unwrap_or_else(|| panic!("problem {seed}: no certificate"));
     assert!(made.value >= best * (1.0 - 2e-8), "problem {seed}: {} {best}", made.value);

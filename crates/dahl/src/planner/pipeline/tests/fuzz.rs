@@ -1,8 +1,9 @@
 //! No input makes the planner panic or run away.
 
 use super::super::*;
-use super::known::file;
 use super::made::Chance;
+use crate::planner::baselines::tests::file;
+use crate::planner::baselines::*;
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::path::Path;
@@ -83,9 +84,7 @@ fn searches_that_are_stopped_have_a_bound() {
                 calls.get() > most
             };
             let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() }).unwrap();
-            let value = |of: &Solution| {
-                of.best.as_ref().map(|plan| problem.objective.value(plan.period_s, plan.energy_j))
-            };
+            let value = |of: &Solution| of.best.as_ref().map(|plan| plan_value(&problem, plan));
             if let Some(best) = value(&whole) {
                 assert!(found.lower_bound <= best * (1.0 + 1e-9), "problem {seed}");
                 assert!(value(&found).is_none_or(|found| found >= best * (1.0 - 1e-9)));

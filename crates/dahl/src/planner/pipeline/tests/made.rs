@@ -3,10 +3,10 @@
 use super::super::*;
 
 /// Numbers that look like chance (Steele et al. 2014, splitmix64).
-pub(super) struct Chance(pub(super) u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -15,14 +15,14 @@ impl Chance {
     }
 
     /// From `low` to `high`, in a hundred steps.
-    pub(super) fn within(&mut self, low: f64, high: f64) -> f64 {
+    pub(crate) fn within(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.below(101) as f64 / 100.0
     }
 }
 
 /// A small problem: a chain or a graph, two or three unit types, memories, powers, base
 /// watts, synchronous or stale.
-pub(super) fn problem(seed: u64) -> Problem {
+pub(crate) fn problem(seed: u64) -> Problem {
     let mut chance = Chance(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let types = 2 + chance.below(2);
     let count = if types == 2 { 3 + chance.below(3) } else { 3 + chance.below(2) };

@@ -1,17 +1,15 @@
 //! Tests of pipelines.
 
 mod brute;
-mod changes;
-mod forged;
 mod fuzz;
-mod known;
-mod made;
-mod measured;
-mod parted;
+mod independent;
+pub(crate) mod made;
+mod model_layers;
 mod simulated;
+mod uneven_shares;
 
 /// The first fifth of so many problems; all with `CAMPAIGN=all`, as `.ci/run` has it.
-fn tried(problems: u64) -> std::ops::Range<u64> {
+pub(crate) fn tried(problems: u64) -> std::ops::Range<u64> {
     let all = std::env::var("CAMPAIGN").is_ok_and(|tries| tries == "all");
     0..if all { problems } else { problems / 5 }
 }

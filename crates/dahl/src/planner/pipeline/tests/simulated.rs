@@ -70,7 +70,7 @@ fn a_synchronous_step_takes_what_is_simulated() {
         samples: None,
     };
     let stage = |i: usize| Stage { layers: vec![i], unit: 0, replicas: 1, power: 0 };
-    let plan = Pipeline {
+    let plan = Assignment {
         stages: (0..3).map(stage).collect(),
         shares: Vec::new(),
         period_s: 0.0,

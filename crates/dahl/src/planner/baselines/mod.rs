@@ -1,0 +1,13 @@
+//! What plans are compared with: PipeDream's planner, the max-load model of dnn-partitioning, and
+//! the files that both read.
+
+mod groups;
+mod import;
+mod max_load;
+mod pipedream;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
+pub use max_load::{Device, Load, MaxLoad, max_load};
+pub use pipedream::{DreamPlan, Machines, pipedream};

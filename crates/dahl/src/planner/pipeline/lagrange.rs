@@ -1,0 +1,222 @@
+//! The Lagrangian relaxation: potentials of sets of layers with multipliers of units, where
+//! combinations of units are too many (README.md).
+//!
+//! A subgradient method maximises the bound: the subgradient is what the shortest path uses too
+//! much of, the step is as long as would reach the cost of a plan that is known (Polyak 1969).
+
+use super::cells::{Cell, Potential, Range};
+use super::cost::StageOption;
+use super::stage_options::OptionTable;
+
+/// Steps of the subgradient method.
+const ROUNDS: usize = 80;
+
+/// What is left of a stage option.
+#[derive(Clone, Copy)]
+struct Slim {
+    before: u32,
+    unit: u8,
+    replicas: u16,
+    joules: f64,
+    sum: f64,
+}
+
+/// What a search for multipliers begins with, and may know.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Hint<'a> {
+    /// What a good plan costs, if one is known.
+    pub(super) aim: Option<f64>,
+    /// Prices of another cell that is much alike.
+    pub(super) like: Option<&'a Cell>,
+}
+
+/// The shortest path through the sets.
+struct Shortest {
+    by_set: Vec<f64>,
+    /// Units that it uses, and seconds that add up.
+    used: Vec<usize>,
+    sum: f64,
+}
+
+impl OptionTable<'_> {
+    /// Columns by set: more units only where they take fewer seconds or joules.
+    fn slim(&self, allowed: impl Fn(&StageOption) -> bool) -> Vec<Vec<Slim>> {
+        let of = |end: usize| {
+            let mut all: Vec<Slim> = Vec::new();
+            let mut first = 0;
+            for c in self.ending[end].iter().filter(|c| allowed(c)) {
+                let same = |s: &Slim| (s.before, s.unit) == (c.before, c.unit);
+                if !all.last().is_some_and(same) {
+                    first = all.len();
+                }
+                let better = |s: &Slim| s.joules <= c.joules && s.sum <= c.sum;
+                if !all[first..].iter().any(better) {
+                    let (before, unit, replicas) = (c.before, c.unit, c.replicas);
+                    all.push(Slim { before, unit, replicas, joules: c.joules, sum: c.sum });
+                }
+            }
+            all
+        };
+        (0..self.sets()).map(of).collect()
+    }
+
+    /// The potentials of a cell by set, with multipliers of units and of seconds that make the
+    /// bound of all plans large.
+    pub(super) fn lagrangian(&self, range: Range, hint: Hint<'_>) -> Cell {
+        let options = self.slim(|option| self.useful(range)(option).is_some());
+        let types = self.unit_counts.available.len();
+        let watts: Vec<f64> =
+            (0..types).map(|unit| self.cost.unit_watts(unit) * range.low).collect();
+        // Seconds that may add up, where they do.
+        let room = range.high - self.slowest * range.most_low;
+        let room = Some(room).filter(|room| self.adds_up && room.is_finite() && *room > 0.0);
+        let mut begin = vec![0.0; types];
+        let mut theta = 0.0;
+        if let Some(Cell { range, potential: Potential::Lagrangian { multipliers, .. } }) =
+            hint.like
+        {
+            begin.clone_from(multipliers);
+            theta = if room.is_some() { range.theta } else { 0.0 };
+        }
+        let (by_set, multipliers, theta) =
+            self.maximise(&options, room, hint.aim, (begin, theta), |s| {
+                (s.joules, watts[s.unit as usize])
+            });
+        Cell {
+            range: Range { theta, ..range },
+            potential: Potential::Lagrangian { by_set, multipliers },
+        }
+    }
+
+    /// The least sum of the seconds that add up, where no stage is as slow as this.
+    pub(super) fn lagrangian_sums(&self, most_high: f64, aim: Option<f64>) -> Potential {
+        let options = self.slim(|option| option.most < most_high);
+        let begin = (vec![0.0; self.unit_counts.available.len()], 0.0);
+        let (by_set, multipliers, _) = self.maximise(&options, None, aim, begin, |s| (s.sum, 0.0));
+        Potential::Lagrangian { by_set, multipliers }
+    }
+
+    /// Maximises the bound: potentials by set, multipliers of units, multiplier of a second.
+    /// `cost` is that of a stage option, and what each of its units adds.
+    fn maximise(
+        &self,
+        options: &[Vec<Slim>],
+        room: Option<f64>,
+        aim: Option<f64>,
+        (begin, theta): (Vec<f64>, f64),
+        cost: impl Fn(&Slim) -> (f64, f64),
+    ) -> (Vec<f64>, Vec<f64>, f64) {
+        let end = self.sets() - 1;
+        // A type without units has no stage options.
+        let counts: Vec<f64> =
+            self.unit_counts.available.iter().map(|&c| c.max(1) as f64).collect();
+        // Prices of all of a resource: of the units of a type each, then of the seconds.
+        let mut multipliers: Vec<f64> = begin.iter().zip(&counts).map(|(p, c)| p * c).collect();
+        multipliers.extend(room.map(|room| theta * room));
+        let apart = |multipliers: &[f64]| -> (Vec<f64>, f64) {
+            let each = multipliers.iter().zip(&counts).map(|(p, c)| p / c).collect();
+            (each, room.map_or(0.0, |room| multipliers[counts.len()] / room))
+        };
+        let mut best: Option<(f64, Vec<f64>, Vec<f64>)> = None;
+        let (mut stride, mut since) = (1.0, 0);
+        for _ in 0..ROUNDS {
+            let (each, theta) = apart(&multipliers);
+            let way = self.shortest(options, |slim| {
+                let (own, unit) = cost(slim);
+                own + theta * slim.sum + slim.replicas as f64 * (unit + each[slim.unit as usize])
+            });
+            let bound = way.by_set[end] - multipliers.iter().sum::<f64>();
+            if best.as_ref().is_none_or(|(known, ..)| bound > *known) {
+                let gained = best.as_ref().map(|(known, ..)| bound - known);
+                // Little by little is as good as not at all.
+                since = if gained.is_some_and(|g| g < 1e-5 * bound.abs()) { since + 1 } else { 0 };
+                best = Some((bound, way.by_set, multipliers.clone()));
+            } else {
+                since += 1;
+                if since % 4 == 0 {
+                    stride *= 0.6;
+                    // From the best multipliers again.
+                    multipliers = best.as_ref().map_or(multipliers, |(_, _, known)| known.clone());
+                }
+            }
+            if !bound.is_finite() || since > 16 {
+                break;
+            }
+            let mut over: Vec<f64> =
+                way.used.iter().zip(&counts).map(|(u, c)| *u as f64 / c - 1.0).collect();
+            over.extend(room.map(|room| way.sum / room - 1.0));
+            let free = |i: usize| over[i] > 0.0 || multipliers[i] > 0.0;
+            let norm: f64 = (0..over.len()).filter(|&i| free(i)).map(|i| over[i] * over[i]).sum();
+            if norm == 0.0 || stride < 1e-3 {
+                break;
+            }
+            let missing = match aim {
+                Some(aim) => (aim - bound).max(0.01 * aim.abs()),
+                None => bound.abs().max(1e-9),
+            };
+            for (multiplier, over) in multipliers.iter_mut().zip(&over) {
+                *multiplier = (*multiplier + stride * missing * over / norm).max(0.0);
+            }
+        }
+        let (_, by_set, multipliers) = best.expect("at least one round");
+        let (each, theta) = apart(&multipliers);
+        (by_set, each, theta)
+    }
+
+    /// Prices that show that no plan is in a cell, if they are found: such that all units
+    /// together cost less than what any plan needs (weights of Arora et al. 2012).
+    pub(super) fn impossible(&self, range: Range) -> Option<Cell> {
+        let options = self.slim(|option| self.useful(range)(option).is_some());
+        let end = self.sets() - 1;
+        let counts: Vec<f64> =
+            self.unit_counts.available.iter().map(|&c| c.max(1) as f64).collect();
+        let mut shares: Vec<f64> = counts.iter().map(|_| 1.0 / counts.len() as f64).collect();
+        for round in 0..ROUNDS {
+            let multipliers: Vec<f64> = shares.iter().zip(&counts).map(|(s, c)| s / c).collect();
+            let each = |slim: &Slim| slim.replicas as f64 * multipliers[slim.unit as usize];
+            let Shortest { by_set, used, .. } = self.shortest(&options, each);
+            if by_set[end] > 1.0 + 1e-9 {
+                // As large as no plan's energy is.
+                let scale = 1e24 / (by_set[end] - 1.0).min(1e12);
+                return Some(Cell {
+                    range: Range { theta: 0.0, ..range },
+                    potential: Potential::Lagrangian {
+                        by_set: by_set.iter().map(|x| x * scale).collect(),
+                        multipliers: multipliers.iter().map(|x| x * scale).collect(),
+                    },
+                });
+            }
+            let rate = 1.0 / (1.0 + round as f64 / 8.0);
+            for ((share, used), count) in shares.iter_mut().zip(used).zip(&counts) {
+                *share *= (rate * (used as f64 / count - 1.0).clamp(-1.0, 1.0)).exp();
+            }
+            let all: f64 = shares.iter().sum();
+            shares.iter_mut().for_each(|share| *share /= all);
+        }
+        None
+    }
+
+    /// The least cost of each set, and what the way to all layers uses.
+    fn shortest(&self, options: &[Vec<Slim>], cost: impl Fn(&Slim) -> f64) -> Shortest {
+        let mut by_set = vec![f64::INFINITY; options.len()];
+        let mut through: Vec<Option<Slim>> = vec![None; options.len()];
+        by_set[0] = 0.0;
+        for (end, of) in options.iter().enumerate().skip(1) {
+            for slim in of {
+                let total = cost(slim) + by_set[slim.before as usize];
+                if total < by_set[end] {
+                    by_set[end] = total;
+                    through[end] = Some(*slim);
+                }
+            }
+        }
+        let (mut used, mut sum) = (vec![0; self.unit_counts.available.len()], 0.0);
+        let mut at = options.len() - 1;
+        while let Some(slim) = through[at] {
+            used[slim.unit as usize] += slim.replicas as usize;
+            sum += slim.sum;
+            at = slim.before as usize;
+        }
+        Shortest { by_set, used, sum }
+    }
+}

@@ -1,0 +1,157 @@
+//! All stages on all units: the stage options that plans are made of.
+
+use super::cost::{CostModel, StageOption, fits};
+use super::ideals::Ideals;
+use super::unit_counts::UnitCounts;
+use dahl_certify::{Problem, Semantics};
+
+/// Columns that are too many are too many to look at.
+const MOST_OPTIONS: usize = 4_000_000;
+
+/// Columns by the set of layers that they end with.
+#[derive(Debug)]
+pub(super) struct OptionTable<'a> {
+    pub(super) cost: CostModel<'a>,
+    pub(super) problem: &'a Problem,
+    pub(super) ideals: Ideals,
+    pub(super) unit_counts: UnitCounts,
+    pub(super) ending: Vec<Vec<StageOption>>,
+    /// How often the slowest stage counts.
+    pub(super) slowest: f64,
+    /// Whether something adds up over stages.
+    pub(super) adds_up: bool,
+    /// Whether how many stages follow decides what fits into memory.
+    pub(super) depth_counts: bool,
+    /// Whether how many units are in use decides what fits into memory.
+    pub(super) units_count: bool,
+    /// Units of all types together, and of each combination where these can be listed.
+    pub(super) all_units: usize,
+    pub(super) totals: Vec<u32>,
+    /// Which numbers of units stages have.
+    pub(super) numbers: Replicas,
+}
+
+/// Which numbers of units a stage may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// All.
+    All,
+    /// Up to 16 all, then 24, 32, 48, 64, 96 …
+    Thinned,
+    /// The same, and of so many types not all units.
+    Clipped,
+}
+
+impl Replicas {
+    fn of(self, count: usize) -> Vec<usize> {
+        let kept = |r: &usize| {
+            let steps = [24, 32].iter().any(|s| r.is_multiple_of(*s) && (r / s).is_power_of_two());
+            self == Replicas::All || *r <= 16 || steps
+        };
+        (1..=count).filter(kept).collect()
+    }
+}
+
+/// How many units of each type plans may use: all, unless combinations are beyond counting.
+fn counts(problem: &Problem) -> Vec<usize> {
+    let within =
+        |most: usize| problem.units.iter().map(|unit| unit.count.min(most)).collect::<Vec<usize>>();
+    let bits = |most: usize| within(most).iter().map(|&n| (n as f64 + 1.0).log2()).sum::<f64>();
+    let most = problem.units.iter().map(|unit| unit.count).max().unwrap_or(1);
+    // 32 types of one unit are always countable.
+    let (mut fits, mut too_many) = (1, most + 1);
+    while too_many - fits > 1 {
+        let middle = fits.midpoint(too_many);
+        if bits(middle) <= 60.0 { fits = middle } else { too_many = middle }
+    }
+    within(fits)
+}
+
+impl<'a> OptionTable<'a> {
+    /// The stage options of a problem, of all cuts where there are not too many.
+    pub(super) fn new(cost: CostModel<'a>, most_ideals: usize) -> Self {
+        let problem = cost.problem;
+        let unit_counts = UnitCounts::new(counts(problem));
+        let powers: usize = problem.units.iter().map(|unit| unit.powers.len()).max().unwrap_or(1);
+        let choices = |numbers: Replicas| -> usize {
+            unit_counts.available.iter().map(|&count| numbers.of(count).len()).sum()
+        };
+        let clipped =
+            problem.units.iter().zip(&unit_counts.available).any(|(unit, n)| *n < unit.count);
+        let numbers = match clipped {
+            true => Replicas::Clipped,
+            false if choices(Replicas::All) <= 512 => Replicas::All,
+            false => Replicas::Thinned,
+        };
+        let each = choices(numbers).max(1) * powers;
+        let places = (2.0 * MOST_OPTIONS as f64 / each as f64).sqrt() as usize;
+        let mut ideals = Ideals::new(problem, most_ideals, places);
+        if ideals.stages().saturating_mul(each) > MOST_OPTIONS {
+            ideals = Ideals::in_order(problem, places);
+        }
+        let mut limited = false;
+        let most_units: usize = unit_counts.available.iter().sum();
+        let ending = ideals.ending.iter().map(|works| {
+            let mut options = Vec::new();
+            for work in works {
+                for (unit, of) in problem.units.iter().enumerate() {
+                    for r in numbers.of(unit_counts.available[unit]) {
+                        let mut all: Vec<StageOption> = (0..of.powers.len())
+                            .map(|power| cost.stage_option(work, [unit, r, power]))
+                            .filter(|c| fits(c.memory(problem.semantics, r, 1), of.memory_bytes))
+                            .collect();
+                        limited |= all.iter().any(|c| {
+                            c.memory(problem.semantics, most_units, most_units) > of.memory_bytes
+                        });
+                        // Slower ones that save nothing are never better.
+                        all.sort_by(|a, b| {
+                            (a.sum.total_cmp(&b.sum))
+                                .then(a.most.total_cmp(&b.most))
+                                .then(a.joules.total_cmp(&b.joules))
+                        });
+                        let mut least = f64::INFINITY;
+                        all.retain(|c| {
+                            let better = c.joules < least;
+                            least = least.min(c.joules);
+                            better
+                        });
+                        options.extend(all);
+                    }
+                }
+            }
+            options
+        });
+        let ending: Vec<Vec<StageOption>> = ending.collect();
+        let adds_up = ending.iter().flatten().any(|option| option.sum > 0.0);
+        let depth_counts = limited && matches!(problem.semantics, Semantics::Synchronous { .. });
+        let units_count = limited && problem.semantics == Semantics::Stale;
+        let totals = match units_count && unit_counts.size <= 6_000_000 {
+            true => unit_counts.totals(),
+            false => Vec::new(),
+        };
+        Self {
+            cost,
+            problem,
+            ideals,
+            ending,
+            slowest: cost.slowest_counts(),
+            adds_up,
+            depth_counts,
+            units_count,
+            all_units: most_units,
+            totals,
+            numbers,
+            unit_counts,
+        }
+    }
+
+    /// Seconds that a stage option takes at the least, whatever else there is.
+    pub(super) fn alone(&self, option: &StageOption) -> f64 {
+        option.sum + self.slowest * option.most
+    }
+
+    /// How many sets of layers there are.
+    pub(super) fn sets(&self) -> usize {
+        self.ideals.len()
+    }
+}
