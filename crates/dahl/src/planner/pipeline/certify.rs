@@ -187,7 +187,9 @@ impl<'a> Checker<'a> {
             down(unit.idle_watts + base)
         };
         let unit_watts = p.units.iter().map(watts).collect();
-        let most = |cell: &CellProof| up(p.most_joules(cell.high.unwrap_or(f64::INFINITY)));
+        let busy = p.most_busy_joules();
+        let most =
+            |cell: &CellProof| up(p.most_joules_with(busy, cell.high.unwrap_or(f64::INFINITY)));
         let most_joules = of.cells.iter().map(most).collect();
         let (cells, levels) = (Vec::new(), Vec::new());
         let work = Cell::new(0);

@@ -23,6 +23,8 @@ pub(super) struct Cover<'a> {
     /// From fast stages to all.
     pub(super) levels: Vec<Level>,
     pub(super) idle: Vec<f64>,
+    /// More joules than computing and moving take in any plan.
+    busy: f64,
     /// Whether combinations of units are few enough for a number each.
     pub(super) full: bool,
 }
@@ -61,6 +63,7 @@ impl<'a> Cover<'a> {
             cells: Vec::new(),
             levels: Vec::new(),
             idle: if full { table.idle() } else { Vec::new() },
+            busy: table.problem.most_busy_joules(),
             full,
         };
         cover.begin(limits);
@@ -168,7 +171,8 @@ impl<'a> Cover<'a> {
                 break;
             }
             let Some((theta, bound, slope)) = last else { break };
-            if !bound.is_finite() || bound > self.table.problem.most_joules(range.high) {
+            let most = self.table.problem.most_joules_with(self.busy, range.high);
+            if !bound.is_finite() || bound > most {
                 break;
             }
             if slope > 0.0 {

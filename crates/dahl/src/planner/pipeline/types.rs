@@ -219,6 +219,18 @@ impl Problem {
 
     /// More joules than any plan takes that ends within so many seconds.
     pub fn most_joules(&self, seconds: f64) -> f64 {
+        self.most_joules_with(self.most_busy_joules(), seconds)
+    }
+
+    /// The same with the joules that do not depend on time.
+    pub(super) fn most_joules_with(&self, busy: f64, seconds: f64) -> f64 {
+        let all: Vec<usize> = self.units.iter().map(|unit| unit.count).collect();
+        let total = busy + self.idle_watts(&all) * seconds;
+        if total.is_nan() { f64::INFINITY } else { total * 1.001 }
+    }
+
+    /// More joules than computing and moving take in any plan.
+    pub(super) fn most_busy_joules(&self) -> f64 {
         let dearest = |layer: &Layer| {
             let each = self.units.iter().zip(&layer.seconds).flat_map(|(unit, seconds)| {
                 unit.powers
@@ -233,10 +245,8 @@ impl Problem {
         let outputs: f64 = self.layers.iter().map(|layer| layer.output_bytes).sum();
         let parameters: f64 = self.layers.iter().map(|layer| layer.parameter_bytes).sum();
         let moved = 2.0 * outputs * self.layers.len() as f64 + 4.0 * parameters;
-        let all: Vec<usize> = self.units.iter().map(|unit| unit.count).collect();
         let computing: f64 = self.layers.iter().map(dearest).sum();
-        let total = computing + joules * moved + self.idle_watts(&all) * seconds;
-        if total.is_nan() { f64::INFINITY } else { total * 1.001 }
+        computing + joules * moved
     }
 
     /// Everything that cannot be, or nothing.
