@@ -10,6 +10,7 @@ use super::proof::{CellProof, Certificate, LabelProof, LevelProof};
 use super::solve::Limits;
 use super::table::Table;
 use super::types::{Pipeline, Problem};
+use serde::de::IgnoredAny;
 
 /// How far below a plan's value a search looks, and a claim is: their difference is more
 /// than all roundings of potentials, labels and the checker together.
@@ -90,10 +91,14 @@ pub fn certificate(problem: &Problem, plan: &Pipeline, limits: &Limits<'_>) -> O
         most_high: finite(range.most_high),
         theta: range.theta,
         prices: prices(potential),
+        joules: IgnoredAny,
+        by_set: IgnoredAny,
     });
     let levels = levels.iter().map(|Level { most_high, potential }| LevelProof {
         most_high: finite(*most_high),
         prices: prices(potential),
+        sums: IgnoredAny,
+        by_set: IgnoredAny,
     });
     let last = table.sets() - 1;
     let labels = kept.iter().map(|label| LabelProof {

@@ -1,10 +1,12 @@
 //! Certificates as data: a claim and its proof, as a file (docs/planner.md).
 
 use super::types::{Pipeline, Problem};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 /// A claim and its proof.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Certificate {
     /// The version of the format: 2; 1 had potentials too, which are not needed.
     pub dahl_certificate: u32,
@@ -31,6 +33,7 @@ pub struct Certificate {
 
 /// An interval of the period, and with which multipliers plans in it are bounded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CellProof {
     /// Where it begins.
     pub low: f64,
@@ -46,10 +49,16 @@ pub struct CellProof {
     /// combination of units.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prices: Vec<f64>,
+    /// What version 1 listed too.
+    #[serde(default, skip_serializing)]
+    pub(super) joules: IgnoredAny,
+    #[serde(default, skip_serializing)]
+    pub(super) by_set: IgnoredAny,
 }
 
 /// What adds up at least in plans whose stages are all faster than this.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LevelProof {
     /// Seconds of the slowest stage, if they are bounded.
     pub most_high: Option<f64>,
@@ -57,10 +66,16 @@ pub struct LevelProof {
     /// combination of units.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prices: Vec<f64>,
+    /// What version 1 listed too.
+    #[serde(default, skip_serializing)]
+    pub(super) sums: IgnoredAny,
+    #[serde(default, skip_serializing)]
+    pub(super) by_set: IgnoredAny,
 }
 
 /// A half-made plan: layers that are left, units in use, seconds, joules, stages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LabelProof {
     /// The set of layers that are left, by index.
     pub set: usize,

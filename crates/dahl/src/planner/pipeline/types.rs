@@ -8,6 +8,7 @@ pub(super) const MOST_TYPES: usize = 32;
 
 /// A layer, or an operator, of a network whose weights nobody needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Layer {
     /// What people call it.
     pub name: String,
@@ -23,6 +24,7 @@ pub struct Layer {
 
 /// How fast a unit runs, and what it draws.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Power {
     /// What people call it.
     pub name: String,
@@ -34,6 +36,7 @@ pub struct Power {
 
 /// What bytes go over.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Way {
     /// Seconds for each byte; nothing where both ends have one memory.
     pub seconds_per_byte: f64,
@@ -50,6 +53,7 @@ impl Way {
 
 /// Units that are alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UnitType {
     /// What people call it.
     pub name: String,
@@ -87,6 +91,7 @@ mod unlimited {
 
 /// Machines that units are in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NodeType {
     /// What people call it.
     pub name: String,
@@ -153,6 +158,7 @@ impl Objective {
 
 /// Everything that a pipeline is planned from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Problem {
     /// Each behind the ones that it takes outputs of.
     pub layers: Vec<Layer>,
@@ -176,6 +182,7 @@ pub struct Problem {
 /// Layers on units of one type, which have a part of every batch each (synchronous)
 /// or take batches by turns (stale).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Stage {
     /// Its layers, by index, ascending.
     pub layers: Vec<usize>,
@@ -189,6 +196,7 @@ pub struct Stage {
 
 /// Stages in the order in which a batch passes them, and what they cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pipeline {
     /// The first stage first.
     pub stages: Vec<Stage>,
