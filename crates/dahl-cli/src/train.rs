@@ -259,8 +259,21 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
         counted(workers, "worker"),
         args.samples.dtype
     ));
+    if batch > train.len() && is_given(given, "batch") {
+        let all = counted(train.len(), "training sample");
+        report.warn(format_args!("note: --batch {batch} is more than the {all}: a step has these"));
+    }
     if let Some(text) = flowing.text() {
         report.log(format_args!("pipeline: {text}"));
+    }
+    if let (Some((path, _)), Some(card)) = (&init, &init_card)
+        && card.classes != train.classes()
+    {
+        let [theirs, ours] = [&card.classes, train.classes()].map(names_of);
+        let path = path.display();
+        report.warn(format_args!(
+            "note: {path} was trained on the classes {theirs}; its outputs now stand for {ours}"
+        ));
     }
     if let (Some((path, _)), Some(_), None) = (
         &init,
@@ -366,6 +379,16 @@ fn train(args: Args, given: &ArgMatches) -> Result<u8, Failure> {
 }
 
 /// The arguments of a run that goes on.
+/// The first of some names, in a line.
+fn names_of(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<_> = names.iter().take(SHOWN).map(|name| one_line(name)).collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 fn resumed(run: &Path, flags: &Command, given: &ArgMatches) -> Result<(Args, Settings)> {
     let path = run.join(rundir::CONFIG);
     if !path.exists() {
