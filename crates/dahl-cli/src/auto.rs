@@ -1,7 +1,7 @@
 //! `--grain auto`: the grain whose step is the shortest, of those that are predicted to be.
 
 use crate::output::say;
-use crate::progress::Show;
+use crate::progress::{Show, Waiting};
 use crate::simulate::calibrations;
 use crate::{limit, machine};
 use dahl::calibrate::{Racer, Turn, compared, race, to_the_end};
@@ -85,6 +85,7 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Chosen> {
         calibrate_steps(programs, plan, &kind, known)
     };
     let grains = candidates(base.workers, *samples, base);
+    let progress = Waiting::begin(show, format!("grain: looking at {} grains", grains.len()));
     if !known.kinds().contains(&kind) || known.bandwidth.is_none() {
         learn(&grains[0].plan_with(programs, wanted.numerics.clone())?, &mut known)?;
     }
@@ -99,6 +100,7 @@ pub(crate) fn choice(wanted: &Wanted<'_>, show: Show) -> Result<Chosen> {
     let learning = (&mut known, &mut learn as &mut dahl::planner::Learn<'_>, MOST);
     let mut choice = choose((programs, &wanted.numerics), &grains, &on, learning, limit)?;
     run_finalists(programs, &mut choice, limit)?;
+    drop(progress);
     if show != Show::Nothing {
         let best = choice.best();
         say(format_args!(
