@@ -121,7 +121,8 @@ pub(crate) fn conclude(
         last,
         planned,
         sha256: weights.sha256(),
-        run: run.map(RunDir::path),
+        // What was not written cannot be evaluated.
+        run: run.filter(|_| kept.is_some()).map(RunDir::path),
         file: save.clone().or(kept.clone()),
         seconds: begin.elapsed().as_secs_f64(),
         speed: speed_of(&gave.history),

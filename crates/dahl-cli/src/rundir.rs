@@ -47,6 +47,17 @@ pub(crate) fn find(name: &Path) -> PathBuf {
     if !path.is_dir() && name.is_dir() { name.to_owned() } else { path }
 }
 
+/// Refuses a file to write whose name is that of a run: it would be taken for it from then on.
+pub(crate) fn check_no_run(flag: &str, path: &Path) -> Result<()> {
+    let run = resolve(path);
+    if run == path || !run.join(CONFIG).exists() {
+        return Ok(());
+    }
+    let expected = "a name that no run has, such as one with an extension";
+    let found = format!("{}, which is the run {}", path.display(), run.display());
+    Err(Error::config(flag, expected, found))
+}
+
 /// What to say of a directory without a run: which runs there are.
 pub(crate) fn no_run(key: &str, path: &Path) -> Error {
     const SHOWN: usize = 10;

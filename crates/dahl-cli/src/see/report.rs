@@ -3,6 +3,7 @@
 use super::read;
 use crate::output::{code, fail, say, show};
 use crate::place::check_file;
+use crate::rundir::check_no_run;
 use clap::Args as ClapArgs;
 use dahl::platform::Platform;
 use dahl::report::{Mode, RunRecord, compare, page, runs_json};
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn write(args: &Args) -> Result<()> {
     check_file("output", &args.output)?;
+    check_no_run("output", &args.output)?;
     let runs = args.runs.iter().map(|name| read(name, None)).collect::<Result<Vec<RunRecord>>>()?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;
     let text = page(&runs_json(&runs, platform.as_ref()), Mode::File);

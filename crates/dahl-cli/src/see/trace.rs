@@ -3,6 +3,7 @@
 use super::{read, traced};
 use crate::output::{code, fail, show};
 use crate::place::check_file;
+use crate::rundir::check_no_run;
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::platform::Platform;
 use dahl::report::export::{self, Watts};
@@ -58,7 +59,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn write(args: &Args) -> Result<()> {
-    args.output.as_deref().map_or(Ok(()), |path| check_file("output", path))?;
+    if let Some(path) = &args.output {
+        check_file("output", path)?;
+        check_no_run("output", path)?;
+    }
     let run = read(&args.run, Some(files::TRACE))?;
     let trace = traced(&run, &args.run)?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;
