@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A claim and its proof.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Certificate {
     /// The version of the format: 2; 1 had potentials too, which are not needed.
     pub dahl_certificate: u32,
@@ -69,6 +70,7 @@ pub struct LevelProof {
 
 /// A partial plan: layers that are left, units in use, seconds, joules, stages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LabelProof {
     /// The set of layers that are left, by index.
     pub set: usize,

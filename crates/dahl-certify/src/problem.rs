@@ -8,6 +8,7 @@ pub const MOST_TYPES: usize = 32;
 
 /// A layer, or an operator, of a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Layer {
     /// Its name.
     pub name: String,
@@ -23,6 +24,7 @@ pub struct Layer {
 
 /// A power state: how fast a unit runs, and its watts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Power {
     /// Its name.
     pub name: String,
@@ -34,6 +36,7 @@ pub struct Power {
 
 /// A way between memories, over which bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Way {
     /// Seconds per byte; 0 where both ends have one memory.
     pub seconds_per_byte: f64,
@@ -50,6 +53,7 @@ impl Way {
 
 /// A type of processing units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UnitType {
     /// Its name.
     pub name: String,
@@ -87,6 +91,7 @@ mod unlimited {
 
 /// A kind of machine that units are in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NodeType {
     /// Its name.
     pub name: String,
@@ -144,6 +149,7 @@ impl Objective {
 
 /// Everything that a pipeline is planned from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Problem {
     /// Layers, each behind its inputs.
     pub layers: Vec<Layer>,
@@ -167,6 +173,7 @@ pub struct Problem {
 /// Layers on units of one type, which each compute a part of every batch (synchronous) or take
 /// batches by turns (stale).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Stage {
     /// Its layers, by index, ascending.
     pub layers: Vec<usize>,
@@ -180,6 +187,7 @@ pub struct Stage {
 
 /// Stages in the order in which a batch passes them, and what they cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Assignment {
     /// The first stage first.
     pub stages: Vec<Stage>,

@@ -5,6 +5,7 @@ use crate::progress::Show;
 use crate::weights::WeightArgs;
 use clap::Args as ClapArgs;
 use dahl::data::Fit;
+use dahl::error::{is_control, one_line};
 use dahl::file::replace;
 use dahl::train::Card;
 use dahl::{Error, Result};
@@ -153,14 +154,15 @@ fn real(path: &Path) -> PathBuf {
 
 /// The model's source with what the card says, and a function that loads weights.
 fn source(model: &str, name: &str, card: Option<&Card>) -> String {
-    let name: String =
-        name.chars().filter(|c| !c.is_control() && *c != '"' && *c != '\\').collect();
+    let name: String = name.chars().filter(|&c| !is_control(c) && c != '"' && c != '\\').collect();
     let mut text = format!(
         "\"\"\"{name}, as dahl trained it; written by `dahl export`.\n\n\
          load(path) gives the network with its weights, ready to predict.\n\"\"\"\n\n{model}"
     );
     if let Some(card) = card {
-        let quoted = |name: &String| serde_json::Value::from(name.as_str()).to_string();
+        let quoted = |name: &String| {
+            one_line(&serde_json::Value::from(name.as_str()).to_string()).into_owned()
+        };
         let classes: Vec<String> = card.classes.iter().map(quoted).collect();
         text += &format!("\n\nCLASSES = [{}]\n", classes.join(", "));
         let shape = card.shape;

@@ -73,7 +73,8 @@ pub(crate) fn conclude(
         last,
         planned: outcome.planned,
         sha256: outcome.sha256.clone(),
-        run: run.as_deref(),
+        // What was not written cannot be evaluated.
+        run: run.as_deref().filter(|_| outcome.kept.is_some()),
         file: weights.clone(),
         seconds: outcome.seconds,
         speed,

@@ -205,7 +205,9 @@ fn text(args: &Args) -> dahl::Result<String> {
     let (fusion, measurer) = (args.fusion(), Some(&mut measurer as _));
     let (platform, resumed, is_known) = (None, None, known.clone());
     let with = Prepare { model: &model, samples, fusion, platform, known, resumed, measurer };
+    let progress = progress::Waiting::begin(said, "plan: looking for the best".to_owned());
     let Prepared { lowered, plan, pipeline, why, .. } = prepare(config, with)?;
+    drop(progress);
     why.iter().for_each(say);
     let plan = match &args.check {
         Some(path) => {
@@ -292,7 +294,10 @@ fn explained(
     let numerics = Numerics::default_for(programs, base.target);
     let (samples, limit) = (config.identity.batch, config.placement.memory_limit);
     let request = GrainRequest { programs, numerics, base, samples, limit, steps: 0 };
-    let choice = request.choose(known, Some(&mut Shown(progress::Show::on_stderr())))?;
+    let show = progress::Show::on_stderr();
+    let progress = progress::Waiting::begin(show, "grain: looking at all".to_owned());
+    let choice = request.choose(known, Some(&mut Shown(show)))?;
+    drop(progress);
     Ok(explain::text(&choice, programs))
 }
 

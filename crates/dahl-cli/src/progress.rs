@@ -2,9 +2,12 @@
 //! elsewhere. It goes to standard error and never into results.
 
 use crate::output::{Colour, escaped, say};
+use dahl::os::threads::spawn;
 use dahl::train::Pass;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often a bar is drawn; a shorter pass shows none.
@@ -32,6 +35,43 @@ impl Show {
     pub(crate) fn on_stderr() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if std::io::stderr().is_terminal() && !dumb { Show::Bar } else { Show::Lines }
+    }
+}
+
+/// Reports, line by line, that something that may take minutes is still under way, until it is
+/// dropped.
+pub(crate) struct Waiting {
+    /// Dropped when it ends, which the thread waits for.
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Waiting {
+    /// Begins, with the first line after some seconds. It does without where the system has no
+    /// thread to give.
+    pub(crate) fn begin(show: Show, what: String) -> Self {
+        Self::every(show, WRITTEN, move |seconds| say(format_args!("{what}, {seconds} s")))
+    }
+
+    fn every(show: Show, time: Duration, mut tell: impl FnMut(u64) + Send + 'static) -> Self {
+        if show == Show::Nothing {
+            return Self { end: None, thread: None };
+        }
+        let (end, ended) = mpsc::channel();
+        let begin = Instant::now();
+        let body = move || {
+            while ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                tell(begin.elapsed().as_secs());
+            }
+        };
+        Self { end: Some(end), thread: spawn("dahl-waiting", body).ok() }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -291,6 +331,19 @@ mod tests {
         assert!(run.left(100, 100, 50).is_some());
         assert_eq!(run.left(200, 100, 50), None, "the last pass");
         assert_eq!(Progress::of_looking(Show::Nothing).left(0, 10, 5), None);
+    }
+
+    #[test]
+    fn what_takes_long_says_that_it_goes_on() {
+        let (told, heard) = mpsc::channel();
+        let tell = move |seconds| told.send(seconds).unwrap_or_default();
+        let waiting = Waiting::every(Show::Lines, Duration::from_millis(1), tell);
+        assert!(heard.recv().is_ok() && heard.recv().is_ok());
+        drop(waiting);
+        // Its thread has ended: this would wait for more.
+        let _ = heard.iter().count();
+        let silent = |_| panic!("it was to be silent");
+        drop(Waiting::every(Show::Nothing, Duration::ZERO, silent));
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) last: &'a EpochRecord,
     pub(crate) planned: Bytes,
     pub(crate) sha256: String,
-    /// The run's directory, where it has one.
+    /// The run's directory, where it has one with its final weights.
     pub(crate) run: Option<&'a Path>,
     /// Where the weights are.
     pub(crate) file: Option<PathBuf>,

@@ -5,7 +5,7 @@ use crate::files::{Shown, calibrations, reading};
 use crate::live::{Live, LiveArgs};
 use crate::outcome::{Failure, conclude, failure};
 use crate::output::{counted, fail, one_line};
-use crate::progress::Show;
+use crate::progress::{Show, Waiting};
 use crate::report::{Length, Report, Voice};
 use crate::stop::{Stop, by};
 use clap::Args as ClapArgs;
@@ -64,6 +64,7 @@ fn train(args: Args) -> Result<u8, Failure> {
     let voice = args.voice();
     let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
     let Args { settings, live, .. } = args;
+    let batch_is_given = settings.given.contains(&"batch");
     let opened = open(settings.config, &settings.given)?;
     let data = opened.data(&mut reading(show))?;
     let mut report = Report::new(voice, Length::of(&opened.config, &data));
@@ -77,9 +78,12 @@ fn train(args: Args) -> Result<u8, Failure> {
         let known = known.clone();
         let (fusion, measurer) = (Fusion::On, Some(measurer as _));
         let with = Prepare { model, samples, fusion, platform, known, resumed, measurer };
-        prepare(&opened.config, with)?
+        let progress = Waiting::begin(show, "plan: looking for the best".to_owned());
+        let prepared = prepare(&opened.config, with)?;
+        drop(progress);
+        prepared
     };
-    let introduction = introduction((&opened, &data), (&prepared, &meters));
+    let introduction = introduction((&opened, &data), (&prepared, &meters), batch_is_given);
     let config = prepared.config.clone();
     let start = Start {
         about: about(),
@@ -122,6 +126,7 @@ enum Line {
 fn introduction(
     (opened, data): (&Opened, &RunData),
     (prepared, meters): (&Prepared, &Meters),
+    batch_is_given: bool,
 ) -> Vec<Line> {
     let mut lines: Vec<Line> = prepared.why.iter().map(|why| Line::Log(why.to_string())).collect();
     lines.extend(meters.hints.iter().map(|hint| Line::Log(format!("note: {hint}"))));
@@ -142,15 +147,38 @@ fn introduction(
         counted(prepared.plan.placement.workers, "worker"),
         identity.dtype
     )));
+    if identity.batch > data.train.len() && batch_is_given {
+        let (batch, all) = (identity.batch, counted(data.train.len(), "training sample"));
+        lines.push(Line::Warning(format!(
+            "note: --batch {batch} is more than the {all}: a step has these"
+        )));
+    }
     lines.extend(prepared.pipeline.iter().map(|text| Line::Log(format!("pipeline: {text}"))));
     lines.extend(opened.normalised_by().map(Path::display).map(|path| {
         Line::Log(format!(
             "note: samples are normalised as {path} says; --normalize dataset measures this dataset"
         ))
     }));
+    if let Some((path, theirs)) = opened.other_classes(data) {
+        let [theirs, ours] = [theirs, data.train.classes()].map(names_of);
+        let path = path.display();
+        lines.push(Line::Warning(format!(
+            "note: {path} was trained on the classes {theirs}; its outputs now stand for {ours}"
+        )));
+    }
     let notes = data.train.notes().iter().chain(data.test.notes());
     lines.extend(notes.map(|note| Line::Warning(format!("note: {note}"))));
     lines
+}
+
+/// The first of some names, in a line.
+fn names_of(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<_> = names.iter().take(SHOWN).map(|name| one_line(name)).collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 /// An event of the run, to whoever reads along.

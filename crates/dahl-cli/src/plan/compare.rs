@@ -111,6 +111,31 @@ pub(crate) fn semantics(problem: &Problem, plan: &Assignment) -> &'static str {
     if plan.shares.is_empty() { problem.semantics.name() } else { "synchronous" }
 }
 
+/// The plans of a front, which is in order, without those that take the same time and joules on the
+/// same units but for rounding; of these the best plan stays.
+pub(super) fn distinct<'a>(plans: &'a [Assignment], best: &Assignment) -> Vec<&'a Assignment> {
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
+    let units = |plan: &Assignment| -> Vec<(usize, usize, usize)> {
+        plan.stages.iter().map(|stage| (stage.unit, stage.replicas, stage.power)).collect()
+    };
+    let is_best = |p: &Assignment| (p.period_s, p.energy_j) == (best.period_s, best.energy_j);
+    let mut all: Vec<&Assignment> = Vec::new();
+    for plan in plans {
+        let same = |last: &&mut &Assignment| {
+            near(last.period_s, plan.period_s)
+                && near(last.energy_j, plan.energy_j)
+                && units(last) == units(plan)
+                && last.shares == plan.shares
+        };
+        match all.last_mut().filter(same) {
+            Some(last) if is_best(plan) => *last = plan,
+            Some(_) => {}
+            None => all.push(plan),
+        }
+    }
+    all
+}
+
 impl JsonPlan {
     pub(crate) fn of(
         problem: &Problem,
@@ -174,7 +199,7 @@ impl JsonPlan {
             certified: proof.map(|proof| proof.value),
             idle_j: costs.idle_j,
             base_j: costs.base_j,
-            front: found.front.plans().iter().map(point).collect(),
+            front: distinct(found.front.plans(), best).into_iter().map(point).collect(),
             front_is_whole: found.whole,
             stages: best.stages.iter().zip(&costs.stages).enumerate().map(stage).collect(),
             units: units.collect(),
@@ -353,6 +378,26 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(String, bool)> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_front_has_no_row_twice() {
+        let plan = |unit: usize, period_s: f64, energy_j: f64| {
+            let stages = vec![Stage { layers: vec![0], unit, replicas: 1, power: 0 }];
+            Assignment { stages, shares: Vec::new(), period_s, energy_j }
+        };
+        let all = [
+            plan(0, 1.0, 3.0),
+            plan(0, 1.0 + 1e-12, 3.0 - 1e-12),
+            plan(0, 1.0 + 1e-6, 2.9),
+            plan(1, 1.0 + 1e-6, 2.9 - 1e-12),
+        ];
+        let kept = |best: usize| -> Vec<usize> {
+            let found = distinct(&all, &all[best]).into_iter();
+            found.map(|of| all.iter().position(|plan| plan == of).expect("a plan")).collect()
+        };
+        assert_eq!(kept(3), [0, 2, 3]);
+        assert_eq!(kept(1), [1, 2, 3]);
+    }
 
     /// Stages of layers on units, one joule per layer.
     fn plan(stages: &[(&[usize], &str)]) -> JsonPlan {

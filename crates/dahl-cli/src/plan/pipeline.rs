@@ -2,6 +2,7 @@
 
 use super::advise::{self, Changed};
 use super::compare::{JsonPlan, in_short};
+use super::text::Figures;
 use super::time::Time;
 use super::{svg, text};
 use crate::args::choice;
@@ -328,7 +329,7 @@ fn tell(args: &PipelineArgs, what: &What<'_>, platform: &Platform, time: Time<'_
         true => String::new(),
         false => {
             let colour = Colour::of_stdout();
-            let text = text::text(problem, found, &answer, colour);
+            let text = text::text((problem, found, Figures::of(platform)), &answer, colour);
             text + &text::runs(problem, deployed, colour)
         }
     };
@@ -449,7 +450,10 @@ fn dream(
     answer.plan_space = format!("PipeDream's {} antichains, all machines used", plan.states);
     let said = match args.json {
         true => format!("{}\n", serde_json::to_string(&answer).map_err(json_error)?),
-        false => text::text(&problem, &found, &answer, Colour::of_stdout()),
+        false => {
+            let of = (&problem, &found, Figures::of(platform));
+            text::text(of, &answer, Colour::of_stdout())
+        }
     };
     show(&said)
 }

@@ -1,11 +1,12 @@
 //! Pipelines as text for people.
 
-use super::compare::{JsonPlan, in_short, semantics};
+use super::compare::{JsonPlan, distinct, in_short, semantics};
 use crate::output::Colour;
 use dahl::choose::in_words;
 use dahl::planner::Deployed;
 use dahl::planner::baselines::{Load, MaxLoad, Operators};
-use dahl::planner::pipeline::{Problem, Solution};
+use dahl::planner::pipeline::{Objective, Problem, Solution};
+use dahl::platform::{Origin, Platform};
 use dahl::units::{Bytes, Joules};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -19,7 +20,40 @@ pub(super) fn seconds(x: f64) -> String {
     }
 }
 
-pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour: Colour) -> String {
+/// What joules rest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Figures {
+    Known,
+    /// Of some the watts are guesses: the first digits say something at most.
+    Guessed,
+}
+
+impl Figures {
+    pub(super) fn of(platform: &Platform) -> Self {
+        let guessed = platform.figures().any(|figure| figure.from == Origin::Guess);
+        if guessed { Self::Guessed } else { Self::Known }
+    }
+
+    /// Joules of a table or claim, with as many digits as they deserve.
+    fn joules(self, joules: f64) -> String {
+        match self {
+            Self::Known => format!("{joules:.6} J"),
+            Self::Guessed => format!("about {}", Joules(joules).rounded(4)),
+        }
+    }
+}
+
+pub(super) fn text(
+    (problem, found, figures): (&Problem, &Solution, Figures),
+    plan: &JsonPlan,
+    colour: Colour,
+) -> String {
+    let guess = if figures == Figures::Guessed { ", some watts are a guess" } else { "" };
+    // What is least has the unit of the objective.
+    let value = |x: f64| match problem.objective {
+        Objective::Energy if figures == Figures::Guessed => figures.joules(x),
+        _ => format!("{x:.6}"),
+    };
     let mut text = String::new();
     let mut line = |key: &str, value: String| {
         let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:14}")));
@@ -30,7 +64,7 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
     line("space", format!("cost model {}; {}", plan.cost_model, plan.plan_space));
     line("semantics", format!("{}{m}", plan.semantics));
     line("period", format!("{} a batch", seconds(plan.period_s)));
-    let energy = format!("about {} per batch, modelled", Joules(plan.energy_j).rounded(4));
+    let energy = format!("about {} per batch, modelled{guess}", Joules(plan.energy_j).rounded(4));
     line(
         "energy",
         format!(
@@ -41,23 +75,30 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
     let gap = plan.gap.map_or("unknown".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
     line(
         "lower bound",
-        format!("of {}: {:.6} ({}), gap {gap}", plan.bound_space, plan.lower_bound, plan.objective),
+        format!(
+            "of {}: {} ({}), gap {gap}",
+            plan.bound_space,
+            value(plan.lower_bound),
+            plan.objective
+        ),
     );
     if let Some(proof) = &plan.certificate {
         let about = match proof.of_this_plan {
             true => "of this plan".to_owned(),
             false => format!(
-                "of another plan, the best without uneven shares: {} ({} and {:.6} J per batch)",
+                "of another plan, the best without uneven shares: {} ({} and {} per batch)",
                 proof.stages,
                 seconds(proof.period_s),
-                proof.energy_j
+                figures.joules(proof.energy_j)
             ),
         };
         line(
             "certificate",
             format!(
-                "{about}; space: {}; no plan of it has {} below {:.6}",
-                proof.plan_space, plan.objective, proof.no_plan_below
+                "{about}; space: {}; no plan of it has {} below {}",
+                proof.plan_space,
+                plan.objective,
+                value(proof.no_plan_below)
             ),
         );
     }
@@ -85,19 +126,24 @@ pub(super) fn text(problem: &Problem, found: &Solution, plan: &JsonPlan, colour:
     let mixed = names.clone().any(|name| name != plan.semantics);
     let name = if mixed { "of the semantics that each has" } else { &plan.semantics };
     let _ = writeln!(text, "\nfront of time and energy, {name}, {whole}:");
-    let rows = found.front.plans().iter().map(|point| {
+    let front = found.best.as_ref().map(|best| distinct(found.front.plans(), best));
+    let rows = front.iter().flatten().map(|point| {
         let chosen = point.period_s == plan.period_s && point.energy_j == plan.energy_j;
         [
             if chosen { "*" } else { "" }.to_owned(),
             format!("{:.9}", point.period_s),
-            format!("{:.6}", point.energy_j),
+            match figures {
+                Figures::Known => format!("{:.6}", point.energy_j),
+                Figures::Guessed => Joules(point.energy_j).rounded(4),
+            },
             match mixed {
                 true => format!("{}: {}", semantics(problem, point), in_short(problem, point)),
                 false => in_short(problem, point),
             },
         ]
     });
-    text + &table(&["", "period, s", "energy, J", "stages"], &rows.collect::<Vec<_>>(), colour)
+    let energy = if figures == Figures::Guessed { "energy, about" } else { "energy, J" };
+    text + &table(&["", "period, s", energy, "stages"], &rows.collect::<Vec<_>>(), colour)
 }
 
 /// The plans as runs on this machine, the best first.
@@ -225,4 +271,15 @@ pub(super) fn loads_json(of: &Operators, found: &MaxLoad) -> String {
         "stages": stages,
     });
     format!("{object}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guessed_joules_have_few_digits() {
+        assert_eq!(Figures::Guessed.joules(131.144_325_1), "about 131.1 J");
+        assert_eq!(Figures::Known.joules(131.144_325_1), "131.144325 J");
+    }
 }

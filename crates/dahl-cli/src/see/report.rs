@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use dahl::platform::Platform;
 use dahl::report::{Mode, compare, page, runs_json};
 use dahl::run::RunRecord;
-use dahl::run::check_writable;
+use dahl::run::{check_no_run, check_writable};
 use dahl::{Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,6 +44,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn write(args: &Args) -> Result<()> {
     check_writable("output", &args.output)?;
+    check_no_run("output", &args.output)?;
     let runs = args.runs.iter().map(|name| read(name, None)).collect::<Result<Vec<RunRecord>>>()?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;
     let text = page(&runs_json(&runs, platform.as_ref()), Mode::File);

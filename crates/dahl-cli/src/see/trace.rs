@@ -5,8 +5,8 @@ use crate::output::{failed, show};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::platform::Platform;
 use dahl::report::export::{self, Watts};
-use dahl::run::check_writable;
 use dahl::run::files;
+use dahl::run::{check_no_run, check_writable};
 use dahl::{Error, Result};
 use std::io::Write;
 use std::path::PathBuf;
@@ -58,7 +58,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn write(args: &Args) -> Result<()> {
-    args.output.as_deref().map_or(Ok(()), |path| check_writable("output", path))?;
+    if let Some(path) = &args.output {
+        check_writable("output", path)?;
+        check_no_run("output", path)?;
+    }
     let run = read(&args.run, Some(files::TRACE))?;
     let trace = traced(&run, &args.run)?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;

@@ -90,6 +90,12 @@ fn the_front_of_vgg16_is_certified() {
     tampered["problem"]["units"][1]["idle_watts"] = 10.0.into();
     let path = scratch.write("tampered.json", tampered.to_string().as_bytes());
     check(&["certify", &path], 1, "", "tampered.json: ");
+    for key in ["", "/problem", "/problem/units/0", "/plan", "/plan/stages/0", "/cells/0"] {
+        let mut unknown: Value = serde_json::from_str(&text).expect("JSON");
+        unknown.pointer_mut(key).expect("an object")["note"] = "x".into();
+        let path = scratch.write("unknown.json", unknown.to_string().as_bytes());
+        check(&["certify", &path], 4, "", "unknown field `note`");
+    }
     let path = scratch.write("half.json", &text.as_bytes()[..text.len() / 2]);
     check(&["certify", &path], 4, "", "expected a certificate");
 }

@@ -113,6 +113,11 @@ fn one_of_a_thing_is_singular_and_no_run_is_compared_with_itself() {
     said(&["stats", "a"], " on 1 worker, from counters");
     said(&["train", "--resume", "a"], " has finished its 1 epoch; for more: ");
     said(&["plan", "small.toml", "--workers", "1"], " edges, 1 worker\n");
+    let hidden = "output: expected a name that no run has, such as one with an extension, found a, \
+                  which is the run runs/a";
+    place.check(&["report", "a", "-o", "a"], 2, hidden);
+    place.check(&["trace", "a", "--format", "csv", "-o", "a"], 2, hidden);
+    assert!(!place.0.join("a").exists());
     said(&["report", "a", "a", "-o", "r.html"], "note: a is the same run twice: nothing is");
 }
 

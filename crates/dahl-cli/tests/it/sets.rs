@@ -197,6 +197,33 @@ fn weights_say_how_samples_are_normalised_wherever_they_go() {
 }
 
 #[test]
+fn what_is_cut_or_means_something_else_is_noted() {
+    let place = Place::new("noted");
+    pictures(&place, "pictures");
+    pictures(&place, "others");
+    for (old, new) in [("dark", "dusk"), ("light", "dawn")] {
+        let at = |name: &str| place.0.join("others").join(name);
+        fs::rename(at(old), at(new)).expect("a new name");
+    }
+    let train = ["train", "--model", "small.toml", "--epochs", "1", "--no-run", "--data"];
+    let said = |more: &[&str]| {
+        let (code, _, stderr) = place.dahl(&[&train[..], more].concat());
+        assert_eq!(code, 0, "{stderr}");
+        stderr
+    };
+    let stderr = said(&["pictures", "--batch", "1000", "--save", "w.safetensors"]);
+    let cut = "note: --batch 1000 is more than the 10 training samples: a step has these";
+    assert!(stderr.contains(cut), "{stderr}");
+    // Nobody asked for the batch that is the default.
+    let stderr = said(&["pictures", "--init", "w.safetensors"]);
+    assert!(!stderr.contains("--batch") && !stderr.contains("classes"), "{stderr}");
+    let stderr = said(&["others", "--init", "w.safetensors"]);
+    let other = "note: w.safetensors was trained on the classes dark, light; its outputs now stand \
+                 for dawn, dusk";
+    assert!(stderr.contains(other), "{stderr}");
+}
+
+#[test]
 fn a_table_of_ones_own_is_read_by_flags() {
     let place = Place::new("table");
     pictures(&place, "photos");

@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Tasks, or calls of a task, of a step.
-const CALLS: usize = 256;
+/// Tasks, or calls of a task, of a step. Code that is not optimised takes too long for figures
+/// that anyone uses: it measures a few.
+const CALLS: usize = if cfg!(debug_assertions) { 64 } else { 256 };
 /// Steps of a repetition, and repetitions: their median counts.
-const STEPS: usize = 20;
+const STEPS: usize = if cfg!(debug_assertions) { 4 } else { 20 };
 const REPETITIONS: usize = 9;
 
 const PROGRAM: ProgramId = ProgramId(0);

@@ -58,16 +58,12 @@ fn rows() -> Result<(Vec<u8>, Vec<u8>)> {
     let text = input.up_to("rows", MAX_BYTES)?;
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for (i, line) in text.split(|&b| b == b'\n').filter(|line| !line.is_empty()).enumerate() {
-        let cells: Option<Vec<u8>> = line
-            .split(|&b| b == b',')
-            .map(|cell| std::str::from_utf8(cell).ok()?.trim().parse().ok())
-            .collect();
-        match cells.as_deref() {
-            Some([row @ .., label]) if row.len() == PIXELS => {
-                pixels.extend_from_slice(row);
-                labels.push(*label);
+        match row(line) {
+            Some((row, label)) => {
+                pixels.extend_from_slice(&row);
+                labels.push(label);
             }
-            _ => {
+            None => {
                 let found = String::from_utf8_lossy(line);
                 return Err(input.bad(format_args!("row {i}"), "65 numbers", found));
             }
@@ -75,6 +71,27 @@ fn rows() -> Result<(Vec<u8>, Vec<u8>)> {
     }
     input.end()?;
     Ok((pixels, labels))
+}
+
+/// The pixels and the label of a line, digit by digit: every start of a program on these samples
+/// reads 117,000 numbers, in tests without optimisation.
+fn row(line: &[u8]) -> Option<([u8; PIXELS], u8)> {
+    let mut numbers = [0; PIXELS + 1];
+    let (mut at, mut digits) = (0, 0);
+    for &byte in line {
+        match byte {
+            b'0'..=b'9' => {
+                let number: &mut u8 = numbers.get_mut(at)?;
+                *number = number.checked_mul(10)?.checked_add(byte - b'0')?;
+                digits += 1;
+            }
+            b',' if digits > 0 => (at, digits) = (at + 1, 0),
+            b'\r' => {}
+            _ => return None,
+        }
+    }
+    let (&label, row) = numbers.split_last()?;
+    (at == PIXELS && digits > 0).then_some((row.try_into().ok()?, label))
 }
 
 #[cfg(test)]

@@ -51,26 +51,37 @@ impl Folder {
         options: ImageOptions,
     ) -> Result<Self> {
         let mut folder = Self::empty(directory, classes.clone(), options)?;
-        let mut others = 0usize;
+        let (mut others, mut hidden, mut below) = (0, 0, 0);
         for (label, class) in classes.iter().enumerate() {
             let subfolder = directory.join(class);
-            let (images, rest) = match list(&subfolder) {
+            let listed = match list(&subfolder) {
                 Ok(listed) => listed,
                 // A class of another part.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => Default::default(),
                 Err(source) => return Err(Error::Io { path: subfolder, source }),
             };
-            if images.is_empty() {
-                folder.note(format!("no image in {}", subfolder.display()));
+            if listed.images.is_empty() {
+                let empty = subfolder.display();
+                folder.note(format!("no image in {empty}, which is a class all the same"));
             }
-            others += rest;
-            for image in images {
+            others += listed.others;
+            hidden += listed.hidden;
+            below += listed.folders;
+            for image in listed.images {
                 folder.push(&format!("{class}/{image}"), label as u32);
             }
         }
+        let directory = directory.display();
         if others > 0 {
-            let directory = directory.display();
             folder.note(format!("{others} files in {directory} are neither JPEG nor PNG by name"));
+        }
+        if hidden > 0 {
+            let what = "images whose names begin with a dot are left out";
+            folder.note(format!("{what} in {directory}: {hidden}"));
+        }
+        if below > 0 {
+            let what = "folders within those of classes are left out";
+            folder.note(format!("{what} in {directory}: {below}"));
         }
         folder.finish("a subfolder of .jpg, .jpeg or .png files for each class")
     }
@@ -192,23 +203,35 @@ pub(super) fn subfolders(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The images of a directory by name, in order, and how many other files there
-/// are. Looks at no file.
-pub(super) fn list(directory: &Path) -> io::Result<(Vec<String>, usize)> {
-    let (mut images, mut others) = (Vec::new(), 0);
+/// What is in the folder of a class.
+#[derive(Default)]
+pub(super) struct Listed {
+    /// Images by name, in order.
+    pub(super) images: Vec<String>,
+    /// Files that are no images by name.
+    others: usize,
+    /// Images whose names begin with a dot, such as those that other systems put beside each.
+    hidden: usize,
+    /// Folders whose names do not begin with a dot.
+    folders: usize,
+}
+
+/// Looks at names, and at no file.
+pub(super) fn list(directory: &Path) -> io::Result<Listed> {
+    let mut listed = Listed::default();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            continue;
-        }
-        match entry.file_name().into_string() {
-            Ok(name) if name.starts_with('.') => {}
-            Ok(name) if is_image(&name) => images.push(name),
-            _ => others += 1,
+        let (name, is_folder) = (entry.file_name().into_string(), entry.file_type()?.is_dir());
+        let is_hidden = name.as_ref().is_ok_and(|name| name.starts_with('.'));
+        match name {
+            _ if is_folder => listed.folders += usize::from(!is_hidden),
+            Ok(name) if is_hidden => listed.hidden += usize::from(is_image(&name)),
+            Ok(name) if is_image(&name) => listed.images.push(name),
+            _ => listed.others += 1,
         }
     }
-    images.sort_unstable();
-    Ok((images, others))
+    listed.images.sort_unstable();
+    Ok(listed)
 }
 
 /// True for the names of JPEG and PNG files.
@@ -245,13 +268,33 @@ mod tests {
         for (i, end) in ends.into_iter().enumerate() {
             assert_eq!(set.path(i), scratch.path(end));
         }
-        assert_eq!(set.notes().len(), 1);
+        assert_eq!(set.notes().len(), 2);
         let mut out = vec![f32::NAN; 48];
         // A broken image is an error of its sample alone.
         let error = set.read(0, &mut out).unwrap_err().to_string();
         assert!(error.ends_with("1.png: image: expected a JPEG or PNG file, found neither"));
         assert_eq!(set.read(1, &mut out).unwrap(), 1);
         assert!(out.iter().all(|x| (0.0..=1.0).contains(x)));
+    }
+
+    #[test]
+    fn what_is_left_out_of_classes_is_noted() {
+        let scratch = Scratch::new("left-out");
+        let png = encoded(&gradient(5, 5), ImageFormat::Png);
+        for file in ["a/1.png", "a/._1.png", "a/deep/2.png", "a/.cache/3.png", "b/.keep"] {
+            scratch.write(&format!("pets/{file}"), &png);
+        }
+        let set = Folder::open(&scratch.path("pets"), small()).unwrap();
+        let pets = scratch.path("pets");
+        let (pets, empty) = (pets.display(), pets.join("b"));
+        assert_eq!(
+            set.notes(),
+            [
+                format!("no image in {}, which is a class all the same", empty.display()),
+                format!("images whose names begin with a dot are left out in {pets}: 1"),
+                format!("folders within those of classes are left out in {pets}: 1"),
+            ]
+        );
     }
 
     #[test]

@@ -53,9 +53,16 @@ fn with<T: Send>(
             let (results, worker) = (results.clone(), &worker);
             spawn_scoped(scope, "dahl-samples", move || worker(results)).is_ok()
         });
-        match started.count() {
-            0 => worker(results),
-            _ => drop(results),
+        let started = started.count();
+        drop(results);
+        if started == 0 {
+            // One at a time: nobody takes results while this thread works.
+            for begin in (0..samples).step_by(CHUNK) {
+                if join(work(begin..(begin + CHUNK).min(samples))).is_break() {
+                    break;
+                }
+            }
+            return;
         }
         let (mut early, mut joined) = (BTreeMap::new(), 0);
         for (chunk, result) in arrived {
@@ -94,5 +101,23 @@ mod tests {
     #[test]
     fn where_no_thread_can_be_created_the_caller_does_it_all() {
         assert_eq!(joined(0, 1000), (0..100).collect::<Vec<_>>());
+        assert_eq!(joined(0, 33), (0..64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn without_threads_no_result_waits_for_another() {
+        struct Held<'a>(&'a AtomicUsize);
+        impl Drop for Held<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let held = AtomicUsize::new(0);
+        let work = |_| {
+            assert_eq!(held.fetch_add(1, Ordering::Relaxed), 0);
+            Held(&held)
+        };
+        with(0, 1000, work, &mut |_| ControlFlow::Continue(()));
+        assert_eq!(held.into_inner(), 0);
     }
 }

@@ -53,7 +53,7 @@ impl Normalise {
             return Err(Error::config("mean", "finite numbers", x));
         }
         if let Some(x) = self.std.iter().find(|x| !((**x as f32).is_normal() && **x > 0.0)) {
-            return Err(Error::config("std", "positive numbers that f32 has", x));
+            return Err(Error::config("std", "positive numbers that f32 has", format!("{x:?}")));
         }
         Ok(())
     }
@@ -461,10 +461,10 @@ mod tests {
         let channels = "mean: expected 1 number, or 3, one per channel of [3, 8, 8], found 2";
         check(&[0.0; 2], &[1.0; 2], channels);
         check(&[0.0; 3], &[1.0], "std: expected 3, as many as there are means, found 1");
-        check(&[0.0], &[0.0], "std: expected positive numbers that f32 has, found 0");
+        check(&[0.0], &[0.0], "std: expected positive numbers that f32 has, found 0.0");
         // It would be 0 in a network of f32, and a sample not a number.
-        let tiny = format!("std: expected positive numbers that f32 has, found {}", 1e-300);
-        check(&[0.5], &[1e-300], &tiny);
+        let tiny = "std: expected positive numbers that f32 has, found 1e-300";
+        check(&[0.5], &[1e-300], tiny);
         check(&[f64::NAN], &[1.0], "mean: expected finite numbers, found NaN");
     }
 

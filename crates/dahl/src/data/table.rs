@@ -162,7 +162,7 @@ impl Listed {
         if !self.by_parent.contains_key(parent) {
             let directory = self.directory.join(parent);
             let images = match list(&directory) {
-                Ok((images, _)) => images,
+                Ok(listed) => listed.images,
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
                 Err(source) => return Err(Error::Io { path: directory, source }),
             };

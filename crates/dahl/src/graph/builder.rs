@@ -105,10 +105,7 @@ impl<'a> Builder<'a> {
     /// Makes a value readable after a step, as it is at this place of the
     /// program. Inputs, persistent values and views with gaps are copied.
     pub fn fetch(&mut self, name: &str, var: Var) {
-        let roots = self.graph.roots();
-        let root = roots[var.index()].value;
-        let own = self.graph.value(root).kind == Kind::Local;
-        let plain = own && self.graph.is_contiguous(&roots, var);
+        let plain = self.graph.is_local_and_contiguous(var);
         let var = if plain { var } else { self.ops().clone_of(var) };
         self.graph.fetches.push((name.to_owned(), var));
     }

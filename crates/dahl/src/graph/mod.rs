@@ -169,6 +169,24 @@ impl Graph {
         roots
     }
 
+    /// Whether a value looks at bytes that the program itself has made, and its elements follow each
+    /// other in them. Makers are looked for from the last node on, where values are that have just
+    /// been made: snapshots ask for thousands.
+    pub(super) fn is_local_and_contiguous(&self, id: ValueId) -> bool {
+        let mut at = id;
+        while self.value(at).kind == Kind::Local {
+            let maker = self.nodes.iter().rfind(|node| node.outputs.contains(&at));
+            let Some((node, map)) = maker.and_then(|node| Some((node, node.op.view()?))) else {
+                return true;
+            };
+            if matches!(map, ViewMap::Select { axis, .. } if axis > 0) {
+                return false;
+            }
+            at = node.inputs[0];
+        }
+        false
+    }
+
     /// Whether a value's elements follow each other in the bytes they are in.
     pub fn is_contiguous(&self, roots: &[Root], id: ValueId) -> bool {
         let maker = |view: &ValueId| self.nodes.iter().find(|n| n.outputs[0] == *view);

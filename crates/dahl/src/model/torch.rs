@@ -1,7 +1,7 @@
 //! Models as PyTorch source, whose state dict has dahl's names.
 
 use super::{Layer, LayerKind, Model, Optimizer, TrainSpec};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, one_line};
 use crate::graph::Store;
 use crate::ops::elementwise::Unary;
 use crate::ops::pool::Pool2d;
@@ -265,9 +265,10 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// A text in Python, which reads JSON's texts as its own.
+/// A text in Python, which reads JSON's texts as its own. Characters that would change how the
+/// source looks, such as those of the direction of writing, are spelled out.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    one_line(&serde_json::Value::from(text).to_string()).into_owned()
 }
 
 fn pair([a, b]: [usize; 2]) -> String {

@@ -1,14 +1,14 @@
 //! What has to come before what: overlapping regions, reused bytes.
 
 use super::bits::Bits;
-use super::memory::{ProgramMemory, overlap};
+use super::memory::ProgramMemory;
 use super::storage::{Home, Layout, Storage};
 use super::tasks::{Task, TaskGraph, Use};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::units::TaskId;
+use crate::units::{PersistentId, TaskId};
 use dahl_kernels::Region;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The predecessors of each task, without those that follow from others.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ impl Edges {
         task_of: &[Vec<TaskId>],
     ) -> Result<Self> {
         let mut preds: Vec<BTreeSet<TaskId>> = vec![BTreeSet::new(); tasks.len()];
-        let mut accesses: Vec<Vec<(TaskId, Region, Use)>> = vec![Vec::new(); graph.values.len()];
+        let mut accesses = vec![Accesses::default(); graph.values.len()];
         for id in graph.node_ids() {
             for &task in &task_of[id.index()] {
                 let calls = &tasks[task.index()].calls;
@@ -34,16 +34,16 @@ impl Edges {
                 let at = calls.binary_search_by_key(&id, |c| c.node).expect("a call of the node");
                 let call = &calls[at];
                 for operand in &call.operands {
-                    for (before, region, usage) in &accesses[operand.root.index()] {
-                        let conflict = operand.usage != Use::Read || *usage != Use::Read;
-                        if conflict && *before != task && touch(region, &operand.root_region) {
-                            preds[task.index()].insert(*before);
+                    let before = &accesses[operand.root.index()];
+                    before.each_conflict(&operand.root_region, operand.usage, |before| {
+                        if before != task {
+                            preds[task.index()].insert(before);
                         }
-                    }
+                    });
                 }
                 for operand in &call.operands {
-                    let access = (task, operand.root_region, operand.usage);
-                    accesses[operand.root.index()].push(access);
+                    let of = &mut accesses[operand.root.index()];
+                    of.add(task, operand.root_region, operand.usage);
                 }
             }
         }
@@ -62,16 +62,19 @@ impl Edges {
         layout: &Layout,
         memory: &ProgramMemory,
     ) -> Result<()> {
-        let work: Vec<usize> =
-            (0..layout.storages.len()).filter(|&s| layout.storages[s].home == Home::Work).collect();
-        for &a in &work {
-            for &b in &work {
-                let (before, after) = (&layout.storages[a], &layout.storages[b]);
-                let ordered = match (before.users.last(), after.users.first()) {
-                    (Some((last, _)), Some((first, _))) => last < first,
-                    _ => false,
-                };
-                if ordered && overlap(memory, layout, a, b) {
+        // By the first task: what comes after a storage is the end of this list.
+        let used = (0..layout.storages.len()).filter_map(|s| {
+            let storage = &layout.storages[s];
+            let (first, last) = (storage.users.first()?.0, storage.users.last()?.0);
+            let range = memory.range(s, storage);
+            (storage.home == Home::Work).then_some((first, last, range, storage))
+        });
+        let mut work: Vec<_> = used.collect();
+        work.sort_by_key(|(first, ..)| *first);
+        for (_, last, bytes, before) in &work {
+            let later = work.partition_point(|(first, ..)| first <= last);
+            for (_, _, range, after) in &work[later..] {
+                if bytes.start < range.end && range.start < bytes.end {
                     for (from, to) in conflicts(before, after) {
                         self.preds[to.index()].push(from);
                     }
@@ -140,26 +143,102 @@ impl Edges {
     ) -> Self {
         let ((a, memory_a), (b, memory_b)) = (before, after);
         let mut preds: Vec<BTreeSet<TaskId>> = vec![BTreeSet::new(); b.tasks.len()];
+        let mut persistent: BTreeMap<PersistentId, Vec<Touches>> = BTreeMap::new();
+        let mut work = Vec::new();
+        for (j, second) in b.layout.storages.iter().enumerate() {
+            match second.home {
+                Home::Persistent(p) => persistent.entry(p).or_default().push(touches(b, second)),
+                Home::Work => work.push((memory_b.range(j, second), second)),
+                _ => {}
+            }
+        }
         for (i, first) in a.layout.storages.iter().enumerate() {
-            for (j, second) in b.layout.storages.iter().enumerate() {
-                match (first.home, second.home) {
-                    (Home::Persistent(p), Home::Persistent(q)) if p == q => {
-                        persistent_conflicts(a, first, b, second, &mut preds);
-                    }
-                    (Home::Work, Home::Work) => {
-                        let (from, to) = (memory_a.range(i, first), memory_b.range(j, second));
+            match first.home {
+                Home::Persistent(p) => {
+                    let later = persistent.get(&p).into_iter().flatten();
+                    persistent_conflicts(&touches(a, first), later, &mut preds);
+                }
+                Home::Work => {
+                    let from = memory_a.range(i, first);
+                    for (to, second) in &work {
                         if from.start < to.end && to.start < from.end {
                             for (from, to) in conflicts(first, second) {
                                 preds[to.index()].insert(from);
                             }
                         }
                     }
-                    _ => {}
                 }
+                _ => {}
             }
         }
         reduce_across(a, b, preds)
     }
+}
+
+/// Who has touched a value so far: readers apart, since they do not wait for each other.
+#[derive(Clone, Default)]
+struct Accesses {
+    reads: Runs,
+    writes: Runs,
+}
+
+impl Accesses {
+    fn add(&mut self, task: TaskId, region: Region, usage: Use) {
+        if !region.is_empty() {
+            let to = if usage == Use::Read { &mut self.reads } else { &mut self.writes };
+            to.add(task, region);
+        }
+    }
+
+    /// Calls with those who have touched an element of a box, where one of both writes it.
+    fn each_conflict(&self, region: &Region, usage: Use, mut call: impl FnMut(TaskId)) {
+        if !region.is_empty() {
+            self.writes.each(region, &mut call);
+            if usage != Use::Read {
+                self.reads.each(region, &mut call);
+            }
+        }
+    }
+}
+
+/// Boxes in runs along the first axis: pieces of a node come one after the other, so that those
+/// which meet a box are found by bisection. There may be 65,536.
+#[derive(Clone, Default)]
+struct Runs(Vec<Vec<(TaskId, Region)>>);
+
+impl Runs {
+    fn add(&mut self, task: TaskId, region: Region) {
+        let (start, end) = along(&region);
+        match self.0.last_mut() {
+            Some(run)
+                if run.last().is_some_and(|(_, r)| along(r).0 <= start && along(r).1 <= end) =>
+            {
+                run.push((task, region));
+            }
+            _ => self.0.push(vec![(task, region)]),
+        }
+    }
+
+    fn each(&self, region: &Region, call: &mut impl FnMut(TaskId)) {
+        let (start, end) = along(region);
+        for run in &self.0 {
+            // Starts and ends of a run both grow.
+            let first = run.partition_point(|(_, r)| along(r).1 <= start);
+            for (task, other) in &run[first..] {
+                if along(other).0 >= end {
+                    break;
+                }
+                if region.overlaps(other) {
+                    call(*task);
+                }
+            }
+        }
+    }
+}
+
+/// Where a box begins and ends along its first axis; scalars always meet.
+fn along(region: &Region) -> (usize, usize) {
+    if region.rank() == 0 { (0, 1) } else { (region.range(0).start, region.range(0).end) }
 }
 
 /// Every user of one storage before every task that starts another.
@@ -168,29 +247,29 @@ fn conflicts(before: &Storage, after: &Storage) -> Vec<(TaskId, TaskId)> {
     starts.flat_map(|(to, _)| before.users.iter().map(move |(from, _)| (*from, *to))).collect()
 }
 
-fn persistent_conflicts(
-    a: &TaskGraph,
-    first: &Storage,
-    b: &TaskGraph,
-    second: &Storage,
+/// What tasks touch of a storage.
+type Touches = Vec<(TaskId, Region, Use)>;
+
+fn touches(graph: &TaskGraph, storage: &Storage) -> Touches {
+    let mut all = Vec::new();
+    for &(task, _) in &storage.users {
+        let operands = graph.task(task).calls.iter().flat_map(|c| &c.operands);
+        let of_root = operands.filter(|o| o.root == storage.root);
+        all.extend(of_root.map(|o| (task, o.root_region, o.usage)));
+    }
+    all
+}
+
+fn persistent_conflicts<'a>(
+    before: &Touches,
+    later: impl Iterator<Item = &'a Touches>,
     preds: &mut [BTreeSet<TaskId>],
 ) {
-    let touches = |graph: &TaskGraph, storage: &Storage| -> Vec<(TaskId, Region, Use)> {
-        let tasks = storage.users.iter().map(|(t, _)| *t);
-        tasks
-            .flat_map(|t| {
-                let operands = graph.task(t).calls.iter().flat_map(|c| &c.operands);
-                let of_root = operands.filter(|o| o.root == storage.root);
-                of_root.map(move |o| (t, o.root_region, o.usage)).collect::<Vec<_>>()
-            })
-            .collect()
-    };
-    let later = touches(b, second);
-    for (from, region, usage) in touches(a, first) {
-        for (to, other, other_usage) in &later {
-            let conflict = usage != Use::Read || *other_usage != Use::Read;
-            if conflict && touch(&region, other) {
-                preds[to.index()].insert(from);
+    for (to, other, other_usage) in later.flatten() {
+        for (from, region, usage) in before {
+            let conflict = *usage != Use::Read || *other_usage != Use::Read;
+            if conflict && touch(region, other) {
+                preds[to.index()].insert(*from);
             }
         }
     }

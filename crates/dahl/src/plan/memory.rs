@@ -205,6 +205,7 @@ impl Memory {
                 let expected = format!("at least {scratch} bytes of scratch");
                 return Err(Error::plan(place, expected, memory.scratch));
             }
+            let shared = sharing(memory, layout);
             for (i, a) in layout.storages.iter().enumerate() {
                 if let Home::Persistent(id) = a.home
                     && memory.offsets[i] != self.persistent[id.index()]
@@ -224,16 +225,10 @@ impl Memory {
                     let expected = format!("aligned bytes within {size}");
                     return Err(Error::plan(place, expected, format!("{range:?} of {}", a.root)));
                 }
-                for (j, b) in layout.storages.iter().enumerate().skip(i + 1) {
-                    let alive = a.home != Home::Work || a.coexists(b);
-                    if a.home == b.home && alive && overlap(memory, layout, i, j) {
-                        let expected = format!("bytes of its own for {}", a.root);
-                        return Err(Error::plan(
-                            place,
-                            expected,
-                            format!("shared with {}", b.root),
-                        ));
-                    }
+                if let Some(&j) = shared[i].first() {
+                    let expected = format!("bytes of its own for {}", a.root);
+                    let found = format!("shared with {}", layout.storages[j].root);
+                    return Err(Error::plan(place, expected, found));
                 }
             }
         }
@@ -247,10 +242,29 @@ fn disjoint(ranges: &[Range<usize>]) -> std::result::Result<(), ()> {
     if sorted.windows(2).all(|w| w[0].end <= w[1].start) { Ok(()) } else { Err(()) }
 }
 
-/// Whether two storages of one home have a byte in common.
-pub(super) fn overlap(memory: &ProgramMemory, layout: &Layout, a: StorageId, b: StorageId) -> bool {
-    let (x, y) = (memory.range(a, &layout.storages[a]), memory.range(b, &layout.storages[b]));
-    x.start < y.end && y.start < x.end
+/// For each storage the later ones that have a byte of it though they must not, in order: of one
+/// home, and of work alive at once.
+fn sharing(memory: &ProgramMemory, layout: &Layout) -> Vec<Vec<StorageId>> {
+    let mut shared = vec![Vec::new(); layout.storages.len()];
+    for home in [Home::Input, Home::Output, Home::Work] {
+        let own = layout.storages.iter().enumerate().filter(|(_, storage)| storage.home == home);
+        let mut ranges: Vec<(Range<usize>, StorageId)> =
+            own.map(|(i, storage)| (memory.range(i, storage), i)).collect();
+        ranges.sort_by_key(|(range, _)| range.start);
+        for (at, (range, i)) in ranges.iter().enumerate() {
+            for (other, j) in &ranges[at + 1..] {
+                if other.start >= range.end {
+                    break;
+                }
+                let (a, b) = (&layout.storages[*i], &layout.storages[*j]);
+                if range.start < other.end && (home != Home::Work || a.coexists(b)) {
+                    shared[*i.min(j)].push(*i.max(j));
+                }
+            }
+        }
+    }
+    shared.iter_mut().for_each(|with| with.sort_unstable());
+    shared
 }
 
 fn aligned(bytes: usize) -> usize {

@@ -132,6 +132,17 @@ pub fn check_writable(setting: &str, path: &Path) -> Result<()> {
     made.map_err(|error| wrong(format!("where nothing can be written ({error})")))
 }
 
+/// Refuses a file to write whose name is that of a run: it would be taken for it from then on.
+pub fn check_no_run(setting: &str, path: &Path) -> Result<()> {
+    let run = resolve(path);
+    if run == path || !run.join(files::CONFIG).exists() {
+        return Ok(());
+    }
+    let expected = "a name that no run has, such as one with an extension";
+    let found = format!("{}, which is the run {}", path.display(), run.display());
+    Err(Error::config(setting, expected, found))
+}
+
 /// Refuses to replace a file that is no weights.
 pub fn check_weights(setting: &str, path: &Path) -> Result<()> {
     if takes_weights(path) {

@@ -26,8 +26,8 @@ mod view;
 pub use config::RunConfig;
 pub use data::{Reading, RunData, check_fit, moved, options_for};
 pub use directory::{
-    Log, RUNS, RunDirectory, Start, check_weights, check_writable, find, has_result, no_run,
-    numerics, refuse_old, refuse_outside, resolve, takes_weights, weights_sha256,
+    Log, RUNS, RunDirectory, Start, check_no_run, check_weights, check_writable, find, has_result,
+    no_run, numerics, refuse_old, refuse_outside, resolve, takes_weights, weights_sha256,
 };
 pub use execute::{Event, Failed, Outcome, Run, Stage, StopReason, Warning};
 pub use forecast::{planned_parts, predict};

@@ -124,6 +124,13 @@ impl Opened {
         (has_one && self.config.identity.normalize.is_none()).then_some(path)
     }
 
+    /// The file of the initial weights that were trained on other classes, and these.
+    pub fn other_classes(&self, data: &RunData) -> Option<(&Path, &[String])> {
+        let (path, _) = self.init.as_ref()?;
+        let card = self.init_card.as_ref().filter(|card| card.classes != data.train.classes())?;
+        Some((path, &card.classes))
+    }
+
     /// The directory of a run that goes on.
     pub fn resumed(&self) -> Option<&Path> {
         match &self.place {

@@ -36,6 +36,11 @@ def model():
 }
 
 #[test]
+fn directions_of_writing_are_spelled_out() {
+    assert_eq!(quoted("a\u{202e}b\u{2066}\"\n"), r#""a\u202eb\u2066\"\n""#);
+}
+
+#[test]
 fn blocks_without_a_name_and_with_one() {
     let model = Model::parse(
         r#"input = [4, 6, 6]

@@ -83,7 +83,7 @@ fn gather(
     on: &dyn Fn(&Node) -> (usize, Range<usize>),
     load: &mut [u64],
 ) -> Vec<Group> {
-    let roots = graph.roots();
+    let (roots, samples) = (graph.roots(), samples(graph));
     let mut open: Vec<Vec<Cut>> = Vec::new();
     let nobody = vec![Vec::new(); graph.values.len()];
     let mut touched = Touched { readers: nobody.clone(), writers: nobody };
@@ -92,7 +92,7 @@ fn gather(
         if node.op.view().is_some() {
             continue;
         }
-        let cut = Cut { stage: on(node).0, ..cut(graph, &roots, id, grain) };
+        let cut = Cut { stage: on(node).0, ..cut(graph, (&roots, samples), id, grain) };
         if grain.gather == Gather::Off {
             open.push(vec![cut]);
             continue;
@@ -156,10 +156,23 @@ impl Why {
 /// Along which axes a grain asks for an op to be cut, into how many pieces, and why it is or
 /// is not.
 pub fn why(graph: &Graph, node: &Node, grain: &Grain) -> Vec<(usize, usize, Why)> {
+    why_of(graph, node, grain, samples(graph))
+}
+
+/// The samples of a program, which it takes a look at all its values to find.
+fn samples(graph: &Graph) -> Option<usize> {
+    graph.inputs().next().and_then(|(_, v)| v.meta.shape.axes().first().copied())
+}
+
+fn why_of(
+    graph: &Graph,
+    node: &Node,
+    grain: &Grain,
+    samples: Option<usize>,
+) -> Vec<(usize, usize, Why)> {
     let (inputs, outputs) = graph.metas(node);
     let metas = Metas { inputs: &inputs, outputs: &outputs };
     let whole = graph.whole(node);
-    let samples = graph.inputs().next().and_then(|(_, v)| v.meta.shape.axes().first().copied());
     let (flops, bytes) = size(graph, node);
     let big = flops.max(bytes as u64) / grain.sample.max(1) as u64 > SMALL;
     let (offered, shape) = (node.op.cuts(metas), outputs[0].shape);
@@ -187,10 +200,11 @@ pub fn why(graph: &Graph, node: &Node, grain: &Grain) -> Vec<(usize, usize, Why)
 
 /// Into how many pieces a grain cuts the ops of a program, all together.
 pub(super) fn pieces(graph: &Graph, grain: &Grain) -> usize {
+    let samples = samples(graph);
     let of = |node: &Node| {
         let (inputs, outputs) = graph.metas(node);
         let offered = node.op.cuts(Metas { inputs: &inputs, outputs: &outputs });
-        let cuts = why(graph, node, grain).into_iter().filter(|of| of.2.is_cut());
+        let cuts = why_of(graph, node, grain, samples).into_iter().filter(|of| of.2.is_cut());
         let counts = cuts.map(|(axis, count, _)| {
             let align = offered.iter().find(|c| c.axis == axis).map_or(1, |offer| offer.align);
             parts(outputs[0].shape[axis], count, align)
@@ -209,7 +223,12 @@ fn size(graph: &Graph, node: &Node) -> (u64, usize) {
     (flops, inputs.iter().chain(&outputs).map(|m| m.bytes()).sum())
 }
 
-fn cut(graph: &Graph, roots: &[Root], id: NodeId, grain: &Grain) -> Cut {
+fn cut(
+    graph: &Graph,
+    (roots, samples): (&[Root], Option<usize>),
+    id: NodeId,
+    grain: &Grain,
+) -> Cut {
     let node = graph.node(id);
     let (inputs, outputs) = graph.metas(node);
     let metas = Metas { inputs: &inputs, outputs: &outputs };
@@ -218,7 +237,9 @@ fn cut(graph: &Graph, roots: &[Root], id: NodeId, grain: &Grain) -> Cut {
     let offered = node.op.cuts(metas);
     let mut cuts = Vec::new();
     let mut pieces: Vec<Region> = vec![whole.out];
-    for (axis, count, _) in why(graph, node, grain).into_iter().filter(|of| of.2.is_cut()) {
+    for (axis, count, _) in
+        why_of(graph, node, grain, samples).into_iter().filter(|of| of.2.is_cut())
+    {
         let align = offered.iter().find(|c| c.axis == axis).map_or(1, |offer| offer.align);
         let ranges = split(outputs[0].shape[axis], count, align);
         cuts.push((axis, count));

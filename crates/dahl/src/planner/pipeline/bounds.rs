@@ -82,7 +82,8 @@ impl<'a> Bounds<'a> {
         for at in 0..states {
             together.extend(full.iter().map(|all| all[at]));
         }
-        let most = |cell: &&Cell| table.cost.most_joules(cell.range.high);
+        let busy = table.cost.most_busy_joules();
+        let most = |cell: &&Cell| table.cost.most_joules(busy, cell.range.high);
         let most_joules = cells.iter().map(most).collect();
         let span = |cell: &&Cell| {
             let first = levels.partition_point(|level| level.most_high <= cell.range.most_low);

@@ -205,20 +205,23 @@ impl OptionTable<'_> {
             let source = &from[first + step..][..length];
             if units < self.all_units {
                 let totals = &self.totals[first + step..][..length];
-                for ((best, x), &total) in
-                    here[first..][..length].iter_mut().zip(source).zip(totals)
-                {
+                let to = &mut here[first..][..length];
+                for (n, &total) in totals.iter().enumerate() {
                     if total as usize <= units {
-                        *best = best.min(cost + x);
+                        to[n] = to[n].min(cost + source[n]);
                     }
                 }
                 return;
             }
-            for (best, x) in here[first..][..length].iter_mut().zip(source) {
-                let through = cost + x;
-                if through < *best {
-                    *best = through;
+            // The innermost loop of plans; without optimisation iterators take four times as long.
+            let to = &mut here[first..][..length];
+            let mut n = 0;
+            while n < length {
+                let through = cost + source[n];
+                if through < to[n] {
+                    to[n] = through;
                 }
+                n += 1;
             }
         });
     }

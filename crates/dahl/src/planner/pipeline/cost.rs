@@ -192,8 +192,16 @@ impl<'a> CostModel<'a> {
         of.idle_watts + base / (of.per_node * sharing) as f64
     }
 
-    /// More joules than any plan takes that ends within so many seconds.
-    pub(super) fn most_joules(&self, seconds: f64) -> f64 {
+    /// More joules than any plan takes that ends within so many seconds; `busy` are
+    /// [`most_busy_joules`](Self::most_busy_joules).
+    pub(super) fn most_joules(&self, busy: f64, seconds: f64) -> f64 {
+        let all: Vec<usize> = self.problem.units.iter().map(|unit| unit.count).collect();
+        let total = busy + self.idle_watts(&all) * seconds;
+        if total.is_nan() { f64::INFINITY } else { total * self.joules_margin }
+    }
+
+    /// More joules than computing and moving take in any plan.
+    pub(super) fn most_busy_joules(&self) -> f64 {
         let problem = self.problem;
         let dearest = |layer: &Layer| {
             let each = problem.units.iter().zip(&layer.seconds).flat_map(|(unit, seconds)| {
@@ -210,10 +218,8 @@ impl<'a> CostModel<'a> {
         let parameters: f64 = problem.layers.iter().map(|layer| layer.parameter_bytes).sum();
         let moved =
             self.round_trip * outputs * problem.layers.len() as f64 + self.all_reduce * parameters;
-        let all: Vec<usize> = problem.units.iter().map(|unit| unit.count).collect();
         let computing: f64 = problem.layers.iter().map(dearest).sum();
-        let total = computing + joules * moved + self.idle_watts(&all) * seconds;
-        if total.is_nan() { f64::INFINITY } else { total * self.joules_margin }
+        computing + joules * moved
     }
 
     /// The plan of stage options, each with the set of layers that it ends with.

@@ -23,6 +23,8 @@ pub(super) struct Cover<'a> {
     /// From fast stages to all.
     pub(super) levels: Vec<Level>,
     pub(super) idle: Vec<f64>,
+    /// More joules than computing and moving take in any plan.
+    busy: f64,
     /// Whether combinations of units are few enough for a number each.
     pub(super) full: bool,
 }
@@ -61,6 +63,7 @@ impl<'a> Cover<'a> {
             cells: Vec::new(),
             levels: Vec::new(),
             idle: if full { table.idle() } else { Vec::new() },
+            busy: table.cost.most_busy_joules(),
             full,
         };
         cover.begin(limits);
@@ -170,7 +173,7 @@ impl<'a> Cover<'a> {
                 break;
             }
             let Some((theta, bound, slope)) = last else { break };
-            if !bound.is_finite() || bound > self.table.cost.most_joules(range.high) {
+            if !bound.is_finite() || bound > self.table.cost.most_joules(self.busy, range.high) {
                 break;
             }
             if slope > 0.0 {
@@ -291,7 +294,9 @@ impl<'a> Cover<'a> {
     fn reached(&self, known: &EvaluatedCell) -> Option<f64> {
         let range = &known.cell.range;
         let problem = self.table.problem;
-        if !(known.bound.is_finite() && known.bound <= self.table.cost.most_joules(range.high)) {
+        if !(known.bound.is_finite()
+            && known.bound <= self.table.cost.most_joules(self.busy, range.high))
+        {
             return None;
         }
         let power = problem.power_cap.map_or(0.0, |cap| known.bound / cap);
