@@ -2,6 +2,7 @@
 
 use crate::checker::value;
 use crate::problem::{Assignment, Problem};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 /// A claim and its proof.
@@ -39,7 +40,8 @@ impl Certificate {
 }
 
 /// An interval of the period, and with which multipliers plans in it are bounded.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CellProof {
     /// Where it begins.
     pub low: f64,
@@ -55,10 +57,18 @@ pub struct CellProof {
     /// combination of units.
     #[serde(rename = "prices", default, skip_serializing_if = "Vec::is_empty")]
     pub multipliers: Vec<f64>,
+    // Version 1 listed these too.
+    #[doc(hidden)]
+    #[serde(default, skip_serializing)]
+    pub joules: IgnoredAny,
+    #[doc(hidden)]
+    #[serde(default, skip_serializing)]
+    pub by_set: IgnoredAny,
 }
 
 /// What adds up at least in plans whose stages are all faster than this.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LevelProof {
     /// Seconds of the slowest stage, if they are bounded.
     pub most_high: Option<f64>,
@@ -66,6 +76,13 @@ pub struct LevelProof {
     /// combination of units.
     #[serde(rename = "prices", default, skip_serializing_if = "Vec::is_empty")]
     pub multipliers: Vec<f64>,
+    // Version 1 listed these too.
+    #[doc(hidden)]
+    #[serde(default, skip_serializing)]
+    pub sums: IgnoredAny,
+    #[doc(hidden)]
+    #[serde(default, skip_serializing)]
+    pub by_set: IgnoredAny,
 }
 
 /// A partial plan: layers that are left, units in use, seconds, joules, stages.

@@ -45,7 +45,12 @@ fn check_damaged(file: &str, bytes: &[u8], read: impl Fn(&[u8]) -> crate::Result
     let mut refused = 0;
     let mut judge = |damaged: &[u8], how: &str| match read(damaged) {
         Ok(()) => {}
-        Err(e @ (Error::Data { .. } | Error::Columns { .. } | Error::Shape { .. })) => {
+        Err(
+            e @ (Error::Data { .. }
+            | Error::Columns { .. }
+            | Error::Images { .. }
+            | Error::Shape { .. }),
+        ) => {
             let text = e.to_string();
             assert!(text.contains("expected") && text.contains(file), "{how}: {text}");
             refused += 1;

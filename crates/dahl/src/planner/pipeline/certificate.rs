@@ -104,10 +104,12 @@ pub(super) fn certificate_by(
         most_high: finite(range.most_high),
         theta: range.theta,
         multipliers: multipliers(potential),
+        ..CellProof::default()
     });
     let levels = levels.iter().map(|Level { most_high, potential }| LevelProof {
         most_high: finite(*most_high),
         multipliers: multipliers(potential),
+        ..LevelProof::default()
     });
     let last = table.sets() - 1;
     let labels = kept.iter().map(|label| LabelProof {
