@@ -28,7 +28,7 @@ pub struct Certificate {
     /// The least seconds that add up, from plans of fast stages to all; empty where nothing
     /// adds up.
     pub levels: Vec<LevelProof>,
-    /// PartialPlan-made plans.
+    /// Partial plans.
     pub labels: Vec<LabelProof>,
 }
 

@@ -165,7 +165,7 @@ pub struct Problem {
     pub period_cap: Option<f64>,
     /// Upper bound on the average watts of a batch.
     pub power_cap: Option<f64>,
-    /// Samples of a batch, where units may have uneven shares of it (`uneven_shares.rs`).
+    /// Samples of a batch, where units may have uneven shares of it (docs/planner.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<usize>,
 }

@@ -107,8 +107,12 @@ fn arg<G: Group>(setting: &'static Setting) -> Arg {
         [] => ValueParser::new(|text: &str| setting.check(text).map(|()| text.to_owned())),
         choices => PossibleValuesParser::new(possible(choices)).into(),
     };
-    // What a number is, its parser says: -1 is no flag.
-    arg.allow_hyphen_values(true).value_parser(parser)
+    // What a number is, its parser says: -1 is no flag, nor is the mean of `normalize`.
+    let arg = match setting.name {
+        "normalize" => arg.allow_hyphen_values(true),
+        _ => arg.allow_negative_numbers(true),
+    };
+    arg.value_parser(parser)
 }
 
 impl<G: Group> Args for Settings<G> {
@@ -159,4 +163,119 @@ pub(crate) fn choice<T: Value + Clone + Send + Sync + 'static>() -> impl TypedVa
 
 fn possible(choices: &'static [(&str, &str)]) -> impl Iterator<Item = PossibleValue> {
     choices.iter().map(|(name, help)| PossibleValue::new(*name).help(with_flags(help)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use dahl::run::config::Class;
+    use std::fmt::Write as _;
+
+    /// docs/settings.md, as the declarations have it.
+    fn documentation() -> String {
+        let mut text = "# Settings of a run\n\n\
+            The library declares every setting once (`crates/dahl/src/run/config/settings.rs`); the\n\
+            flags of `dahl train`, the keys of `--config` and the variables are made of these\n\
+            declarations, and so is this page: `UPDATE_DOCS=1 cargo test -p dahl-cli --bin dahl settings`\n\
+            writes it. A library user sets the field of the same name, or\n\
+            `RunConfig::set(\"lr\", &[\"0.1\"])`.\n\n\
+            Class: *identity* decides the bits of the result, and a resumed run must repeat it;\n\
+            *placement* changes no bit, is kept, and may change on a resume; *session* is about one\n\
+            start of a run and is not kept. The variable of `--max-time` is `DAHL_MAX_TIME`.\n"
+            .to_owned();
+        let mut headings: Vec<&str> = Vec::new();
+        for setting in SETTINGS {
+            if !headings.contains(&setting.shown.heading) {
+                headings.push(setting.shown.heading);
+            }
+        }
+        for heading in headings {
+            let _ = write!(
+                text,
+                "\n## {heading}\n\n| flag | is | default | class |\n|---|---|---|---|\n"
+            );
+            for setting in SETTINGS.iter().filter(|setting| setting.shown.heading == heading) {
+                let class = match setting.class {
+                    Class::Identity => "identity",
+                    Class::Placement => "placement",
+                    Class::Session => "session",
+                };
+                let flag = arg::<All>(setting);
+                let value = flag.get_value_names().and_then(|names| names.first());
+                let value = match setting.choices {
+                    [] => value.map_or(String::new(), |value| format!(" {value}")),
+                    choices => {
+                        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+                        format!(" {}", names.join("|"))
+                    }
+                };
+                let value = if setting.arity == Arity::Switch { String::new() } else { value };
+                let help = with_flags(setting.help.trim());
+                let (help, stated) = match help.split_once(" [default: ") {
+                    Some((help, default)) => (help.to_owned(), default.trim_end_matches(']')),
+                    None => (help.clone(), ""),
+                };
+                let default = setting.of(&RunConfig::default()).join(", ");
+                let default = if stated.is_empty() { default } else { stated.to_owned() };
+                let cell = |text: &str| text.replace('|', "\\|");
+                let name = cell(&format!("--{}{value}", setting.name));
+                let _ =
+                    writeln!(text, "| `{name}` | {} | {} | {class} |", cell(&help), cell(&default));
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn settings_are_documented() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
+        let text = documentation();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, &text).expect("the documentation");
+        }
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(found == text, "docs/settings.md is stale: UPDATE_DOCS=1 writes it");
+    }
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings<All>,
+    }
+
+    fn config(line: &str) -> Result<RunConfig, Error> {
+        Ok(Line::try_parse_from(line.split(' '))?.settings.config)
+    }
+
+    #[test]
+    fn flags_become_settings() {
+        assert_eq!(config("x").unwrap(), RunConfig::default());
+        let given = "x --lr 1e-3 --flip --throttle 0=0.5 --throttle 1=0.5@9 --optimizer sgd";
+        let settings = Line::try_parse_from(given.split(' ')).unwrap().settings;
+        assert_eq!(settings.given, ["optimizer", "lr", "flip", "throttle"]);
+        let config = settings.config;
+        assert_eq!((config.identity.lr, config.identity.flip.0), (1e-3, true));
+        assert_eq!(config.session.throttle.len(), 2);
+    }
+
+    #[test]
+    fn values_that_cannot_be_are_refused() {
+        for (line, expected) in [
+            ("x --lr=-1", "expected a number from 0 on"),
+            ("x --lr nan", "expected a number"),
+            ("x --momentum 1", "expected 0 to below 1"),
+            ("x --betas 0.9", "expected two numbers from 0 to below 1"),
+            ("x --betas 0.9,1", "expected two numbers from 0 to below 1"),
+            ("x --clip 0", "expected a number above 0"),
+            ("x --crop 0", "expected at least 1"),
+            ("x --validation 0", "expected a fraction between 0 and 1"),
+            ("x --validation 1.0", "expected a fraction between 0 and 1"),
+            ("x --schedule cosin", "expected constant, step:EPOCHS:FACTOR"),
+            ("x --optimizer rmsprop", "[possible values: sgd, adam, adamw]"),
+        ] {
+            let error = config(line).expect_err(line).to_string();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
 }

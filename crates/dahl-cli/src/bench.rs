@@ -59,7 +59,7 @@ pub(crate) struct Args {
     of: Option<Of>,
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// Numbers of threads [default: one, and one a processor]
+    /// Numbers of threads [default: 1, and one per processor]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types
@@ -67,25 +67,25 @@ pub(crate) struct Args {
     dtypes: Vec<DType>,
     #[command(flatten)]
     kernels: Settings<KernelsAndTuning>,
-    /// Measure this beside dahl
+    /// Baseline to measure in turns with dahl
     #[arg(long, value_enum)]
     against: Option<Against>,
-    /// The Python that has PyTorch [default: the first that has]
+    /// Python interpreter with PyTorch [default: the first one that has it]
     #[arg(long, value_name = "FILE", requires = "against")]
     python: Option<PathBuf>,
-    /// Repetitions of each side
+    /// Number of repetitions of each side
     #[arg(long, default_value_t = 15, value_parser = at_least_one)]
     pairs: usize,
-    /// Seconds that a repetition takes about
+    /// Approximate seconds per repetition
     #[arg(long, default_value_t = 0.2, value_parser = seconds)]
     seconds: f64,
-    /// Write a table in Markdown
+    /// Write a Markdown table to this file
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write what the workers did in one more repetition, for dahl stats; of one cell
+    /// Write the trace of one more repetition, for dahl stats; requires a single measurement
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Print one JSON object a cell
+    /// Print one JSON object per measurement
     #[arg(long)]
     json: bool,
 }

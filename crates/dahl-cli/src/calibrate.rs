@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 
 /// Measure codelets on this machine, for predictions
 ///
-/// Runs training steps of a model, or of those that come with dahl, in several
-/// batches, pieces and kernels, and keeps what each call took, alone and beside a
-/// processor that reads from memory all the time. What is in the file already is
-/// kept beside it, unless it is another machine's or version's.
+/// Runs training steps of a model, or of the models that come with dahl, with several batch sizes,
+/// cuts and kernels, and records the time of every call, alone and beside a processor that reads
+/// memory all the time. Times that the file already has are kept, unless they are of another machine
+/// or version.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl calibrate
@@ -37,9 +37,9 @@ use std::time::{Duration, Instant};
 
 docs/calibration.md says what is measured and how well it predicts.")]
 pub(crate) struct Args {
-    /// A model's name or TOML file [default: those that come with dahl]
+    /// Model name or TOML file [default: the models that come with dahl]
     model: Option<String>,
-    /// Samples per step of the model [default: 32]
+    /// Batch size of the model [default: 32]
     #[arg(long, value_parser = at_least_one, requires = "model")]
     batch: Option<usize>,
     /// Element types
@@ -47,16 +47,16 @@ pub(crate) struct Args {
     dtypes: Vec<DType>,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Fewer models, shapes and kernels
+    /// Measure fewer models, shapes and kernels
     #[arg(long)]
     quick: bool,
-    /// Seconds that it takes about [default: 180, with --quick 20]
+    /// Approximate duration in seconds [default: 180; with --quick 20]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// The file that it goes to
+    /// Output file
     #[arg(long, value_name = "FILE", default_value = "calibration.json")]
     output: PathBuf,
-    /// Print what a file says instead, by default calibration.json
+    /// Print the content of a calibration file instead [default: calibration.json]
     #[arg(
         long,
         value_name = "FILE",
@@ -65,10 +65,10 @@ pub(crate) struct Args {
         conflicts_with_all = ["model", "quick", "seconds"]
     )]
     show: Option<PathBuf>,
-    /// Say nothing but the result
+    /// Print only the result
     #[arg(long)]
     quiet: bool,
-    /// Print JSON: one object, with --show one a codelet
+    /// Print one JSON object; with --show one per codelet
     #[arg(long)]
     json: bool,
 }

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 Exit codes: 0 the claim holds, 1 it does not, 4 a file that cannot be read.")]
 pub(crate) struct Args {
-    /// A file that `dahl plan --certificate` wrote
+    /// Certificate file of `dahl plan --certificate`
     file: PathBuf,
     /// Print one JSON object
     #[arg(long)]

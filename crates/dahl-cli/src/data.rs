@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// List the datasets, describe one, or check every sample of it
 ///
 /// A dataset is one of the names below, looked for in `data/<name>`, a directory
-/// of its files, a directory of images with a subfolder a class, a CSV file that
+/// of its files, a directory of images with one subfolder per class, a CSV file that
 /// names images and classes, or a pair of `.npy` files.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
@@ -28,23 +28,23 @@ use std::process::ExitCode;
 Exit codes: 0 ok, 1 the result cannot be written, 2 usage, 4 a file is missing or
 damaged, or a sample is wrong.")]
 pub(crate) struct Args {
-    /// A dataset's name, directory or file
+    /// Dataset name, directory or file
     data: Option<String>,
     #[command(flatten)]
     table: Settings<Table>,
-    /// Look at no more than this many samples of each part
+    /// Maximum number of samples of each part
     #[arg(long, value_parser = at_least_one)]
     limit: Option<usize>,
-    /// Read every sample and say what is wrong with which
+    /// Read every sample and report those that are wrong
     #[arg(long)]
     check: bool,
-    /// Worker threads of --check [default: one a processor]
+    /// Number of worker threads of --check [default: one per processor]
     #[arg(long, value_parser = at_least_one)]
     workers: Option<usize>,
-    /// Print one JSON object a part
+    /// Print one JSON object per part
     #[arg(long)]
     json: bool,
-    /// Show no progress
+    /// Do not show progress
     #[arg(long)]
     quiet: bool,
 }

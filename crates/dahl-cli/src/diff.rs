@@ -39,18 +39,18 @@ written, 2 wrong usage, 4 a file that cannot be read.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The reference.
+    /// Reference file.
     a: PathBuf,
-    /// The file to compare with it.
+    /// File to compare with it.
     b: PathBuf,
-    /// Compare only this tensor; may be given several times.
+    /// Compare only this tensor; repeatable.
     #[arg(long, value_name = "NAME")]
     tensor: Vec<String>,
-    /// Show at most so many values of a tensor that differs.
+    /// Maximum number of values to show per tensor that differs.
     #[arg(long, value_name = "N", default_value_t = 5)]
     limit: usize,
-    /// How far apart is still equal: `exact`, ULPs such as `4ulp`, or a fraction
-    /// of the tensor's largest magnitude such as `1e-6`.
+    /// Tolerance: `exact`, a distance in ULPs such as `4ulp`, or a fraction of the tensor's largest
+    /// magnitude such as `1e-6`.
     #[arg(long, value_name = "X", default_value = "exact")]
     tolerance: Tolerance,
     /// Print one JSON object instead of text.

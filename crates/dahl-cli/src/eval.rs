@@ -10,12 +10,12 @@ use dahl::train::{Card, Confusion, Pass, Samples};
 use dahl::{Error, Result};
 use std::process::ExitCode;
 
-/// Say how well a model's weights do on the test samples of a dataset
+/// Evaluate weights on the test samples of a dataset
 ///
 /// The weights are a safetensors file, as `dahl train --save` or PyTorch's
-/// `save_file(model.state_dict(), …)` write it. Those that dahl wrote say which
-/// model and dataset they belong to and how samples are normalised; for others,
-/// `--model` and `--data` do.
+/// `save_file(model.state_dict(), …)` write it. Files that dahl wrote
+/// name their model and dataset and the normalisation of samples; other files need
+/// `--model` and `--data`.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl train --save weights.safetensors && dahl eval --weights weights.safetensors
@@ -29,17 +29,17 @@ pub(crate) struct Args {
     weights: WeightArgs,
     #[command(flatten)]
     pass: PassArgs,
-    /// Which samples [default: test; all where --data is another set than the one
-    /// that the weights were trained on]
+    /// Part of the dataset [default: test; all if --data is another dataset than that of the
+    /// weights]
     #[arg(long, value_enum)]
     part: Option<PartName>,
-    /// Say which classes are taken for which
+    /// Print the confusion matrix
     #[arg(long)]
     confusion: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
-    /// Say nothing but the result
+    /// Print only the result
     #[arg(long)]
     quiet: bool,
 }
@@ -87,7 +87,8 @@ fn eval(args: &Args) -> Result<()> {
         json(&pass, confusion, chosen.part)
     } else {
         let some = if all == pass.samples { String::new() } else { format!(" of {all}") };
-        let judged = format!("judged by {}{some} samples, {}", pass.samples, chosen.part.words());
+        let judged =
+            format!("evaluated on {}{some} samples, {}", pass.samples, chosen.part.words());
         format!("{}{judged} of {}\n", table(&pass, confusion), one_line(&chosen.name()))
     };
     show(&text)

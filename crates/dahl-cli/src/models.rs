@@ -19,12 +19,12 @@ use std::process::ExitCode;
 
 Exit codes: 0 ok, 2 usage, 4 bad model.")]
 pub(crate) struct Args {
-    /// A model's name or TOML file
+    /// Model name or TOML file
     model: Option<String>,
     /// Print the model as a TOML file
     #[arg(long)]
     toml: bool,
-    /// Print one JSON object a model
+    /// Print one JSON object per model
     #[arg(long)]
     json: bool,
 }

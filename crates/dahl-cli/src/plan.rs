@@ -18,7 +18,7 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::calibrate::this_machine;
 use dahl::choose::GrainRequest;
 use dahl::graph::Programs;
-use dahl::model::{Fusion, Model, TrainSpec};
+use dahl::model::{Fusion, Lowered, Model, TrainSpec};
 use dahl::perf::PerfModel;
 use dahl::plan::{Numerics, Plan};
 use dahl::planner::Grain;
@@ -28,18 +28,18 @@ use dahl::run::{
 };
 use dahl::units::{Bytes, Flops, Joules, Nanos};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Show the plan of a training run, or the cheapest pipeline over unequal units
+/// Show the plan of a training run, or plan a pipeline over unequal processing units
 ///
-/// With a model: its pieces, tasks and memory. With --profile and --platform: which
-/// layers of a network that others measured run on which units at what power, for the
-/// least energy, time or their product, with what no plan can be better than.
+/// MODEL: lowers the model to programs, plans them and checks the plan, without running it. The
+/// summary has the tasks of a step and its memory; --show prints the plan, the graph, the task
+/// graph or the memory. Without flags it is the plan of `dahl train`.
 ///
-/// Lowers the model to programs, plans them and checks the plan; nothing is
-/// run. Without flags it is the plan that `dahl train` makes. The summary says how many tasks a step has and what memory it needs;
-/// `--show` prints the whole plan, the graph, the task graph or the memory.
+/// MODEL --platform FILE, or --profile FILE --platform FILE: assigns layers to processing units,
+/// with replicas, uneven shares and power states, for minimum energy, time or energy-delay
+/// product. Prints the plan, the Pareto front of period and energy, and a lower bound.
 #[derive(ClapArgs)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -63,10 +63,10 @@ Exit codes: 0 ok, 2 usage, 3 no feasible plan, 4 bad model."
 pub(crate) struct Args {
     #[command(subcommand)]
     of: Option<Of>,
-    /// A model's name or TOML file
+    /// Model name or TOML file
     #[arg(required_unless_present_any = ["profile", "named"])]
     model: Option<String>,
-    /// The same
+    /// Model name or TOML file, as a flag
     #[arg(long = "model", id = "named", value_name = "MODEL", conflicts_with_all = ["model", "profile"])]
     named: Option<String>,
     #[command(flatten)]
@@ -76,17 +76,17 @@ pub(crate) struct Args {
     /// Do not fuse ops
     #[arg(long)]
     no_fusion: bool,
-    /// Read the plan from a file instead, as `--show plan` printed it or edited,
-    /// and check it
+    /// Check the plan of a file, as --show plan prints it or edited, instead of planning
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tune", "conv", "isa"])]
     check: Option<PathBuf>,
-    /// Say why the grain was chosen, layer by layer, and what its neighbours cost
+    /// Explain the choice of --grain auto: the predicted step of every grain, and the cut of every
+    /// layer
     #[arg(long, requires = "grain", conflicts_with_all = ["check", "show"])]
     explain: bool,
     /// What to print
     #[arg(long, value_enum, default_value_t = Show::Summary)]
     show: Show,
-    /// Print graph or tasks in Graphviz' language
+    /// Print the graph or the tasks as Graphviz DOT
     #[arg(long)]
     dot: bool,
 }
@@ -104,9 +104,9 @@ enum Show {
     Plan,
     /// The program's graph
     Graph,
-    /// The tasks and what they wait for
+    /// The tasks and their dependencies
     Tasks,
-    /// What needs how much memory
+    /// The memory, value by value
     Memory,
 }
 
@@ -170,6 +170,12 @@ impl Args {
         &self.settings.config
     }
 
+    /// The grain before a choice.
+    fn base(&self) -> Grain {
+        let workers = self.config().placement.workers.unwrap_or_else(processors);
+        Grain { target: self.config().identity.target(), ..Grain::for_workers(workers) }
+    }
+
     fn fusion(&self) -> Fusion {
         if self.no_fusion { Fusion::Off } else { Fusion::On }
     }
@@ -200,84 +206,113 @@ fn text(args: &Args) -> dahl::Result<String> {
     if args.explain {
         return explained(args, (&model, &spec), known);
     }
-    let samples = SampleCounts { train: config.identity.batch, eval: Vec::new() };
-    let mut measurer = Shown(said);
-    let (fusion, measurer) = (args.fusion(), Some(&mut measurer as _));
-    let (platform, resumed, is_known) = (None, None, known.clone());
-    let with = Prepare { model: &model, samples, fusion, platform, known, resumed, measurer };
-    let progress = progress::Waiting::begin(said, "plan: looking for the best".to_owned());
-    let Prepared { lowered, plan, pipeline, why, .. } = prepare(config, with)?;
-    drop(progress);
-    why.iter().for_each(say);
-    let plan = match &args.check {
-        Some(path) => {
-            let parsed = Plan::parse(&read(path)?, &lowered.programs);
-            parsed.map_err(|error| in_file(path, error))?
-        }
-        None => plan,
+    let shown = match &args.check {
+        Some(path) => checked(args, (&model, spec), (path, &known))?,
+        None => planned(args, &model, (known.clone(), said))?,
     };
-    let known = is_known;
+    let (plan, programs) = (&shown.plan, &shown.lowered.programs);
     if let Some(limit) = config.placement.memory_limit {
-        plan.check_memory(&lowered.programs, limit)?;
+        plan.check_memory(programs, limit)?;
     }
-    let (expanded, graphs) = plan.task_graphs(&lowered.programs)?;
+    let (expanded, graphs) = plan.task_graphs(programs)?;
     let train = &expanded.programs[0].graph;
     Ok(match (args.show, args.dot) {
         (Show::Graph, true) => train.to_dot(),
         (Show::Graph, false) => train.to_string(),
         (Show::Tasks, true) => graphs[0].to_dot(train),
         (Show::Tasks, false) => graphs[0].to_text(train),
-        (Show::Plan, _) => plan.to_text(&lowered.programs)?,
+        (Show::Plan, _) => plan.to_text(programs)?,
         (Show::Memory, _) => plan.memory.to_text(&expanded, &graphs),
-        (Show::Summary, _) => {
-            let colour = Colour::of_stdout();
-            let flops: Flops = train
-                .nodes
-                .iter()
-                .map(|node| {
-                    let (inputs, outputs) = train.metas(node);
-                    let metas = dahl::ops::Metas { inputs: &inputs, outputs: &outputs };
-                    node.op.flops(metas, &train.whole(node))
-                })
-                .sum();
-            let mut text = String::new();
-            let mut line = |key: &str, value: String| {
-                let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:18}")));
-            };
-            line(
-                "model",
-                format!(
-                    "{} on {:?}, batch {}, {}, {}",
-                    one_line(&model.name),
-                    model.input,
-                    config.identity.batch,
-                    config.identity.dtype,
-                    config.identity.optimizer.print()
-                ),
-            );
-            line("nodes", train.nodes.len().to_string());
-            let edges: usize = graphs[0].edges.preds.iter().map(Vec::len).sum();
-            let [edges, workers] =
-                [(edges, "edge"), (plan.placement.workers, "worker")].map(|(n, of)| counted(n, of));
-            line("tasks per step", format!("{} with {edges}, {workers}", graphs[0].tasks.len()));
-            if let Some(text) = pipeline {
-                line("pipeline", text);
-            }
-            line("work per step", flops.to_string());
-            line("memory", plan.memory.peak().to_string());
-            let reused = plan.work_without_reuse(&graphs);
-            line(
-                "  reused",
-                format!("{} for values of {reused}", Bytes(plan.memory.work() as u64)),
-            );
-            if let Some(what) = recomputed_in_words(&lowered.programs, &plan) {
-                line("  recomputed", what);
-            }
-            line("time, energy", predicted(known, &lowered.programs, &plan)?);
-            line("bits", plan.numerics_hash(&lowered.programs));
-            text
-        }
+        (Show::Summary, _) => summary(args, &model, &shown, known)?,
     })
+}
+
+/// A plan with its programs, and its pipeline in words.
+struct Planned {
+    lowered: Lowered,
+    plan: Plan,
+    pipeline: Option<String>,
+}
+
+/// The plan of the settings.
+fn planned(
+    args: &Args,
+    model: &Model,
+    (known, show): (PerfModel, progress::Show),
+) -> dahl::Result<Planned> {
+    let samples = SampleCounts { train: args.config().identity.batch, eval: Vec::new() };
+    let mut measurer = Shown(show);
+    let (fusion, measurer) = (args.fusion(), Some(&mut measurer as _));
+    let (platform, resumed) = (None, None);
+    let with = Prepare { model, samples, fusion, platform, known, resumed, measurer };
+    let progress = progress::Waiting::begin(show, "preparing the plan".to_owned());
+    let Prepared { lowered, plan, pipeline, why, .. } = prepare(args.config(), with)?;
+    drop(progress);
+    why.iter().for_each(say);
+    Ok(Planned { lowered, plan, pipeline })
+}
+
+/// The plan of a file.
+fn checked(
+    args: &Args,
+    (model, spec): (&Model, TrainSpec),
+    (path, known): (&Path, &PerfModel),
+) -> dahl::Result<Planned> {
+    let pipelined = args.config().identity.pipelined(model, spec, &args.base(), known)?;
+    let lowered = model.lower(&pipelined.spec)?;
+    let plan = Plan::parse(&read(path)?, &lowered.programs);
+    let plan = plan.map_err(|error| in_file(path, error))?;
+    Ok(Planned { lowered, plan, pipeline: pipelined.text() })
+}
+
+/// The sizes of a plan, and its prediction.
+fn summary(args: &Args, model: &Model, of: &Planned, known: PerfModel) -> dahl::Result<String> {
+    let (config, Planned { lowered, plan, pipeline }) = (args.config(), of);
+    let (expanded, graphs) = plan.task_graphs(&lowered.programs)?;
+    let train = &expanded.programs[0].graph;
+    let colour = Colour::of_stdout();
+    let flops: Flops = train
+        .nodes
+        .iter()
+        .map(|node| {
+            let (inputs, outputs) = train.metas(node);
+            let metas = dahl::ops::Metas { inputs: &inputs, outputs: &outputs };
+            node.op.flops(metas, &train.whole(node))
+        })
+        .sum();
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:18}")));
+    };
+    line(
+        "model",
+        format!(
+            "{} on {:?}, batch {}, {}, {}",
+            one_line(&model.name),
+            model.input,
+            config.identity.batch,
+            config.identity.dtype,
+            config.identity.optimizer.print()
+        ),
+    );
+    line("nodes", train.nodes.len().to_string());
+    let edges: usize = graphs[0].edges.preds.iter().map(Vec::len).sum();
+    let [edges, workers] =
+        [(edges, "edge"), (plan.placement.workers, "worker")].map(|(n, of)| counted(n, of));
+    line("tasks per step", format!("{} with {edges}, {workers}", graphs[0].tasks.len()));
+    if let Some(text) = pipeline {
+        line("pipeline", text.clone());
+    }
+    line("work per step", flops.to_string());
+    line("memory", plan.memory.peak().to_string());
+    let reused = plan.work_without_reuse(&graphs);
+    line("  reused", format!("{} for values of {reused}", Bytes(plan.memory.work() as u64)));
+    if let Some(what) = recomputed_in_words(&lowered.programs, plan) {
+        line("  recomputed", what);
+    }
+    line("time, energy", predicted(known, &lowered.programs, plan)?);
+    line("bits", plan.numerics_hash(&lowered.programs));
+    Ok(text)
 }
 
 /// Why the grain is chosen.
@@ -287,15 +322,18 @@ fn explained(
     known: PerfModel,
 ) -> dahl::Result<String> {
     let config = args.config();
-    let workers = config.placement.workers.unwrap_or_else(processors);
-    let base = Grain { target: config.identity.target(), ..Grain::for_workers(workers) };
-    let lowered = model.lower(spec)?;
+    let base = args.base();
+    if config.identity.pipeline.is_some() {
+        return Err(dahl::Error::exclusive("grain", "pipeline, whose stages define the cut"));
+    }
+    let pipelined = config.identity.pipelined(model, spec.clone(), &base, &known)?;
+    let lowered = model.lower(&pipelined.spec)?;
     let programs = &lowered.programs;
     let numerics = Numerics::default_for(programs, base.target);
     let (samples, limit) = (config.identity.batch, config.placement.memory_limit);
     let request = GrainRequest { programs, numerics, base, samples, limit, steps: 0 };
     let show = progress::Show::on_stderr();
-    let progress = progress::Waiting::begin(show, "grain: looking at all".to_owned());
+    let progress = progress::Waiting::begin(show, "choosing the grain".to_owned());
     let choice = request.choose(known, Some(&mut Shown(show)))?;
     drop(progress);
     Ok(explain::text(&choice, programs))

@@ -11,10 +11,10 @@ use dahl::run::check_writable;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Describe machines: find out about this one, show and check files
+/// Describe machines: detect this one, show and check platform files
 ///
 /// A platform is a TOML file with the nodes, units, memories, links and watts that
-/// a run may use, each figure with where it comes from: docs/platform-format.md.
+/// a run may use, each figure with its origin: docs/platform-format.md.
 #[derive(ClapArgs)]
 #[command(
     arg_required_else_help = true,
@@ -36,9 +36,9 @@ pub(crate) struct Args {
 enum Of {
     /// Write the platform of this machine
     ///
-    /// Counts cores and memory that this process may use, and measures for some seconds:
-    /// operations and bytes a second, and watts where the processor's counters can be
-    /// read (on most systems by root alone). All other figures are guesses, and say so.
+    /// Counts the cores and the memory that this process may use, and measures for some seconds:
+    /// operations and bytes per second, and watts if the processor's energy counters can be read
+    /// (on most systems by root only). All other figures are marked as guesses.
     #[command(after_help = "Examples:
   dahl platform detect
   dahl platform detect --output here.toml
@@ -59,7 +59,7 @@ enum Of {
         /// A platform's TOML file
         file: PathBuf,
     },
-    /// Check a platform: everything that is wrong is told at its line
+    /// Check a platform file: report every error with its line
     #[command(after_help = "Examples:
   dahl platform check here.toml && dahl platform show here.toml")]
     Check {

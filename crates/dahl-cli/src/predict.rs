@@ -15,11 +15,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Say what is on images, with probabilities
+/// Classify images, with probabilities
 ///
 /// The images are JPEG or PNG files, or directories of them; without any, the
-/// test samples of a dataset are taken. They are resized, converted to colour or
-/// grey and normalised as in training: weights that dahl wrote say how, others
+/// test samples of a dataset are classified. Images are resized, converted to colour or
+/// grey and normalised as in training, which files of weights that dahl wrote describe; others
 /// need `--model` and `--data`.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
@@ -40,13 +40,13 @@ pub(crate) struct Args {
     weights: WeightArgs,
     #[command(flatten)]
     pass: PassArgs,
-    /// Which part of the dataset, where no image is named
+    /// Part of the dataset, without images
     #[arg(long, value_enum, default_value_t = PartName::Test)]
     part: PartName,
-    /// Show the K most probable classes
+    /// Number of most probable classes to show
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = at_least_one)]
     top: usize,
-    /// Print one JSON object an image
+    /// Print one JSON object per image
     #[arg(long)]
     json: bool,
 }

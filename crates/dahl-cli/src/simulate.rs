@@ -26,13 +26,12 @@ use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Run a plan on virtual time: what it takes on a platform, without running it
+/// Simulate a plan on a platform, in virtual time
 ///
-/// Steps of a model, or tasks of a file, on the units of a platform: how long they
-/// take, what each unit does meanwhile, and what energy that is. Times of calls come
-/// from calibrations, and where there are none from what the platform says that its
-/// units reach; the result says which. Every joule is modelled, from the platform's
-/// watts. The same input gives the same result to the byte.
+/// Simulates the steps of a model, or the tasks of a file, on the processing units of a platform, and
+/// prints the time of a step, the activity of every unit and the energy by cause. Times of calls come
+/// from calibrations, else from the speeds in the platform file; the result says which. All energy is
+/// modelled, from the platform's watts. The same input gives the same output to the byte.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl calibrate lenet --batch 64 && dahl simulate lenet --batch 64 --workers 2
@@ -46,14 +45,14 @@ docs/simulation.md has the model, what it leaves out, and the format of tasks.
 Exit codes: 0 ok, 1 a result cannot be written, 2 usage, or a call of which nobody knows
 what it takes, 3 a plan that does not fit, 4 a file that cannot be read or is wrong.")]
 pub(crate) struct Args {
-    /// A model's name or TOML file
+    /// Model name or TOML file
     #[arg(required_unless_present = "tasks", conflicts_with = "tasks")]
     model: Option<String>,
-    /// Tasks of a file instead (docs/simulation.md)
+    /// File with tasks, instead of a model (docs/simulation.md)
     #[arg(long, value_name = "FILE", requires = "platform")]
     tasks: Option<PathBuf>,
-    /// Workers [default: one per unit of --on, else one per unit of the first type of the
-    /// platform's first node]
+    /// Number of workers [default: one per unit of --on, else one per unit of the first type of
+    /// the platform's first node]
     #[arg(long, value_parser = at_least_one)]
     workers: Option<usize>,
     #[command(flatten)]
@@ -61,43 +60,41 @@ pub(crate) struct Args {
     /// Do not fuse ops
     #[arg(long)]
     no_fusion: bool,
-    /// The plan, as `dahl plan --show plan` prints it or edited [default: that of the grain]
+    /// Plan file, as `dahl plan --show plan` prints it or edited [default: the plan of the grain]
     #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
     plan: Option<PathBuf>,
-    /// The platform's TOML file [default: this machine, with watts that are guesses]
+    /// Platform file (TOML) [default: this machine, whose watts are a guess]
     #[arg(long, value_name = "FILE")]
     platform: Option<PathBuf>,
-    /// Times of calls, as `dahl calibrate` writes them; of several files, the first that
-    /// knows a kind of unit counts [default: calibration.json, where it is]
+    /// Calibration file (of `dahl calibrate`); repeatable: for each kind of unit the first file that
+    /// has it is used [default: calibration.json, if it exists]
     #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
     calibration: Vec<PathBuf>,
-    /// The unit of each worker, such as desktop[2]/core[5] [default: the platform's first ones,
-    /// which a note names]
+    /// Unit of each worker, such as desktop[2]/core[5] [default: the platform's first units]
     #[arg(long, value_name = "UNIT", value_delimiter = ',', conflicts_with = "tasks")]
     on: Vec<String>,
-    /// The power state that the workers' units run in, by its name [default: full speed]
+    /// Power state of the workers' units [default: full speed]
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Steps, one after the other
+    /// Number of consecutive steps
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "tasks")]
     steps: u16,
-    /// How much durations vary: the standard deviation over the mean [default: as they did
-    /// when they were measured]
+    /// Noise of durations: standard deviation over mean [default: as measured]
     #[arg(long, value_parser = deviation)]
     noise: Option<f64>,
-    /// What the noise is made from
+    /// Random seed of the noise
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Nodes sleep at first, where they can, and are woken
+    /// Nodes that can sleep are asleep at the start
     #[arg(long)]
     asleep: bool,
-    /// Write a trace, as a run has it (docs/trace-format.md)
+    /// Write the trace (docs/trace-format.md)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Write it for another simulator, with a script that replays it there
+    /// Export the scenario for another simulator, with a script that replays it
     #[arg(long, value_enum, requires = "output")]
     export: Option<Export>,
-    /// The directory that an export goes to
+    /// Output directory of --export
     #[arg(long, value_name = "DIR", requires = "export")]
     output: Option<PathBuf>,
     /// Print one JSON object

@@ -11,6 +11,7 @@ use crate::stop::{Stop, by};
 use clap::Args as ClapArgs;
 use dahl::calibrate::host;
 use dahl::model::Fusion;
+use dahl::perf::PerfModel;
 use dahl::report::{Energy, Recorded};
 use dahl::run::{
     Event, Meters, Opened, Prepare, Prepared, Run, RunConfig, RunData, Start, Warning, open,
@@ -70,7 +71,10 @@ fn train(args: Args) -> Result<u8, Failure> {
     let mut report = Report::new(voice, Length::of(&opened.config, &data));
     let meters = Meters::open(&opened.config)?;
     let calibration = opened.config.session.calibration.iter().cloned().collect::<Vec<_>>();
-    let known = calibrations(&calibration)?;
+    let known = match opened.config.needs_times() {
+        true => calibrations(&calibration)?,
+        false => PerfModel::default(),
+    };
     let prepared = {
         let samples = data.counts();
         let (model, platform) = (&data.model, meters.platform.as_ref());
@@ -78,11 +82,12 @@ fn train(args: Args) -> Result<u8, Failure> {
         let known = known.clone();
         let (fusion, measurer) = (Fusion::On, Some(measurer as _));
         let with = Prepare { model, samples, fusion, platform, known, resumed, measurer };
-        let progress = Waiting::begin(show, "plan: looking for the best".to_owned());
+        let progress = Waiting::begin(show, "preparing the plan".to_owned());
         let prepared = prepare(&opened.config, with)?;
         drop(progress);
         prepared
     };
+    prepared.why.iter().for_each(|why| report.log(why));
     let introduction = introduction((&opened, &data), (&prepared, &meters), batch_is_given);
     let config = prepared.config.clone();
     let start = Start {
@@ -128,7 +133,7 @@ fn introduction(
     (prepared, meters): (&Prepared, &Meters),
     batch_is_given: bool,
 ) -> Vec<Line> {
-    let mut lines: Vec<Line> = prepared.why.iter().map(|why| Line::Log(why.to_string())).collect();
+    let mut lines: Vec<Line> = Vec::new();
     lines.extend(meters.hints.iter().map(|hint| Line::Log(format!("note: {hint}"))));
     lines.extend(meters.warnings.iter().map(|text| Line::Warning(format!("warning: {text}"))));
     let identity = &prepared.config.identity;
@@ -212,6 +217,7 @@ fn warn(report: &mut Report, warning: Warning<'_>) {
         Warning::Unwritten(error) => {
             report.warn(format_args!("warning: {error}; the run goes on"));
         }
+        Warning::AfterFailure(error) => report.warn(format_args!("warning: {error}")),
         Warning::NotSaved(error) => {
             report.warn(format_args!("warning: no checkpoint: {error}; the run goes on"));
         }

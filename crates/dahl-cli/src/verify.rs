@@ -1,6 +1,7 @@
 //! `dahl verify`: golden cases against PyTorch's results.
 
 use crate::args::{Settings as RunSettings, Verified};
+use crate::files::calibrations;
 use crate::output::{BAD_FILE, Colour, DIFFERENT, fail, failed, show};
 use clap::Args as ClapArgs;
 use dahl::model::Fusion;
@@ -9,12 +10,13 @@ use dahl::perf::PerfModel;
 use dahl::planner::Grain;
 use dahl::run::Scheduled;
 use dahl::run::config::{GrainChoice, at_least_one};
+use dahl::sched::Rule;
 use dahl::verify::{self, Report, Settings};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Run golden cases and compare them with what PyTorch got
+/// Run golden cases and compare the results with PyTorch's
 ///
 /// A case is a safetensors file that holds inputs and PyTorch's results: one
 /// op with its gradients, or a whole training run. Each is run through graph,
@@ -30,9 +32,9 @@ use std::process::ExitCode;
 
 Exit codes: 0 all pass, 1 one fails, 2 usage, 4 nothing to run.")]
 pub(crate) struct Args {
-    /// A directory of cases, or one case
+    /// Directory of cases, or one case
     path: PathBuf,
-    /// Worker threads
+    /// Number of worker threads
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     workers: usize,
     #[command(flatten)]
@@ -40,10 +42,10 @@ pub(crate) struct Args {
     /// Do not fuse ops
     #[arg(long)]
     no_fusion: bool,
-    /// Check every access and overwrite freed memory while running
+    /// Check every memory access, and overwrite freed memory
     #[arg(long)]
     checked: bool,
-    /// Print one JSON object a case
+    /// Print one JSON object per case
     #[arg(long)]
     json: bool,
 }
@@ -56,7 +58,15 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let checks = if args.checked { Checks::On } else { Checks::Off };
     let placement = &args.settings.config.placement;
     let native = Native { checks, ..Native::default() };
-    let engine = Scheduled::new(native, placement.rule(), PerfModel::default());
+    let known = match placement.rule().is_some_and(Rule::expects) {
+        true => calibrations(&[]),
+        false => Ok(PerfModel::default()),
+    };
+    let known = match known {
+        Ok(known) => known,
+        Err(error) => return failed(&error),
+    };
+    let engine = Scheduled::new(native, placement.rule(), known);
     let base = Grain { target: args.settings.target(), ..Grain::for_workers(args.workers) };
     let grain = match &placement.grain {
         None => Ok(base),

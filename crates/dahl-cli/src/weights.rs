@@ -20,24 +20,24 @@ use std::sync::Arc;
 /// The weights and what they belong to
 #[derive(Args)]
 pub(crate) struct WeightArgs {
-    /// A safetensors file of weights
+    /// Safetensors file of weights
     #[arg(long, value_name = "FILE", required_unless_present = "run", conflicts_with = "run")]
     weights: Option<PathBuf>,
-    /// A run whose weights are used: its name or directory
+    /// Run whose weights are used, by name or directory
     #[arg(long, value_name = "RUN")]
     run: Option<PathBuf>,
-    /// A model's name or TOML file [default: what the weights say]
+    /// Model name or TOML file [default: that of the weights]
     #[arg(long)]
     model: Option<String>,
-    /// A dataset's name, directory or file [default: what the weights say]
+    /// Dataset name, directory or file [default: that of the weights]
     #[arg(long)]
     pub(crate) data: Option<String>,
     #[command(flatten)]
     table: Settings<Table>,
-    /// Seed of the dataset's split [default: what the weights say]
+    /// Random seed of the dataset's split [default: that of the weights]
     #[arg(long)]
     seed: Option<u64>,
-    /// Element type of parameters and activations: f32 or f64 [default: the weights']
+    /// Element type of parameters and activations: f32 or f64 [default: that of the weights]
     #[arg(long)]
     dtype: Option<DType>,
 }
@@ -45,15 +45,15 @@ pub(crate) struct WeightArgs {
 /// How weights are run on samples
 #[derive(Args)]
 pub(crate) struct PassArgs {
-    /// Samples a step
+    /// Batch size: samples per step
     #[arg(long, default_value_t = 32, value_parser = at_least_one)]
     pub(crate) batch: usize,
-    /// Worker threads
+    /// Number of worker threads
     #[arg(long, default_value_t = 1, value_parser = threads)]
     workers: usize,
     #[command(flatten)]
     kernels: Settings<KernelsAndTuning>,
-    /// Use at most this many samples
+    /// Maximum number of samples
     #[arg(long, value_parser = at_least_one)]
     pub(crate) limit: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! PartialPlan-made plans: each leads to a listed one, or cannot become better than the claim.
+//! Partial plans: each leads to a listed one, or cannot become better than the claim.
 
 use super::cost::{StageOption, idle_watts, value};
 use super::{Checker, ROUNDING, down, small, up};
@@ -114,7 +114,7 @@ impl Checker<'_> {
         up(multipliers.iter().enumerate().map(|(unit, multiplier)| multiplier * free(unit)).sum())
     }
 
-    /// PartialPlan-made plans lead to listed ones, or nowhere.
+    /// Partial plans lead to listed ones, or nowhere.
     pub(super) fn labels(&self, options: &[StageOption]) -> Result<u64, Flaw> {
         let sets = self.of.sets.len();
         let p_stages = self.p.layers.len();

@@ -111,7 +111,7 @@ fn a_certificate_that_takes_too_long_is_refused() {
     units["problem"]["units"][0]["memory_bytes"] = json!(1e9);
     units["problem"]["layers"][0]["parameter_bytes"] = json!(1e6);
     refused(&units, 100_000_000);
-    // PartialPlan-made plans, each with all stages before it.
+    // Partial plans, each with all stages before it.
     let mut labels = dear();
     labels["value"] = json!(19.9);
     labels["problem"]["units"][0]["count"] = json!(1_000);

@@ -332,9 +332,9 @@ fn moved<'a>(a: &'a JsonPlan, b: &'a JsonPlan) -> Vec<Moved<'a>> {
 
 Exit code: 0 the same stages, 1 different, 4 a file that cannot be read.")]
 pub(crate) struct DiffArgs {
-    /// What `dahl plan --json` printed
+    /// Output of `dahl plan --json`
     a: PathBuf,
-    /// The same of another plan
+    /// Output of `dahl plan --json` for the other plan
     b: PathBuf,
 }
 

@@ -9,7 +9,7 @@ use crate::args::choice;
 use crate::files::calibrations;
 use crate::output::{Colour, show};
 use clap::{ArgGroup, Args, ValueEnum};
-use dahl::choose::{PlanRequest, PlannedUnits};
+use dahl::choose::{MICRO_BATCHES, PlanRequest, PlannedUnits};
 use dahl::model::{Model, TrainSpec};
 use dahl::ops::Target;
 use dahl::planner::Deployed;
@@ -34,51 +34,51 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(group(ArgGroup::new("over").args(["profile", "platform"]).multiple(true)))]
 pub(crate) struct PipelineArgs {
-    /// Plan a pipeline of a network that others measured: PipeDream's graph.txt, or
-    /// the JSON of dnn-partitioning
+    /// Profile of a measured network to plan: PipeDream's graph.txt, or the JSON of
+    /// dnn-partitioning
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) profile: Option<PathBuf>,
-    /// The units to plan for, a TOML file; graphs of dnn-partitioning bring their own
+    /// Platform file (TOML) with the processing units; dnn-partitioning's graphs have their own
     #[arg(long, value_name = "FILE")]
     pub(crate) platform: Option<PathBuf>,
-    /// What is to be least: joules, seconds, or their product, a batch [default: energy; time
-    /// for the cost models pipedream and max-load]
+    /// Quantity to minimise, per batch [default: energy; time for the cost models pipedream and
+    /// max-load]
     #[arg(long, value_parser = choice::<Objective>(), requires = "over")]
     objective: Option<Objective>,
-    /// What stages cost [default: dahl; max-load for graphs of dnn-partitioning]
+    /// Cost model [default: dahl; max-load for dnn-partitioning's graphs]
     #[arg(long, value_enum, requires = "over")]
     cost_model: Option<CostModel>,
-    /// Seconds that a batch may take
+    /// Maximum period: seconds per batch
     #[arg(long, value_name = "SECONDS", requires = "over")]
     period: Option<f64>,
-    /// Watts that may be drawn, on the average of a batch
+    /// Maximum power: watts, averaged over a batch
     #[arg(long, value_name = "WATTS", requires = "over")]
     power_cap: Option<f64>,
-    /// Take each machine of the platform so many times
+    /// Number of copies of each machine of the platform
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = dahl::run::config::at_least_one, requires = "over")]
     machines: usize,
-    /// Run all units at full power
+    /// Full power only: ignore the other power states
     #[arg(long, requires = "over")]
     full_power: bool,
     /// Print one JSON object
     #[arg(long, requires = "over")]
     json: bool,
-    /// Draw time and energy of all plans that are worth it
+    /// Write the Pareto front of period and energy as SVG
     #[arg(long, value_name = "FILE", requires = "over")]
     svg: Option<PathBuf>,
-    /// Write a proof that no plan is better, for `dahl certify`
+    /// Write a certificate of the lower bound, for `dahl certify`
     #[arg(long, value_name = "FILE", requires = "over")]
     certificate: Option<PathBuf>,
-    /// Time for search, certificate, what-if and advice together: 90s, 10m. It ends with the best
-    /// plan so far, and reports what there was no time for. Reading a profile, lowering a model and
-    /// simulating its best plans come on top
+    /// Time limit for search, certificate, what-if and advice together: 90s, 10m. At the limit the
+    /// best plan found is printed, with what was left out. Reading the profile, lowering the model
+    /// and simulating the best plans are not included
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = <Duration as Value>::parse, requires = "over")]
     max_time: Duration,
-    /// Say what other units would change: add=1xA40, remove=2xP100. Units come in whole machines
-    /// like those of the platform, with all other units of these
+    /// Plan for a changed platform: add=1xA40, remove=2xP100; repeatable. Units are added with
+    /// their whole machine
     #[arg(long, value_name = "CHANGE", requires = "over")]
     what_if: Vec<Change>,
-    /// Say which units are not worth switching on, and what unknown watts can change
+    /// Advise which units to leave off, and how guessed watts would change the plan
     #[arg(long, requires = "over")]
     advice: bool,
     #[command(flatten)]
@@ -88,25 +88,25 @@ pub(crate) struct PipelineArgs {
 /// What a run costs, for --what-if
 #[derive(Args)]
 struct PriceArgs {
-    /// Batches of a run
+    /// Number of batches of the run, for --what-if
     #[arg(long, value_name = "N", default_value_t = 100_000.0, requires = "over")]
     batches: f64,
-    /// Money a kilowatt-hour
+    /// Price of a kilowatt-hour
     #[arg(long, value_name = "MONEY", default_value_t = 0.25, requires = "over")]
     price: f64,
-    /// Grams of CO2 a kilowatt-hour
+    /// Grams of CO2 per kilowatt-hour
     #[arg(long, value_name = "GRAMS", default_value_t = 350.0, requires = "over")]
     grid: f64,
-    /// Money that the change of --what-if costs once
+    /// Price of the change of --what-if
     #[arg(long, value_name = "MONEY", default_value_t = 0.0, requires = "over")]
     unit_price: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CostModel {
-    /// PipeDream's: equal machines, time alone
+    /// PipeDream: equal machines, time only
     Pipedream,
-    /// That of dnn-partitioning: the largest load of accelerators and cores
+    /// dnn-partitioning: maximum load over accelerators and cores
     MaxLoad,
     /// Time and energy of unequal units
     Dahl,
@@ -169,9 +169,9 @@ fn problem(
         nodes: machines.nodes.clone(),
         semantics: match flow.identity.allow_stale.0 {
             true => Semantics::Stale,
-            false => {
-                Semantics::Synchronous { micro_batches: flow.identity.micro_batches.unwrap_or(8) }
-            }
+            false => Semantics::Synchronous {
+                micro_batches: flow.identity.micro_batches.unwrap_or(MICRO_BATCHES),
+            },
         },
         objective: args.objective.unwrap_or(Objective::Energy),
         period_cap: args.period,

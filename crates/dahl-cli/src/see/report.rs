@@ -13,10 +13,9 @@ use std::process::ExitCode;
 
 /// Write one page of one or several runs
 ///
-/// A file without outside references: loss and accuracy, time and joules an epoch, a
-/// chart of what every worker did to zoom and pan, memory, energy by cause and layer,
-/// what was predicted, codelets, configuration. Several runs stand side by side, and it
-/// says which is faster, which is cheaper, and why.
+/// A file without outside references: loss and accuracy, time and joules per epoch,
+/// a Gantt chart of the workers, memory, energy by cause and layer, predictions, codelets and the
+/// configuration. Several runs are compared: which is faster, which needs less energy, and why.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl train --run first --trace && dahl report first -o report.html
@@ -24,13 +23,13 @@ use std::process::ExitCode;
 
 Exit codes: 0 ok, 1 the file cannot be written, 2 usage, 4 a file that is wrong.")]
 pub(crate) struct Args {
-    /// Runs by name or directory; the first is what the others are compared with
+    /// Runs, by name or directory; the first is the reference of the comparison
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// The file that it goes to
+    /// Output file
     #[arg(long, short, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
-    /// The platform whose watts are modelled over time [default: each run's]
+    /// Platform file whose watts are modelled over time [default: that of each run]
     #[arg(long, value_name = "FILE")]
     platform: Option<PathBuf>,
 }

@@ -11,11 +11,11 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Say where the time and the energy of a run went
+/// Show where the time and the energy of a run went
 ///
 /// Codelets by time, with quantiles and speed; why the same codelet takes different
-/// times; what the workers did while they ran nothing; the critical path; the largest
-/// gaps. Without a trace the counters that are always on tell the first part.
+/// times; the idle time of the workers by cause; the critical path; the largest gaps.
+/// Without a trace the first part comes from counters, which are always on.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl stats first
@@ -25,15 +25,15 @@ use std::process::ExitCode;
 docs/performance.md says how to read it.
 Exit codes: 0 ok, 2 usage, 4 a file that is wrong.")]
 pub(crate) struct Args {
-    /// A run's name or directory, or the file of a trace
+    /// Run name or directory, or a trace file
     run: PathBuf,
-    /// A line a shape too
+    /// Print one line per shape too
     #[arg(long)]
     shapes: bool,
-    /// What counters say, though there is a trace
+    /// Use the counters even if there is a trace
     #[arg(long)]
     counters: bool,
-    /// Grams of CO2 a kilowatt-hour of the grid
+    /// Grams of CO2 per kilowatt-hour of the grid
     #[arg(long, value_name = "G/KWH", value_parser = intensity)]
     co2: Option<f64>,
     /// Print one JSON object, with times in nanoseconds

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 ///
 /// perfetto is for ui.perfetto.dev and chrome://tracing, with counters for watts and
 /// bytes; paje for ViTE, StarVZ and pajeng; dot is the task graph for Graphviz, with mean
-/// times and the critical path in bold; csv has a row an event.
+/// times and the critical path in bold; csv has one row per event.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl train --run first --trace && dahl trace first --format perfetto -o first.json
@@ -25,28 +25,28 @@ use std::process::ExitCode;
 
 Exit codes: 0 ok, 1 the file cannot be written, 2 usage, 4 a file that is wrong.")]
 pub(crate) struct Args {
-    /// A run's name or directory, or the file of a trace
+    /// Run name or directory, or a trace file
     run: PathBuf,
-    /// The format
+    /// Output format
     #[arg(long, value_enum)]
     format: Format,
-    /// The file that it goes to [default: standard output]
+    /// Output file [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The platform whose watts are modelled [default: the run's]
+    /// Platform file whose watts are modelled [default: that of the run]
     #[arg(long, value_name = "FILE")]
     platform: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Chrome's trace events, as JSON
+    /// Chrome trace events, as JSON
     Perfetto,
-    /// Paje's text
+    /// Paje text
     Paje,
-    /// Graphviz' language
+    /// Graphviz DOT
     Dot,
-    /// A table
+    /// CSV table
     Csv,
 }
 

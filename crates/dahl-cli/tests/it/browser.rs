@@ -34,7 +34,7 @@ impl Browser {
     /// Starts it; `None` where there is none, which is said.
     pub(crate) fn start(name: &str, size: [u32; 2]) -> Option<Self> {
         let Some(program) = executable() else {
-            eprintln!("skipped: there is no chromium");
+            crate::support::skipped("Chromium");
             return None;
         };
         let profile =

@@ -132,14 +132,14 @@ fn a_dataset_may_be_moved_and_is_judged_as_it_says() {
         assert_eq!(code, 0, "{stderr}");
         assert!(stdout.contains(expected), "{stdout}");
     };
-    judged(&[], "judged by 12 of 60 samples, the test part of ");
-    judged(&["--data", "pets"], "judged by 12 of 60 samples, the test part of pets\n");
-    judged(&["--data", "other"], "judged by 20 samples, all parts of other\n");
+    judged(&[], "evaluated on 12 of 60 samples, the test part of ");
+    judged(&["--data", "pets"], "evaluated on 12 of 60 samples, the test part of pets\n");
+    judged(&["--data", "other"], "evaluated on 20 samples, all parts of other\n");
     judged(
         &["--data", "other", "--part", "train"],
-        "judged by 16 of 20 samples, the training part",
+        "evaluated on 16 of 20 samples, the training part",
     );
-    judged(&["--part", "all", "--limit", "5"], "judged by 5 of 60 samples, all parts of ");
+    judged(&["--part", "all", "--limit", "5"], "evaluated on 5 of 60 samples, all parts of ");
 
     fs::rename(place.0.join("pets"), place.0.join("dogs")).expect("another name");
     let gone = ": no such file or directory; give its new place by --data";
@@ -151,10 +151,10 @@ fn a_dataset_may_be_moved_and_is_judged_as_it_says() {
         4,
         "the dataset of the run a: no such file or directory; give its new place by --data",
     );
-    judged(&["--data", "dogs"], "judged by 12 of 60 samples, the test part of dogs\n");
+    judged(&["--data", "dogs"], "evaluated on 12 of 60 samples, the test part of dogs\n");
     place.check(&["train", "--resume", "a", "--data", "dogs"], 0, "goes on after step 3");
     // Its place is known from now on, from any directory.
-    judged(&[], "judged by 12 of 60 samples, the test part of ");
+    judged(&[], "evaluated on 12 of 60 samples, the test part of ");
     let mut elsewhere = place.command(&["eval", "--run", "../runs/a"]);
     let output = elsewhere.current_dir(place.0.join("dogs")).output().expect("dahl runs");
     assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -396,7 +396,7 @@ fn a_terminal_is_left_as_it_was() {
     let terminal = terminal.args(["-q", "-e", "-f", "-c", &line, "typed"]).current_dir(&place.0);
     let terminal = terminal.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = terminal.spawn() else {
-        eprintln!("skipped: there is no script");
+        crate::support::skipped("script (bsdutils)");
         return;
     };
     let typed = || {
@@ -428,7 +428,7 @@ fn a_run_whose_view_is_left_prints_its_epochs() {
     let terminal = terminal.args(["-q", "-e", "-f", "-c", &line, "typed"]).current_dir(&place.0);
     let terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = terminal.spawn() else {
-        eprintln!("skipped: there is no script");
+        crate::support::skipped("script (bsdutils)");
         return;
     };
     let typed = || {

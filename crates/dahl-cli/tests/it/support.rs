@@ -68,3 +68,10 @@ pub(crate) fn picture(format: ImageFormat, size: [u32; 2], bytes: &[u8]) -> Vec<
 pub(crate) fn png(width: u32, height: u32, bytes: &[u8]) -> Vec<u8> {
     picture(ImageFormat::Png, [width, height], bytes)
 }
+
+/// A tool that a test needs is not there: the test is skipped, unless `REQUIRE_TOOLS` is set, as
+/// `.ci/run` does.
+pub(crate) fn skipped(tool: &str) {
+    assert!(std::env::var_os("REQUIRE_TOOLS").is_none(), "{tool} is not there");
+    eprintln!("skipped: {tool} is not there");
+}

@@ -16,7 +16,7 @@ mod grains;
 mod units;
 
 pub use grains::{GrainCandidate, GrainChoice, GrainRequest};
-pub use units::{PlanRequest, PlannedUnits, in_words};
+pub use units::{MICRO_BATCHES, PlanRequest, PlannedUnits, in_words};
 
 use crate::calibrate::{self, Racer, Turn, compared, race, to_the_end};
 use crate::error::Result;
@@ -178,6 +178,15 @@ fn choose<C: Contest>(
         return Err(error);
     }
     rank(contest, &mut left);
+    // What was predicted anew may have become what another is.
+    let mut kept: Vec<C::Candidate> = Vec::with_capacity(left.len());
+    for candidate in left {
+        let plan = contest.racer(&candidate).plan;
+        if kept.iter().all(|other| contest.racer(other).plan != plan) {
+            kept.push(candidate);
+        }
+    }
+    let mut left = kept;
     if let Some(measurer) = measurer {
         race_close(contest, &mut left, measurer, &of)?;
         rank(contest, &mut left);

@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 
 /// How many plans of the front are deployed at most.
 const DEPLOYED: usize = 4;
-/// Micro-batches of a pipeline where their number is not set.
-const MICRO_BATCHES: usize = 8;
+/// Micro-batches of a pipeline where their number is not set: the same for any number of workers,
+/// since they decide how sums are rounded.
+pub const MICRO_BATCHES: usize = 8;
 
 /// What is planned over the units of a platform.
 #[derive(Clone)]

@@ -113,10 +113,8 @@ fn read_rows(table: &Path, columns: &TableOptions) -> Result<Vec<Row>> {
             (_, more) => {
                 let expected = if more == 0 { "a column" } else { "one column" };
                 let found = header.iter().collect::<Vec<_>>().join(", ");
-                {
-                    let (path, expected) = (table.to_owned(), format!("{expected} {name}"));
-                    Err(Error::Columns { path, expected, found })
-                }
+                let (path, expected) = (table.to_owned(), format!("{expected} {name}"));
+                Err(Error::Columns { path, expected, found })
             }
         }
     };

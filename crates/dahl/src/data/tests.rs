@@ -151,52 +151,6 @@ fn damaged_tables_are_refused() {
     assert!(check_damaged("styles.csv", text, read) > 100);
 }
 
-/// The directory of the real sets, beside the repository.
-fn real(set: &str) -> Option<PathBuf> {
-    let all = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/datasets");
-    // A checkout may lie one directory further down.
-    let deeper = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../shared/datasets");
-    let found = [all, deeper].map(|all| Path::new(all).join(set)).into_iter().find(|p| p.is_dir());
-    if found.is_none() {
-        println!("skipped: {set} is not there");
-    }
-    found
-}
-
-/// Sizes, mean and deviation as they are published.
-fn check_real(set: &str, expected: [usize; 2], mean: &[f64], std: &[f64]) {
-    let Some(path) = real(set) else { return };
-    let source = path.to_string_lossy().into_owned();
-    let parts = open_parts(&source, &[Part::Train, Part::Test], &Options::default()).unwrap();
-    assert_eq!([parts[0].len(), parts[1].len()], expected);
-    let found = describe(&parts[0], 10_000, &mut |_| ()).unwrap();
-    let counts: usize = found.classes.iter().map(|(_, count)| count).sum();
-    assert_eq!(counts, expected[0]);
-    assert!(found.classes.iter().all(|(_, count)| *count > expected[0] / 15));
-    // A sixth of the samples: within a hundredth.
-    for (found, expected) in found.mean.iter().zip(mean).chain(found.std.iter().zip(std)) {
-        assert!((found - expected).abs() < 0.01, "{found} {expected}");
-    }
-    let tests = parts[1].len();
-    assert_eq!(check(&parts[1], 0..tests).wrong, 0);
-}
-
-#[test]
-fn real_mnist() {
-    check_real("mnist", [60_000, 10_000], &[0.1307], &[0.3081]);
-}
-
-#[test]
-fn real_fashion_mnist() {
-    check_real("fashion-mnist", [60_000, 10_000], &[0.2860], &[0.3530]);
-}
-
-#[test]
-fn real_cifar10() {
-    let (mean, std) = ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]);
-    check_real("cifar-10", [10_000, 10_000], &mean, &std);
-}
-
 /// Any thread reads the same.
 #[test]
 fn threads_share_a_set() {

@@ -225,7 +225,7 @@ impl Memory {
                     let expected = format!("aligned bytes within {size}");
                     return Err(Error::plan(place, expected, format!("{range:?} of {}", a.root)));
                 }
-                if let Some(&j) = shared[i].first() {
+                if let Some(j) = shared[i] {
                     let expected = format!("bytes of its own for {}", a.root);
                     let found = format!("shared with {}", layout.storages[j].root);
                     return Err(Error::plan(place, expected, found));
@@ -242,10 +242,10 @@ fn disjoint(ranges: &[Range<usize>]) -> std::result::Result<(), ()> {
     if sorted.windows(2).all(|w| w[0].end <= w[1].start) { Ok(()) } else { Err(()) }
 }
 
-/// For each storage the later ones that have a byte of it though they must not, in order: of one
-/// home, and of work alive at once.
-fn sharing(memory: &ProgramMemory, layout: &Layout) -> Vec<Vec<StorageId>> {
-    let mut shared = vec![Vec::new(); layout.storages.len()];
+/// For each storage the first later one that has a byte of it though it must not: of one home, and
+/// of work alive at once.
+fn sharing(memory: &ProgramMemory, layout: &Layout) -> Vec<Option<StorageId>> {
+    let mut shared: Vec<Option<StorageId>> = vec![None; layout.storages.len()];
     for home in [Home::Input, Home::Output, Home::Work] {
         let own = layout.storages.iter().enumerate().filter(|(_, storage)| storage.home == home);
         let mut ranges: Vec<(Range<usize>, StorageId)> =
@@ -258,12 +258,12 @@ fn sharing(memory: &ProgramMemory, layout: &Layout) -> Vec<Vec<StorageId>> {
                 }
                 let (a, b) = (&layout.storages[*i], &layout.storages[*j]);
                 if range.start < other.end && (home != Home::Work || a.coexists(b)) {
-                    shared[*i.min(j)].push(*i.max(j));
+                    let (first, later) = (*i.min(j), *i.max(j));
+                    shared[first] = Some(shared[first].map_or(later, |known| known.min(later)));
                 }
             }
         }
     }
-    shared.iter_mut().for_each(|with| with.sort_unstable());
     shared
 }
 

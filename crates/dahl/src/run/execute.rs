@@ -1,6 +1,6 @@
 //! The execution of a run: training, what is kept of it, and what ends it.
 
-use super::config::RunConfig;
+use super::config::{RunConfig, canonical};
 use super::data::RunData;
 use super::directory::{Log, RunDirectory, Start};
 use super::forecast::planned_parts;
@@ -91,6 +91,8 @@ pub enum Warning<'a> {
     NoCheckpoint(&'a Path),
     /// Something that is kept of the run could not be written.
     Unwritten(&'a Error),
+    /// Something that is kept of a run that has failed could not be written.
+    AfterFailure(&'a Error),
     /// A checkpoint could not be written.
     NotSaved(&'a Error),
     /// The placement is not re-chosen any more.
@@ -236,7 +238,6 @@ impl<'a> Run<'a> {
         ];
         let planned = planned_parts(&trainer.plan().memory);
         let mut recorder = Recorder::begin((trainer.session().gauge(), planned), meters);
-        config.session.idle_time.into_iter().for_each(|time| recorder.rest(time));
         recorder.limit(config.session.energy_budget)?;
         let place = opened.place;
         Ok(Self {
@@ -274,6 +275,7 @@ impl<'a> Run<'a> {
         signal: &dyn Fn() -> Option<u8>,
         events: &mut dyn FnMut(Event<'_>),
     ) -> Result<Outcome, Failed> {
+        self.config.session.idle_time.into_iter().for_each(|time| self.recorder.rest(time));
         let trained = self.train(signal, events);
         // A run that failed is looked at most of all.
         let trace = self.config.session.trace.0.then(|| self.trainer.session().take_trace());
@@ -289,7 +291,7 @@ impl<'a> Run<'a> {
         events(Event::Warning(Warning::Energy(&energy)));
         let Trained { directory, history, from, steps, stopped, idle, unsaved, errors } =
             trained.inspect_err(|_| {
-                let warn = |error| events(Event::Warning(Warning::Unwritten(error)));
+                let warn = |error| events(Event::Warning(Warning::AfterFailure(error)));
                 unkept.iter().for_each(warn);
             })?;
         let errors = errors.into_iter().chain(unkept).collect();
@@ -415,6 +417,7 @@ impl<'a> Run<'a> {
             seed: identity.seed,
             order,
             epochs: placement.epochs as u64,
+            canonical,
             recipe: self.config.identity(),
             metadata: self.card.metadata.clone(),
         };
@@ -509,7 +512,8 @@ impl<'a> Run<'a> {
             }
             Err(error) => {
                 let failed = failed(error);
-                errors.iter().for_each(|error| events(Event::Warning(Warning::Unwritten(error))));
+                let warn = |error| events(Event::Warning(Warning::AfterFailure(error)));
+                errors.iter().for_each(warn);
                 return Err(failed);
             }
         };

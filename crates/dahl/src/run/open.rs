@@ -1,6 +1,6 @@
 //! The start of a run: its place, its initial weights and its samples.
 
-use super::config::RunConfig;
+use super::config::{GrainChoice, PlanChoice, RunConfig, threads};
 use super::data::{Reading, RunData, moved};
 use super::directory::{
     RunDirectory, check_weights, check_writable, find, no_run, refuse_old, refuse_outside, resolve,
@@ -10,6 +10,7 @@ use crate::data::Normalization;
 use crate::error::{Error, Result};
 use crate::file::TensorFile;
 use crate::model::Span;
+use crate::sched::Rule;
 use crate::train::{Card, Checkpoints};
 use std::path::{Path, PathBuf};
 
@@ -46,6 +47,12 @@ pub fn open(config: RunConfig, given: &[&str]) -> Result<Opened> {
         None => config,
     };
     config.check()?;
+    if let Some(workers) = config.placement.workers {
+        threads(&workers.to_string()).map_err(|expected| {
+            let expected = expected.trim_start_matches("expected ").to_owned();
+            Error::config("workers", expected, workers)
+        })?;
+    }
     if let Some(save) = config.placement.save.as_deref() {
         check_writable("save", save)?;
         check_weights("save", save)?;
@@ -84,6 +91,24 @@ fn resumed(run: &Path, now: &RunConfig, given: &[&str]) -> Result<RunConfig> {
 }
 
 impl RunConfig {
+    /// Whether times of calls are of use: for a prediction, a choice, stages of equal time, or a
+    /// policy.
+    pub fn needs_times(&self) -> bool {
+        let placement = &self.placement;
+        let chosen = matches!(placement.grain, Some(GrainChoice::Auto | GrainChoice::Adaptive))
+            || self.session.plan == Some(PlanChoice::Auto);
+        let expects = placement.rule().is_some_and(Rule::expects);
+        let staged = self.identity.pipeline.is_some_and(|kind| !kind.is_stale());
+        self.session.calibration.is_some() || chosen || expects || staged
+    }
+
+    /// The steps of all epochs, or of this session where they are limited.
+    pub(super) fn steps(&self, samples: usize) -> u64 {
+        let epochs = self.placement.epochs;
+        let steps = epochs.saturating_mul(samples.div_ceil(self.identity.batch));
+        self.session.max_steps.map_or(steps, |most| steps.min(most)) as u64
+    }
+
     /// Whether the weights after each step are the same where the run ends after so many epochs:
     /// the schedule of the learning rate may depend on them.
     pub fn may_end_after(&self, epochs: usize) -> bool {

@@ -1,6 +1,7 @@
 //! What is trained: the optimizer, micro-batches and the stages of a pipeline.
 
 use super::config::{IdentitySettings, PipelineKind, StagesChoice};
+use crate::choose::MICRO_BATCHES;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node};
 use crate::model::{Delays, Lowered, Model, Optimizer, OptimizerName, Stages, TrainSpec};
@@ -11,10 +12,6 @@ use crate::plan::Numerics;
 use crate::planner::{Fitted, Flow, Grain, Order, even, fit, layer_count, starting_with};
 use crate::units::Bytes;
 use dahl_kernels::Isa;
-
-/// Micro-batches of a pipeline: the same for any number of workers, since they decide how sums
-/// are rounded.
-const MICRO_BATCHES: usize = 8;
 
 /// What is assumed of processing units where nothing was measured: the same everywhere, so that
 /// the stages of a command are.

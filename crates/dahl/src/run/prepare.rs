@@ -229,9 +229,7 @@ impl Preparing<'_> {
         // Workers that are slowed down later are not slow yet.
         let throttles = session.throttle.iter().filter(|t| t.from_step == 0).cloned().collect();
         let engine = Native { throttles, ..Native::default() };
-        let steps =
-            placement.epochs.saturating_mul(self.with.samples.train.div_ceil(identity.batch));
-        let steps = session.max_steps.map_or(steps, |most| steps.min(most));
+        let steps = self.config.steps(self.with.samples.train);
         let request = PlanRequest {
             model: self.with.model,
             spec: &spec,
@@ -244,7 +242,7 @@ impl Preparing<'_> {
             micro_batches: identity.micro_batches,
             limit: placement.memory_limit,
             engine: Some(&engine),
-            steps: steps as u64,
+            steps,
             time: SEARCH,
         };
         request.deployment(&PerfModel::default()).check()?;
@@ -280,14 +278,15 @@ impl Preparing<'_> {
         self.check_scheduling(plan.placement.workers, &pipelined)?;
         let scheduling = pipelined.scheduling();
         // The prediction is of one step at a time.
-        let predicted = match is_predicted && scheduling != Scheduling::Staged {
-            true => {
+        let platform = self.with.platform.filter(|_| is_predicted);
+        let predicted = match platform.filter(|_| scheduling != Scheduling::Staged) {
+            Some(platform) => {
                 let from = self.config.session.calibration.as_deref().map(Path::display);
                 let from = from.map_or("steps of this machine".to_owned(), |from| from.to_string());
                 let known = (&self.with.known, from.as_str());
-                Some(predict(known, (&lowered.programs, &plan), self.with.platform)?)
+                Some(predict(known, (&lowered.programs, &plan), Some(platform))?)
             }
-            false => None,
+            None => None,
         };
         let (pipeline, why) = (pipelined.text(), self.why);
         let (config, spec) = (self.config, pipelined.spec);
@@ -355,8 +354,7 @@ impl Preparing<'_> {
             }
         };
         let samples = self.config.identity.batch;
-        let steps = placement.epochs.saturating_mul(self.with.samples.train.div_ceil(samples));
-        let steps = steps as u64;
+        let steps = self.config.steps(self.with.samples.train);
         let request = GrainRequest { programs, numerics, base, samples, limit, steps };
         let measurer: Option<&mut dyn Measurer> = match &mut self.with.measurer {
             Some(measurer) => Some(&mut **measurer),

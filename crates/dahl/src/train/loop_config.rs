@@ -25,6 +25,9 @@ pub struct LoopConfig<'a> {
     pub order: SampleOrder,
     /// Passes over the training samples.
     pub epochs: u64,
+    /// The text that equal values of a key of `recipe` have in common: checkpoints may have been
+    /// written by a version that spelled them otherwise.
+    pub canonical: fn(&str, &str) -> String,
     /// What else must be the same for the bits to be the same, by key. What the
     /// programs, the schedule and the fields above decide is known already.
     pub recipe: BTreeMap<String, String>,

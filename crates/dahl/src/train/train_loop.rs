@@ -40,6 +40,7 @@ use std::time::{Duration, Instant, SystemTime};
 ///         seed: 1,
 ///         order: Default::default(),
 ///         epochs: 2,
+///         canonical: |_, text| text.to_owned(),
 ///         recipe: Default::default(),
 ///         metadata: Default::default(),
 ///     };
@@ -149,17 +150,15 @@ impl<'a> TrainLoop<'a> {
             let of = |recipe: &BTreeMap<String, String>| {
                 recipe.get(key).cloned().unwrap_or_else(|| "nothing".to_owned())
             };
-            let (trained, given) = (of(&state.recipe), of(recipe));
+            let canonical = |text: String| (self.config.canonical)(key, &text);
+            let (trained, given) = (canonical(of(&state.recipe)), canonical(of(recipe)));
             if trained != given && key == TRAINING_SET {
                 let was = format!("the one that the run began with, {trained}");
                 let next = "labels, names or lengths differ; bring the old data back, or begin a \
                             new run";
                 return Err(bad(key, was, format!("{given}: {next}")));
             }
-            // 1e-3 and 0.001 are one number.
-            let number = |text: &str| text.parse::<f64>().ok();
-            let equal = number(&trained).is_some() && number(&trained) == number(&given);
-            if trained != given && !equal {
+            if trained != given {
                 return Err(bad(key, format!("{trained} as the run was trained with"), given));
             }
         }
@@ -168,7 +167,7 @@ impl<'a> TrainLoop<'a> {
         let steps = state.epoch.checked_mul(samples.div_ceil(size));
         let steps = steps.and_then(|steps| steps.checked_add(state.batch));
         if state.batch > samples.div_ceil(size) || steps != Some(state.steps) {
-            let expected = format!("{} steps an epoch", samples.div_ceil(size));
+            let expected = format!("{} steps per epoch", samples.div_ceil(size));
             let found = format!("step {} in {}", state.steps, state.name());
             return Err(bad("steps", expected, found));
         }

@@ -69,17 +69,6 @@ fn fixtures_pass_in_small_pieces_on_three_workers_with_checks() {
 }
 
 #[test]
-fn shared_cases_pass_where_they_are() {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");
-    if !shared.is_dir() {
-        println!("skipped: there is no {}", shared.display());
-        return;
-    }
-    let (grain, engine) = &ways()[1];
-    check(&shared, grain.clone(), engine);
-}
-
-#[test]
 fn a_wrong_answer_fails() {
     let right = own().join("relu_f64.safetensors");
     let mut file = dahl::file::TensorFile::read(&right).unwrap();

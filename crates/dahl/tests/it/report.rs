@@ -298,7 +298,7 @@ fn other_tools_read_what_is_written() {
             assert!(output.status.success(), "{said}");
             assert!(!said.to_lowercase().contains("exception"), "{said}");
         }
-        None => eprintln!("skipped: Debian's pajeng is not there"),
+        None => crate::support::skipped("pajeng"),
     }
     std::fs::remove_file(&file).unwrap();
     let mut dot = Vec::new();
@@ -310,7 +310,7 @@ fn other_tools_read_what_is_written() {
             child.stdin.take().unwrap().write_all(&dot).unwrap();
             assert!(child.wait().unwrap().success());
         }
-        Err(_) => eprintln!("skipped: Graphviz is not there"),
+        Err(_) => crate::support::skipped("Graphviz"),
     }
 }
 

@@ -113,6 +113,7 @@ fn run_with(
         seed: recipe.seed,
         order: Default::default(),
         epochs: recipe.epochs,
+        canonical: |_, text| text.to_owned(),
         recipe: Default::default(),
         metadata: Default::default(),
     };

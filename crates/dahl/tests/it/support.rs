@@ -255,3 +255,10 @@ pub(crate) fn random_plan(programs: &Programs, workers: usize, rng: &mut Rng) ->
     let placement = random_placement(&numerics.expand(programs)?, workers, rng);
     Plan::new(programs, numerics, placement)
 }
+
+/// A tool that a test needs is not there: the test is skipped, unless `REQUIRE_TOOLS` is set, as
+/// `.ci/run` does.
+pub(crate) fn skipped(tool: &str) {
+    assert!(std::env::var_os("REQUIRE_TOOLS").is_none(), "{tool} is not there");
+    eprintln!("skipped: {tool} is not there");
+}

@@ -32,7 +32,7 @@ pub struct Limits<'a> {
     /// Sets of layers times combinations of units that potentials are computed for; with more,
     /// units get multipliers, and the best partial plans alone are followed.
     pub states: usize,
-    /// PartialPlan-made plans at a time, about 100 bytes each.
+    /// Partial plans at a time, about 100 bytes each.
     pub labels: usize,
     /// Whether to stop: with the best plans so far.
     pub stop: &'a dyn Fn() -> bool,
@@ -92,7 +92,7 @@ pub struct Solution {
     pub replicas: Replicas,
     /// Whether units of several types may share a batch.
     pub shares: bool,
-    /// PartialPlan-made plans that were kept.
+    /// Partial plans that were kept.
     pub labels: usize,
 }
 

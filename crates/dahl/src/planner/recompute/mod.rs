@@ -1,7 +1,7 @@
 //! Plans that fit into less memory, by running forward nodes again.
 //!
 //! What is searched is which nodes of a training program run again ([`Recompute`]), for
-//! the least work. Sets of nodes are judged by the memory that is alive node by node
+//! the least work. Sets of nodes are evaluated on the memory that is alive node by node
 //! (`live.rs`), which takes microseconds; two ways propose them (`search.rs`): the
 //! node that frees the most for its work first, and segments of layers of which only the
 //! borders are kept (Chen et al. 2016). What looks cheapest is then planned for real; where

@@ -52,6 +52,8 @@ pub struct Setting {
     /// What else front ends show.
     pub shown: Shown,
     check: fn(&str) -> Result<(), String>,
+    read: fn(&mut RunConfig, &[&str]) -> Result<(), String>,
+    canonical: fn(&str) -> Option<String>,
     set: fn(&mut RunConfig, &[&str]) -> Result<(), String>,
     get: fn(&RunConfig) -> Vec<String>,
     absolute: fn(&mut RunConfig) -> Result<(), String>,
@@ -75,6 +77,11 @@ impl Setting {
     /// Whether a text is a value of it; an error begins with `expected`.
     pub fn check(&self, text: &str) -> Result<(), String> {
         (self.check)(text)
+    }
+
+    /// The text that a value is printed as, if a text is a value.
+    pub fn canonical(&self, text: &str) -> Option<String> {
+        (self.canonical)(text)
     }
 
     /// Its values as texts, none where it has none.
@@ -112,12 +119,20 @@ impl RunConfig {
         Self::setting(name).map_or(Vec::new(), |setting| setting.of(self))
     }
 
-    /// Refuses settings that exclude each other, and those that lack another. A setting counts
-    /// where it differs from its default.
+    /// Refuses values that cannot be, settings that exclude each other, and those that lack
+    /// another. A setting counts where it differs from its default.
     ///
     /// # Errors
-    /// [`Error::Exclusive`] or [`Error::Requires`].
+    /// [`Error::Config`], [`Error::Exclusive`] or [`Error::Requires`].
     pub fn check(&self) -> Result<()> {
+        for setting in SETTINGS {
+            for value in setting.of(self) {
+                setting.check(&value).map_err(|expected| {
+                    let expected = expected.strip_prefix("expected ").unwrap_or(&expected);
+                    Error::config(setting.name, expected, &value)
+                })?;
+            }
+        }
         let default = Self::default();
         let is_set = |name: &str| {
             Self::setting(name).is_some_and(|setting| setting.of(self) != setting.of(&default))
@@ -179,14 +194,20 @@ impl RunConfig {
                 toml::Value::Array(list) if setting.arity == Arity::Many => {
                     list.iter().map(plain).collect()
                 }
+                // Speeds were a list.
+                toml::Value::Array(list) if key == "speeds" => {
+                    let texts: Option<Vec<String>> = list.iter().map(plain).collect();
+                    texts.map(|texts| vec![texts.join(",")])
+                }
                 toml::Value::Boolean(false) => continue,
                 value => plain(value).map(|text| vec![text]),
             };
             let values: Vec<String> = values.ok_or_else(wrong)?;
             let texts: Vec<&str> = values.iter().map(String::as_str).collect();
-            config.set(&key, &texts).map_err(|error| match error {
-                Error::Config { key, expected, found } => Error::data(path, key, expected, found),
-                error => error,
+            // Another machine's values may be replaced before they are checked.
+            (setting.read)(&mut config, &texts).map_err(|expected| {
+                let expected = expected.strip_prefix("expected ").unwrap_or(&expected).to_owned();
+                Error::data(path, &key, expected, texts.join(", "))
             })?;
             (setting.nearby)(&mut config);
         }
@@ -223,12 +244,19 @@ impl RunConfig {
         let decides = SETTINGS.iter().filter(|setting| {
             setting.class == Class::Identity && !in_files.contains(&setting.name)
         });
+        // Checkpoints have always named them so.
         let values = decides.map(|setting| (setting.name, setting.of(self)));
         values
             .filter(|(_, values)| !values.is_empty())
             .map(|(name, values)| (format!("--{name}"), values.join(", ")))
             .collect()
     }
+}
+
+/// The canonical text of a value of [`RunConfig::identity`].
+pub(super) fn canonical(key: &str, text: &str) -> String {
+    let setting = key.strip_prefix("--").and_then(RunConfig::setting);
+    setting.and_then(|setting| setting.canonical(text)).unwrap_or_else(|| text.to_owned())
 }
 
 /// Whether two configurations agree in a setting, be it given as another path.
@@ -278,3 +306,6 @@ fn plain(value: &toml::Value) -> Option<String> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

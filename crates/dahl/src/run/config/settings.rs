@@ -2,8 +2,8 @@
 
 use super::value::{
     Betas, DataRef, Field, GrainChoice, ModelRef, PipelineKind, PlanChoice, SchedulingName, Speeds,
-    StagesChoice, Switch, Value, at_least_one, below_one, interval, not_negative, positive,
-    threads,
+    StagesChoice, Switch, Value, at_least_one, available_isa, below_one, interval, not_negative,
+    positive,
 };
 use super::{Class, Setting, Shown};
 use crate::data::{HoldOut, Normalization};
@@ -67,6 +67,15 @@ macro_rules! settings {
             check: |text| {
                 let item: Result<<$type as Field>::Item, String> = $parse(text);
                 item.map(drop)
+            },
+            read: |config, texts| {
+                let items = texts.iter().map(|text| Value::parse(text)).collect::<Result<_, String>>()?;
+                <$type as Field>::put(&mut config.$part.$field, items);
+                Ok(())
+            },
+            canonical: |text| {
+                let item: Result<<$type as Field>::Item, String> = Value::parse(text);
+                Some(item.ok()?.print())
             },
             set: |config, texts| {
                 let items = texts.iter().map(|text| $parse(text)).collect::<Result<_, String>>()?;
@@ -159,8 +168,8 @@ settings! {
         eps: Option<f64> = None, positive, TRAINING;
         /// Maximum norm of all gradients together: larger gradients are scaled down
         clip: Option<f64> = None, positive, Shown { value: "NORM", ..TRAINING };
-        /// Learning-rate schedule: constant, step:EPOCHS:FACTOR, cosine or cosine:FINAL (final
-        /// factor from 0 to 1), each optionally after warmup:EPOCHS+
+        /// Learning-rate schedule: constant, step:EPOCHS:FACTOR, cosine or cosine:LEAST (the last
+        /// factor, from 0 to 1), each optionally after warmup:EPOCHS+
         schedule: ScheduleSpec = ScheduleSpec::CONSTANT, Value::parse, TRAINING;
         /// Random crop: shift training images by up to this many pixels
         crop: Option<usize> = None, at_least_one, Shown { value: "PIXELS", ..TRAINING };
@@ -176,7 +185,7 @@ settings! {
         /// Convolution algorithms to choose from [default: auto in f32, exact in f64]
         conv: Option<Accuracy> = None, Value::parse, KERNELS;
         /// Instruction set: portable, avx2, avx512 or neon [default: the widest of this machine]
-        isa: Option<Isa> = None, Value::parse, KERNELS;
+        isa: Option<Isa> = None, available_isa, KERNELS;
         /// Choose kernels by measuring them on this machine instead of by the costs that come
         /// with dahl; the plan records the choice
         tune: Switch = Switch(false), Value::parse, KERNELS;
@@ -211,7 +220,7 @@ settings! {
         /// Number of epochs
         epochs: usize = 10, at_least_one, Shown { value: "N", ..TRAINING };
         /// Number of worker threads [default: one per processor]
-        workers: Option<usize> = None, threads, Shown { value: "N", ..PLACEMENT };
+        workers: Option<usize> = None, at_least_one, Shown { value: "N", ..PLACEMENT };
         /// How ops are cut into pieces: auto, adaptive, or pieces per axis such as
         /// sample=4,channel=2 (docs/grain.md) [default: one piece of the batch per worker]
         grain: Option<GrainChoice> = None, Value::parse, PLACEMENT;
@@ -220,7 +229,7 @@ settings! {
         memory_limit: Option<Bytes> = None, Value::parse, Shown { value: "SIZE", ..PLACEMENT };
         /// Scheduling policy: which worker runs a ready task
         scheduling: SchedulingName = SchedulingName::Static, Value::parse, PLACEMENT;
-        /// Seconds that one joule is worth (least-energy)
+        /// Seconds that one joule is worth (policy least-energy)
         joule_seconds: f64 = 0.1, not_negative, Shown { value: "SECONDS", ..PLACEMENT };
         /// Steps between checkpoints [default: one checkpoint per epoch and every 30 s]
         checkpoint_every: Option<usize> = None, at_least_one, Shown { value: "STEPS", ..RUN };

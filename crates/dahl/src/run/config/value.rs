@@ -148,13 +148,13 @@ impl Field for Switch {
 
 /// Values that are one of a few, by name.
 macro_rules! choices {
-    ($($type:ty { $($value:path = $name:literal: $help:literal),+ $(,)? })+) => {$(
+    ($($type:ty { $($value:path = $name:literal $(| $alias:literal)?: $help:literal),+ $(,)? })+) => {$(
         impl Value for $type {
             const CHOICES: &'static [(&'static str, &'static str)] = &[$(($name, $help)),+];
 
             fn parse(text: &str) -> Result<Self, String> {
                 match text {
-                    $($name => Ok($value),)+
+                    $($name $(| $alias)? => Ok($value),)+
                     _ => {
                         let names: Vec<&str> = Self::CHOICES.iter().map(|(name, _)| *name).collect();
                         Err(format!("expected {}", names.join(", ")))
@@ -194,20 +194,20 @@ choices! {
         PipelineKind::OneForwardOneBackward = "1f1b": "1F1B: one forward, one backward, then \
             the update; needs less memory",
         PipelineKind::Pipedream = "pipedream": "PipeDream: weight stashing, one step per stage \
-            in flight (needs --allow-stale)",
+            in flight (needs `allow-stale`)",
         PipelineKind::TwoBw = "2bw": "PipeDream-2BW: micro-batches with double-buffered \
-            weights (needs --allow-stale)",
+            weights (needs `allow-stale`)",
     }
     SchedulingName {
         SchedulingName::Static = "static": "The plan's worker and order",
         SchedulingName::FirstCome = "first-come": "The first ready task to the first free worker",
-        SchedulingName::WorkStealing = "work-stealing": "One queue per worker, with stealing",
+        SchedulingName::WorkStealing = "work-stealing" | "stealing": "One queue per worker, with stealing",
         SchedulingName::CriticalPath = "critical-path": "The task on the longest path to the end \
             first",
         SchedulingName::EarliestFinish = "earliest-finish": "Each task to the worker with the \
             earliest expected finish time",
         SchedulingName::LeastEnergy = "least-energy": "As earliest-finish, with energy weighed \
-            in by --joule-seconds",
+            in by `joule-seconds`",
     }
     Objective {
         Objective::Energy = "energy": "Joules",
@@ -274,11 +274,7 @@ parsed! {
     f64: |text: &str| text.parse().map_err(|_| "expected a number".to_owned());
     String: |text: &str| Ok(text.to_owned());
     DType: |text: &str| text.parse();
-    Isa: |text: &str| {
-        let isa: Isa = text.parse()?;
-        available(isa).map_err(|found| format!("expected one of this machine, found {found}"))?;
-        Ok(isa)
-    };
+    Isa: |text: &str| text.parse();
     ScheduleSpec: ScheduleSpec::parse;
     Normalization: Normalization::parse;
     HoldOut: HoldOut::parse;
@@ -317,7 +313,15 @@ pub fn threads(text: &str) -> Result<usize, String> {
     Err(format!("expected at most {most}, {THREADS_PER_PROCESSOR} per processor"))
 }
 
-/// Refuses an instruction set that this machine does not have, naming those that it has.
+/// An instruction set that this machine has.
+pub(super) fn available_isa(text: &str) -> Result<Isa, String> {
+    let isa: Isa = text.parse()?;
+    available(isa).map_err(|found| format!("expected one of this machine, not of {found}"))?;
+    Ok(isa)
+}
+
+/// Refuses an instruction set that this machine does not have, with `a machine that has` those
+/// that it has.
 pub fn available(isa: Isa) -> Result<(), String> {
     if isa.is_available() {
         return Ok(());
@@ -470,10 +474,10 @@ impl Value for Bytes {
         let (number, unit) = text.trim().split_at(digits.unwrap_or(text.trim().len()));
         let scale = match unit.trim() {
             "" | "B" => 1.0,
-            "KiB" => 1024.0,
-            "MiB" => 1024.0 * 1024.0,
-            "GiB" => 1024.0 * 1024.0 * 1024.0,
-            "TiB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+            "KiB" | "K" => 1024.0,
+            "MiB" | "M" => 1024.0 * 1024.0,
+            "GiB" | "G" => 1024.0 * 1024.0 * 1024.0,
+            "TiB" | "T" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
             _ => return Err("expected bytes, KiB, MiB, GiB or TiB, as in 2GiB".to_owned()),
         };
         let number: f64 = number.parse().map_err(|_| "expected a number, as in 2GiB".to_owned())?;
@@ -570,7 +574,7 @@ impl Value for Throttle {
 
 impl Value for PathBuf {
     fn parse(text: &str) -> Result<Self, String> {
-        Ok(text.into())
+        if text.is_empty() { Err("expected a path".to_owned()) } else { Ok(text.into()) }
     }
 
     fn print(&self) -> String {
@@ -579,7 +583,6 @@ impl Value for PathBuf {
 
     fn absolute(self) -> Result<Self, String> {
         let refused = || "expected a path in UTF-8, which the run's configuration can hold";
-        // An empty one is refused by whoever opens it.
         let path = std::path::absolute(&self).unwrap_or(self);
         if path.to_str().is_some() { Ok(path) } else { Err(refused().to_owned()) }
     }
