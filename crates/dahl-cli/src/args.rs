@@ -19,7 +19,7 @@ pub(crate) trait Group {
 
 /// Settings from the command line.
 pub(crate) struct Settings<G> {
-    pub(crate) config: RunConfig,
+    pub(crate) config: Box<RunConfig>,
     /// Those that were given.
     pub(crate) given: Vec<&'static str>,
     group: PhantomData<G>,
@@ -127,7 +127,7 @@ impl<G: Group> Args for Settings<G> {
 
 impl<G: Group> FromArgMatches for Settings<G> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let (mut config, mut given) = (RunConfig::default(), Vec::new());
+        let (mut config, mut given) = (Box::<RunConfig>::default(), Vec::new());
         for setting in of::<G>() {
             let source = matches.value_source(setting.name);
             if source.is_none_or(|source| source == ValueSource::DefaultValue) {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn config(line: &str) -> Result<RunConfig, Error> {
-        Ok(Line::try_parse_from(line.split(' '))?.settings.config)
+        Ok(*Line::try_parse_from(line.split(' '))?.settings.config)
     }
 
     #[test]

@@ -73,11 +73,11 @@ fn eval(args: &Args) -> Result<()> {
     let batch = args.pass.batch;
     let samples = Samples { data: &*test, transform: &transform, order: &order, epoch: 0, batch };
     let mut meter = Progress::of_looking(progress).look("eval", test.len());
-    let (mut confusion, mut judged) = (Confusion::new(test.classes()), 0);
+    let (mut confusion, mut evaluated) = (Confusion::new(test.classes()), 0);
     let pass = trainer.output_pass(&samples, &mut |index, outputs| {
         confusion.add(test.label(index)?, outputs);
-        judged += 1;
-        meter.count(judged);
+        evaluated += 1;
+        meter.count(evaluated);
         Ok(())
     });
     drop(meter);
@@ -87,9 +87,9 @@ fn eval(args: &Args) -> Result<()> {
         json(&pass, confusion, chosen.part)
     } else {
         let some = if all == pass.samples { String::new() } else { format!(" of {all}") };
-        let judged =
+        let evaluated =
             format!("evaluated on {}{some} samples, {}", pass.samples, chosen.part.words());
-        format!("{}{judged} of {}\n", table(&pass, confusion), one_line(&chosen.name()))
+        format!("{}{evaluated} of {}\n", table(&pass, confusion), one_line(&chosen.name()))
     };
     show(&text)
 }

@@ -60,7 +60,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     Calibrate(calibrate::Args),
     Certify(certify::Args),
     Completions(completions::Args),

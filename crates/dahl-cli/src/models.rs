@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// A line a layer: what comes out of it, and its parameters.
+/// A line per layer: what comes out of it, and its parameters.
 fn layers(lowered: &Lowered, colour: Colour) -> String {
     let graph = &lowered.programs.programs[0].graph;
     let forward = graph.nodes.iter().filter(|n| n.phase == dahl::graph::Phase::Forward);

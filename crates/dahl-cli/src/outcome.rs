@@ -169,7 +169,7 @@ fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
 /// A run that failed, with what to do about it.
 pub(crate) fn failure(failed: Failed, config: &RunConfig) -> Failure {
     let Failed { error, at } = failed;
-    match at {
+    match *at {
         Stage::Other => error.into(),
         Stage::Resuming { run, checkpoints } => unusable(error, &checkpoints, &run),
         Stage::Placing => {

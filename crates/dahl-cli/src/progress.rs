@@ -155,7 +155,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Shows a pass over samples that are learned from or judged.
+    /// Shows a pass over samples that are trained or evaluated on.
     pub(crate) fn show(&mut self, pass: &Pass) {
         self.update(pass.samples, Some(pass));
     }

@@ -28,7 +28,7 @@ pub(crate) enum Voice {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Length {
     pub(crate) epochs: usize,
-    /// Training samples an epoch.
+    /// Training samples per epoch.
     pub(crate) samples: usize,
     /// Whether the learning rate changes meanwhile.
     pub(crate) has_schedule: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) file: Option<PathBuf>,
     /// How long this process took.
     pub(crate) seconds: f64,
-    /// Training samples a second, over all epochs.
+    /// Training samples per second, over all epochs.
     pub(crate) speed: f64,
     /// The step that this process went on from.
     pub(crate) from_step: u64,
@@ -317,7 +317,7 @@ fn table(record: &EpochRecord, length: Length) -> (String, String) {
         };
         format!("  {mean:>loss$}  {:>accuracy$.2}%", 100.0 * pass.accuracy())
     };
-    // Two judges fit into 80 columns with short heads.
+    // Two evaluation sets fit into 80 columns with short heads.
     let accuracy = if record.evaluated.len() > 1 { "acc." } else { "accuracy" };
     let mut head = "epoch     loss  accuracy".to_owned();
     let mut row = format!("{:>5}{}", record.epoch, cells(&record.train, 7, 7));
@@ -339,9 +339,9 @@ mod tests {
 
     const LENGTH: Length = Length { epochs: 1, samples: 2, has_schedule: false };
 
-    fn record(train: Pass, judges: &[&str]) -> EpochRecord {
+    fn record(train: Pass, sets: &[&str]) -> EpochRecord {
         let evaluated = |name: &&str| ((*name).to_owned(), Pass { total_loss: 1.0, ..train });
-        let evaluated = judges.iter().map(evaluated).collect();
+        let evaluated = sets.iter().map(evaluated).collect();
         let (seconds, time, lr) = (1.0, 0.0, Some(0.0015));
         EpochRecord { epoch: 1, steps: 1, train, evaluated, seconds, time, lr }
     }

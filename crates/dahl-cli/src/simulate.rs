@@ -155,7 +155,7 @@ fn of_tasks(args: &Args, path: &Path) -> Result<()> {
 
 fn of_model(args: &Args, name: &str) -> Result<()> {
     let model = Model::open(name)?;
-    let RunConfig { identity, placement, .. } = &args.settings.config;
+    let RunConfig { identity, placement, .. } = &*args.settings.config;
     let fusion = if args.no_fusion { Fusion::Off } else { Fusion::On };
     let spec = TrainSpec { fusion, ..identity.train_spec()? };
     let known = calibrations(&args.calibration)?;

@@ -66,7 +66,7 @@ fn train(args: Args) -> Result<u8, Failure> {
     let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
     let Args { settings, live, .. } = args;
     let batch_is_given = settings.given.contains(&"batch");
-    let opened = open(settings.config, &settings.given)?;
+    let opened = open(*settings.config, &settings.given)?;
     let data = opened.data(&mut reading(show))?;
     let mut report = Report::new(voice, Length::of(&opened.config, &data));
     let meters = Meters::open(&opened.config)?;

@@ -74,7 +74,7 @@ struct Line {
     dtype: DType,
     threads: usize,
     timings: Timings,
-    /// Operations a second.
+    /// Operations per second.
     peak: f64,
 }
 

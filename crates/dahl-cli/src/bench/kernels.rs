@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// The shape of a sample, such as 3x32x32 [default: the model's]
     #[arg(long, value_name = "SHAPE", value_parser = super::workloads::shape)]
     input: Option<super::workloads::Sample>,
-    /// Samples a step
+    /// Samples per step
     #[arg(long, default_value_t = 32, value_parser = at_least_one)]
     batch: usize,
     /// Element type: f32 or f64

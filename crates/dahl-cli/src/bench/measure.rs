@@ -199,13 +199,13 @@ pub(super) fn flops(model: &Model, batch: usize) -> Result<f64> {
     Ok(flops.sum())
 }
 
-/// The most floating-point operations a second of some threads. The best of some
+/// The most floating-point operations per second of some threads. The best of some
 /// tries.
 pub(super) fn peak(dtype: DType, threads: usize) -> Result<f64> {
     (0..20).try_fold(0.0, |most: f64, _| Ok(most.max(peak_of(dtype, threads)?)))
 }
 
-/// The floating-point operations a second of some threads at once: multiply-adds
+/// The floating-point operations per second of some threads at once: multiply-adds
 /// of vectors that wait for nothing, for some milliseconds.
 pub(crate) fn peak_of(dtype: DType, threads: usize) -> Result<f64> {
     let start = Barrier::new(threads);

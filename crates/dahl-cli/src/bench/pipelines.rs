@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// A model's name or TOML file
     #[arg(default_value = "vgg-small")]
     model: String,
-    /// Samples a step
+    /// Samples per step
     #[arg(long, default_value_t = 32, value_parser = at_least_one)]
     batch: usize,
     /// Micro-batches of those pipelines that have any

@@ -84,7 +84,7 @@ struct Way {
     bench: Bench,
     steps: u64,
     timings: Timings,
-    /// Joules a step of each repetition.
+    /// Joules per step of each repetition.
     joules: Vec<f64>,
     /// The objectives that the planner chose it for.
     chosen: Vec<Objective>,

@@ -17,7 +17,7 @@ pub(super) struct WorkloadArgs {
     /// The shape of a sample, such as 3x32x32, with --model [default: the model's]
     #[arg(long, value_name = "SHAPE", value_parser = shape, requires = "model", conflicts_with = "workloads")]
     input: Option<Sample>,
-    /// Samples a step, with --model [default: 64]
+    /// Samples per step, with --model [default: 64]
     #[arg(long, value_parser = at_least_one, requires = "model", conflicts_with = "workloads")]
     batch: Option<usize>,
 }

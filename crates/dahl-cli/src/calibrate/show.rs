@@ -45,7 +45,7 @@ pub(super) fn head(model: &PerfModel) -> String {
     text
 }
 
-/// A line a codelet.
+/// A line per codelet.
 pub(super) fn table(model: &PerfModel) -> String {
     let head = format!(
         "{:<40} {:<10} {:<13} {:>6} {:>6} {:>9} {:>9} {:>9} {:>7} {:>8} {:>6}\n",
@@ -80,7 +80,7 @@ pub(super) fn table(model: &PerfModel) -> String {
     text
 }
 
-/// An object a codelet.
+/// An object per codelet.
 pub(super) fn objects(model: &PerfModel) -> String {
     let line = |s: &Summary| {
         let value = json!({

@@ -150,7 +150,8 @@ fn draw_losses(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, now:
 
 fn facts_of(shared: &View, now: &Now) -> Vec<Line<'static>> {
     let accuracy = now.epochs.last().and_then(EpochMetrics::test_accuracy);
-    let accuracy = accuracy.map_or("not judged yet".to_owned(), |a| format!("{:.2} %", 100.0 * a));
+    let accuracy =
+        accuracy.map_or("not evaluated yet".to_owned(), |a| format!("{:.2} %", 100.0 * a));
     let energy = Energy::best(&shared.record());
     let energy = energy
         .map_or("nothing tells it".to_owned(), |energy| escaped(&energy.headline()).into_owned());

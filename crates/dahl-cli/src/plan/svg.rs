@@ -110,7 +110,7 @@ pub(super) fn draw(problem: &Problem, found: &Solution) -> String {
     let half = (TOP + HEIGHT - BOTTOM) / 2.0;
     let _ = writeln!(
         svg,
-        "<text transform=\"translate(20 {half}) rotate(-90)\" text-anchor=\"middle\" fill=\"#222222\">joules a batch</text>"
+        "<text transform=\"translate(20 {half}) rotate(-90)\" text-anchor=\"middle\" fill=\"#222222\">joules per batch</text>"
     );
     if let Some(cap) = problem.period_cap.filter(|cap| (t0..=t1).contains(cap)) {
         let at = x(cap);

@@ -44,6 +44,9 @@ fn a_calibration_is_made_added_to_and_shown() {
         assert!(line["spread"].is_f64() && line.get("error").is_some(), "{line}");
     }
     check(&["calibrate", "--show", &file], 0, "\nlinear ", "");
+    // A plan predicted from a calibration that is named failed for want of a platform.
+    let planned = ["plan", &model, "--batch", "4", "--workers", "1", "--calibration", &file];
+    check(&planned, 0, " per step, with 95 % in ", "");
 
     // The same again: more times of the same shapes.
     let again = objects(&run).remove(0);

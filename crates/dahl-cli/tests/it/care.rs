@@ -95,6 +95,8 @@ fn slips_of_the_command_line_are_explained() {
         (&["train", "--model", "lenett"], "did you mean lenet?"),
         (&["train", "--data", "/nope"], "found \"/nope\", no such file or directory"),
         (&["data", "/nope"], "found \"/nope\", no such file or directory"),
+        (&["train", "--save", "--json"], "a value is required for '--save <FILE>'"),
+        (&["train", "--run", ""], "expected a path"),
         (&["train", "--workers", "1000000"], "16 per processor"),
         (&["eval", "--workers", "1000000"], "16 per processor"),
         (&["bench", "--threads", "1000000"], "16 per processor"),

@@ -26,7 +26,7 @@ impl Stream {
         Self(vec![1; (most as usize / 8).max(CHUNK)])
     }
 
-    /// Reads until `stop` says so, at most for a time; bytes a second.
+    /// Reads until `stop` says so, at most for a time; bytes per second.
     fn read(&self, most: Duration, stop: impl Fn() -> bool) -> f64 {
         let (begin, mut bytes) = (Instant::now(), 0);
         for chunk in self.0.chunks(CHUNK).cycle() {

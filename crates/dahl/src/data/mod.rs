@@ -246,7 +246,7 @@ pub enum Part {
     Train,
     /// To choose settings by.
     Validation,
-    /// To judge by at the end.
+    /// To evaluate at the end.
     Test,
 }
 

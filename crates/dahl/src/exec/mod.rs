@@ -61,7 +61,7 @@ pub trait Session {
     ) -> Result<()>;
 
     /// Runs a program without inputs and hands out its outputs, to be read on
-    /// any thread while further steps run. One at a time a program.
+    /// any thread while further steps run. One at a time per program.
     fn snapshot(&mut self, program: ProgramId) -> Result<Snapshot>;
 
     /// How often each codelet ran and for how long, since the session began.

@@ -52,7 +52,7 @@ pub enum Scheduling {
     Static,
     /// The first ready task for the first free worker.
     FirstCome,
-    /// A queue a worker, with stealing.
+    /// A queue per worker, with stealing.
     WorkStealing,
     /// The plan's workers, each with whatever is ready of the earliest step: for pipelines
     /// in which several steps are under way.

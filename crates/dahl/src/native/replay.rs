@@ -1,4 +1,4 @@
-//! Static replay: lists of tasks a worker, and positions to wait for.
+//! Static replay: lists of tasks per worker, and positions to wait for.
 
 use super::gate::{Gate, Stopped, Waited};
 use super::runner::{Runner, StepRecord, WorkerState};

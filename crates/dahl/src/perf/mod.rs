@@ -120,7 +120,7 @@ pub struct Profile {
     /// Operations a second that it reaches in practice, in f32.
     #[serde(deserialize_with = "text::above_zero")]
     pub flops: f64,
-    /// Bytes a second between it and its memory.
+    /// Bytes per second between it and its memory.
     #[serde(deserialize_with = "text::above_zero")]
     pub bandwidth: f64,
 }

@@ -18,7 +18,7 @@ pub(super) struct Point<'a> {
     pub(super) form: &'a Form,
     pub(super) features: Features,
     pub(super) nanos: f64,
-    /// Bytes a second through memory, where it is known.
+    /// Bytes per second through memory, where it is known.
     pub(super) demand: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! A model as a file: JSON, a line a shape.
+//! A model as a file: JSON, a line per shape.
 
 use super::work::{Features, Form};
 use super::{Bandwidth, Entry, History, Key, Overheads, PerfModel, Profile};

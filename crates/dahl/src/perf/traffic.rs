@@ -1,6 +1,6 @@
 //! How much of a memory's bandwidth a codelet takes.
 //!
-//! Memory gives B bytes a second at most, shared max-min fairly: who asks for less
+//! Memory gives B bytes per second at most, shared max-min fairly: who asks for less
 //! than an equal part gets it, the others share the rest. A stream alone takes
 //! n ≤ B. A codelet beside it that asks for d gets min(d, max(B / 2, B − n)) and is
 //! slowed down by as much as it gets less.
@@ -44,7 +44,7 @@ impl Bandwidth {
     }
 
     /// The bytes a second that a codelet asks for that a stream slows down by a
-    /// factor, and that reads and writes `touched` bytes a second.
+    /// factor, and that reads and writes `touched` bytes per second.
     pub fn demand(&self, slowdown: f64, touched: f64) -> f64 {
         let part = self.beside_a_stream();
         if slowdown > SLOWED {

@@ -1,4 +1,4 @@
-//! The plan as text: TOML, a line a node, a group and a storage
+//! The plan as text: TOML, a line per node, a group and a storage
 //! (`docs/plan-format.md`).
 
 use super::{

@@ -50,7 +50,7 @@ pub struct UnitOf {
 pub struct Route {
     /// What is shared with others on the way.
     pub capacities: Vec<CapacityId>,
-    /// The bytes a second of the narrowest link.
+    /// The bytes per second of the narrowest link.
     pub bandwidth: f64,
     /// Seconds until the first byte arrives.
     pub latency: f64,
@@ -69,7 +69,7 @@ pub struct Expanded<'a> {
     pub memories: Vec<MemoryOf>,
     /// All units, node by node.
     pub units: Vec<UnitOf>,
-    /// Bytes a second of everything that is shared; the memories come first.
+    /// Bytes per second of everything that is shared; the memories come first.
     pub capacities: Vec<f64>,
     /// Where the capacities of a link between nodes begin.
     between: Vec<usize>,

@@ -18,9 +18,9 @@ pub(super) const WATTS: Quantity = Quantity { is: "watts", least: 0.0, most: 1e9
 pub(super) const SECONDS: Quantity = Quantity { is: "seconds", least: 0.0, most: 1e6 };
 pub(super) const JOULES: Quantity = Quantity { is: "joules", least: 0.0, most: 1e12 };
 pub(super) const JOULES_PER_BYTE: Quantity =
-    Quantity { is: "joules a byte", least: 0.0, most: 1.0 };
-pub(super) const BANDWIDTH: Quantity = Quantity { is: "bytes a second", least: 1.0, most: 1e18 };
-pub(super) const FLOPS: Quantity = Quantity { is: "operations a second", least: 1.0, most: 1e21 };
+    Quantity { is: "joules per byte", least: 0.0, most: 1.0 };
+pub(super) const BANDWIDTH: Quantity = Quantity { is: "bytes per second", least: 1.0, most: 1e18 };
+pub(super) const FLOPS: Quantity = Quantity { is: "operations per second", least: 1.0, most: 1e21 };
 pub(super) const SPEED: Quantity = Quantity { is: "a speed", least: 1e-6, most: 1e6 };
 
 /// Units, memories and ends of links, all counted out: what `u32` ids and the

@@ -211,7 +211,7 @@ pub struct Link<P> {
     pub name: String,
     /// What it connects.
     pub connects: Vec<P>,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bandwidth: Figure,
     /// Seconds until the first byte arrives.
     pub latency: Figure,

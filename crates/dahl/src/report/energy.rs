@@ -1,4 +1,4 @@
-//! What a run took: joules a sample, an epoch, to an accuracy; what that means for the
+//! What a run took: joules per sample, an epoch, to an accuracy; what that means for the
 //! climate.
 //!
 //! A figure has one source: meters of one scope, or the watts of one platform. Where a run

@@ -85,7 +85,7 @@ impl RunData {
         Ok(Self { model, train, validation, test, transform, training })
     }
 
-    /// The sets that are evaluated after every epoch; the last one judges the run.
+    /// The sets that are evaluated after every epoch; the last one decides.
     pub fn eval_sets(&self) -> Vec<EvalSet<'_>> {
         let set = |name, data| EvalSet { name, data, transform: &self.transform };
         let validation = self.validation.as_deref().map(|held| set("validation", held));

@@ -280,7 +280,7 @@ impl RunDirectory {
         self.path.join(files::WEIGHTS)
     }
 
-    /// `metrics.jsonl`: a line an epoch.
+    /// `metrics.jsonl`: a line per epoch.
     pub fn metrics(&self) -> Log {
         let line = |record: &EpochRecord| EpochMetrics::from(record).line().into_bytes();
         Log { file: self.growing(files::METRICS), head: Vec::new(), line }

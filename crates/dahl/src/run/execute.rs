@@ -108,7 +108,7 @@ pub struct Failed {
     /// What went wrong.
     pub error: Error,
     /// At what.
-    pub at: Stage,
+    pub at: Box<Stage>,
 }
 
 /// What a run was at when it failed.
@@ -135,7 +135,7 @@ pub enum Stage {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, at: Stage::Other }
+        Self { error, at: Box::new(Stage::Other) }
     }
 }
 
@@ -424,7 +424,7 @@ impl<'a> Run<'a> {
         let mut training = TrainLoop::new(&mut self.trainer, config)?;
         let place = std::mem::replace(&mut self.place, Place::Nowhere);
         let taken = place.take(&self.config);
-        let taken = taken.map_err(|error| Failed { error, at: Stage::Placing })?;
+        let taken = taken.map_err(|error| Failed { error, at: Box::new(Stage::Placing) })?;
         let mut kept: Option<Kept> = None;
         if let Some((directory, checkpoints)) = taken {
             let every = match placement.checkpoint_every {
@@ -501,7 +501,7 @@ impl<'a> Run<'a> {
         let failed = |error| {
             let run = kept.as_ref().map(|kept| kept.directory.path().to_owned());
             let last = training.last_checkpoint().map(Path::to_owned);
-            Failed { error, at: Stage::Training { run, last } }
+            Failed { error, at: Box::new(Stage::Training { run, last }) }
         };
         let (end, unsaved) = match end {
             Ok(end) => (end, None),
@@ -541,7 +541,7 @@ fn resume(
     }
     training.save_to(checkpoints, every).map_err(|error| {
         let run = directory.path().to_owned();
-        Failed { error, at: Stage::Resuming { run, checkpoints: all } }
+        Failed { error, at: Box::new(Stage::Resuming { run, checkpoints: all }) }
     })
 }
 

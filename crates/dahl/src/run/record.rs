@@ -36,7 +36,7 @@ pub struct Counted {
     pub resident: Vec<(f64, u64)>,
     /// The most that was ever resident.
     pub peak: Option<u64>,
-    /// The part of it in which there was training: no judging, no checkpoints.
+    /// The part of it in which there was training: no evaluation, no checkpoints.
     #[serde(default)]
     pub training: Training,
 }
@@ -96,7 +96,7 @@ pub struct EnergyLine {
     /// Whether the session ended with it.
     #[serde(default)]
     pub last: bool,
-    /// Its time from end to end, judging included.
+    /// Its time from end to end, evaluation included.
     pub seconds: f64,
     /// Training samples that were learned from.
     pub samples: u64,

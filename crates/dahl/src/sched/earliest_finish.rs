@@ -8,7 +8,7 @@ use std::fmt;
 /// What a task is expected to take on a worker: time, and the energy beyond idling.
 pub type Expected = Box<dyn Fn(&Ready, WorkerId) -> (Nanos, Joules) + Send>;
 
-/// A queue a worker. A task goes to the worker of the least cost: when it would end
+/// A queue per worker. A task goes to the worker of the least cost: when it would end
 /// there, and what it would take, as `price` weighs them. Of equals the first.
 pub struct EarliestFinish {
     expected: Expected,

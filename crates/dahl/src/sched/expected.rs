@@ -35,7 +35,7 @@ pub struct WorkerFigures {
 pub enum Rule {
     /// The first ready task for the first free worker.
     FirstCome,
-    /// A queue a worker, with stealing.
+    /// A queue per worker, with stealing.
     WorkStealing,
     /// The task on the longest way to the end first.
     CriticalPath,

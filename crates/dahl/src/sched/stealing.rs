@@ -4,7 +4,7 @@ use super::{Policy, Ready};
 use crate::units::{Nanos, WorkerId};
 use std::collections::VecDeque;
 
-/// A queue a worker: a task goes to the worker that made its last operand, or
+/// A queue per worker: a task goes to the worker that made its last operand, or
 /// to the planned one; a worker without tasks steals the newest of the longest
 /// queue.
 #[derive(Debug)]

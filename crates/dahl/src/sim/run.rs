@@ -371,7 +371,7 @@ impl<'a, 'o> Run<'a, 'o> {
             true => traffic.0 as f64 / amount * SECOND,
             false => alone,
         };
-        // Bytes a second at full speed.
+        // Bytes per second at full speed.
         let demand = traffic.0 as f64 / alone * SECOND;
         let shared = alone > 0.0 && demand > 0.0 && amount.is_finite();
         if !shared {

@@ -260,7 +260,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace as text, a line an event.
+    /// The trace as text, a line per event.
     pub fn to_text(&self) -> String {
         let mut text = Vec::new();
         self.write_to(&mut text).expect("memory takes all");

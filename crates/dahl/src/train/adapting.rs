@@ -21,7 +21,7 @@ pub(super) struct Adapting {
 struct Since {
     look: Instant,
     steps: u64,
-    /// How long steps ran: without judging, checkpoints and waiting for data.
+    /// How long steps ran: without evaluation, checkpoints and waiting for data.
     ran: Duration,
 }
 

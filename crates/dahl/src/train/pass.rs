@@ -46,7 +46,7 @@ pub struct Samples<'a> {
     pub order: &'a Order,
     /// How often all samples were seen before.
     pub epoch: u64,
-    /// Samples a step; the last step may have fewer.
+    /// Samples per step; the last step may have fewer.
     pub batch: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A whole run: epochs, judging, checkpoints, going on where one stopped.
+//! A whole run: epochs, evaluation, checkpoints, going on where one stopped.
 
 use super::Trainer;
 use super::checkpoint::{About, Checkpoint, State, check_finite};

@@ -136,7 +136,7 @@ fn a_plan_with_too_little_scratch_is_refused() {
     let trainer = trainer(SquareLayer(Trip::Never), Scheduling::Static, (2, Gather::On));
     let mut plan = trainer.plan().clone();
     let needed = plan.memory.scratch();
-    assert!(needed >= SCRATCH && needed.is_multiple_of(64), "whole lines a worker");
+    assert!(needed >= SCRATCH && needed.is_multiple_of(64), "whole lines per worker");
     plan.memory.programs[0].scratch = SCRATCH - 1;
     let error = plan.check(&trainer.lowered().programs).unwrap_err().to_string();
     assert!(error.contains("bytes of scratch, found 12"), "{error}");

@@ -19,7 +19,7 @@ fn exact(value: f64) -> Figure {
     Figure::exact(value, Origin::Guess)
 }
 
-/// A node with one unit of so many operations a second.
+/// A node with one unit of so many operations per second.
 fn host(name: &str, flops: f64, [idle, busy]: [f64; 2]) -> Node {
     Node {
         name: name.to_owned(),

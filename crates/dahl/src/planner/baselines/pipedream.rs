@@ -19,7 +19,7 @@ const MOST_STATES: usize = 2_000;
 pub struct Machines {
     /// How many.
     pub count: usize,
-    /// Bytes a second between them.
+    /// Bytes per second between them.
     pub bandwidth: f64,
     /// What each may hold, where that is to be looked at.
     pub memory_bytes: Option<f64>,

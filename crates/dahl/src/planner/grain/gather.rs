@@ -11,7 +11,7 @@ use crate::units::{NodeId, ValueId, WorkerId};
 use dahl_kernels::{Piece, Region};
 use std::ops::Range;
 
-/// Below this many floating-point operations or bytes a piece, an op that is
+/// Below this many floating-point operations or bytes per piece, an op that is
 /// not over samples stays whole.
 const SMALL: u64 = 1 << 14;
 

@@ -70,7 +70,7 @@ pub(super) struct Range {
     pub(super) high: f64,
     pub(super) most_low: f64,
     pub(super) most_high: f64,
-    /// Joules a second of what adds up.
+    /// Joules per second of what adds up.
     pub(super) theta: f64,
 }
 

@@ -230,7 +230,7 @@ impl Deployment<'_> {
         let numerics = Numerics::default_for(&lowered.programs, self.target);
         let flow =
             Flow { stages, order: Order::OneForwardOneBackward, delays, own: places.to_vec() };
-        // Judging has no stages: it is shared like a batch.
+        // Evaluation has no stages: it is shared like a batch.
         let speeds = speeds(problem, (of, places), on.units.len());
         let samples = spec.eval.iter().chain(&spec.train).copied().max().unwrap_or(1);
         let base = Grain { target: self.target, ..Grain::for_workers(on.units.len()) };

@@ -42,7 +42,7 @@ pub struct Machinery {
 }
 
 /// Reads units, machines and ways off a platform. A profile is of the fastest unit where all
-/// say their operations a second and speeds do not compare them, since there are several kinds
+/// say their operations per second and speeds do not compare them, since there are several kinds
 /// or all are 1; else of units of speed 1.
 pub fn machinery(platform: &Platform, watts: Watts) -> Result<Machinery> {
     let all = platform.expand();

@@ -41,7 +41,7 @@ fn whole(problem: &Problem) -> StageWork {
     stage_work(&problem.layers, &all)
 }
 
-/// What a plan of uneven shares costs; its stages have as many samples a unit as it says.
+/// What a plan of uneven shares costs; its stages have as many samples per unit as it says.
 pub(super) fn cost(problem: &Problem, plan: &Assignment) -> ShareCosts {
     let on: On = plan.stages.iter().map(|s| (s.unit, s.replicas, s.power)).collect();
     CostModel::new(problem).shares(&whole(problem), &on, &plan.shares)

@@ -278,12 +278,12 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "bandwidth = 40e9",
         "bandwidth = 0",
-        "15: node \"laptop\": memory \"ram\": bandwidth: expected bytes a second from 1 to 1e18, found 0",
+        "15: node \"laptop\": memory \"ram\": bandwidth: expected bytes per second from 1 to 1e18, found 0",
     ),
     (
         "bandwidth = 40e9",
         "bandwidth = \"40 GB/s\"",
-        "15: node \"laptop\": memory \"ram\": bandwidth: expected bytes a second from 1 to 1e18, found \"40 GB/s\"",
+        "15: node \"laptop\": memory \"ram\": bandwidth: expected bytes per second from 1 to 1e18, found \"40 GB/s\"",
     ),
     (
         "name = \"vram\"",
@@ -334,7 +334,7 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "flops = 30e9",
         "flops = 0",
-        "27: node \"laptop\": unit \"core\": flops: expected operations a second from 1 to 1e21, found 0",
+        "27: node \"laptop\": unit \"core\": flops: expected operations per second from 1 to 1e21, found 0",
     ),
     (
         "flops = 30e9",
@@ -460,12 +460,12 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "joules_per_byte = 1e-10\n",
         "",
-        "36: node \"laptop\": link \"pcie\": joules_per_byte: expected joules a byte from 0 to 1, found nothing",
+        "36: node \"laptop\": link \"pcie\": joules_per_byte: expected joules per byte from 0 to 1, found nothing",
     ),
     (
         "joules_per_byte = 1e-10",
         "joules_per_byte = 20",
-        "41: node \"laptop\": link \"pcie\": joules_per_byte: expected joules a byte from 0 to 1, found 20",
+        "41: node \"laptop\": link \"pcie\": joules_per_byte: expected joules per byte from 0 to 1, found 20",
     ),
     // Links between nodes.
     (
@@ -481,7 +481,7 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "bandwidth = 125e6",
         "bandwidth = -125e6",
-        "46: link \"ethernet\": bandwidth: expected bytes a second from 1 to 1e18, found -125e6",
+        "46: link \"ethernet\": bandwidth: expected bytes per second from 1 to 1e18, found -125e6",
     ),
     (
         "latency = 5e-5\n",

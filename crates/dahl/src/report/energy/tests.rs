@@ -127,7 +127,7 @@ fn an_epoch_is_all_that_was_spent_on_it() {
     let run = run(vec![begun, line(Some(1), vec![total(7.0, 0.0)])]);
     let energy = measured(&run);
     assert_eq!((energy.total.joules, &energy.epochs[..]), (12.0, &[(1, 12.0)][..]));
-    assert_eq!(energy.to_accuracy, [(0.5, 12.0)], "not before it was judged");
+    assert_eq!(energy.to_accuracy, [(0.5, 12.0)], "not before it was evaluated");
 }
 
 #[test]

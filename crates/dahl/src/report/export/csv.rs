@@ -1,4 +1,4 @@
-//! A row an event, for pandas and others.
+//! A row per event, for pandas and others.
 
 use super::super::calls::Calls;
 use crate::trace::{Event, Trace};

@@ -15,7 +15,7 @@ impl std::fmt::Display for Micros {
     }
 }
 
-/// Writes a trace for ui.perfetto.dev or chrome://tracing: a track a worker, one for
+/// Writes a trace for ui.perfetto.dev or chrome://tracing: a track per worker, one for
 /// transfers, counters for watts and bytes.
 pub fn perfetto(trace: &Trace, watts: Watts<'_>, out: &mut dyn Write) -> io::Result<()> {
     let header = &trace.header;

@@ -87,8 +87,8 @@ function epochs(runs) {
     values: numbers.map((n) => (e.epochs.find((p) => p[0] === n) || [])[1]),
   })));
   return card("Epochs", "epochs", h("div", { class: "grid" },
-    barChart(numbers, times, { title: "Training time an epoch", y: seconds }),
-    barChart(numbers, energies, { title: "Energy an epoch, judging included", y: joules })));
+    barChart(numbers, times, { title: "Training time per epoch", y: seconds }),
+    barChart(numbers, energies, { title: "Energy per epoch, evaluation included", y: joules })));
 }
 
 function timeline(runs) {
@@ -151,7 +151,7 @@ function codelets(runs) {
       fill();
     } }, name)));
     if (predicted.size) heads.push(h("th", { scope: "col" }, `${own.program}: predicted / took a step`));
-    return h("div", {}, h("h3", {}, `${run.name}, from ${sourceOf(stats)}: ${nanos(stats.codelets.reduce((t, r) => t + r.total, 0))} in ${stats.from === "counters" ? `${stats.steps} training steps, with judging` : recorded(stats)}`),
+    return h("div", {}, h("h3", {}, `${run.name}, from ${sourceOf(stats)}: ${nanos(stats.codelets.reduce((t, r) => t + r.total, 0))} in ${stats.from === "counters" ? `${stats.steps} training steps, with evaluation` : recorded(stats)}`),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "codelets" }, h("table", { class: "codelets" }, h("thead", {}, h("tr", {}, heads)), body)));
   });
   return card("Codelets", "codelets", ...parts.filter(Boolean));

@@ -63,14 +63,14 @@ pub(super) fn gflops(flops: u64, nanos: u64) -> Option<f64> {
 }
 
 impl CodeletRow {
-    /// Thousand million operations a second.
+    /// Thousand million operations per second.
     pub fn gflops(&self) -> Option<f64> {
         gflops(self.flops, self.total)
     }
 }
 
 impl ShapeRow {
-    /// Thousand million operations a second.
+    /// Thousand million operations per second.
     pub fn gflops(&self) -> Option<f64> {
         gflops(self.flops, self.total)
     }

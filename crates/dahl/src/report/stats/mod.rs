@@ -77,7 +77,7 @@ pub struct Stats {
     pub scheduling: String,
     /// Steps that are in it; of counters, training steps.
     pub steps: u64,
-    /// Which steps of the engine these are, those of judging and saving too; of a trace.
+    /// Which steps of the engine these are, those of evaluation and saving too; of a trace.
     #[serde(default)]
     pub recorded: Option<Recorded>,
     /// When the time began that is looked at, on the trace's clock; gaps are on it too.

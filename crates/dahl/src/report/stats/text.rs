@@ -31,10 +31,10 @@ fn tenths(parts: &[f64], all: i64) -> Vec<i64> {
 /// How much of the shapes is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// A line a codelet.
+    /// A line per codelet.
     #[default]
     Codelets,
-    /// A line a shape too.
+    /// A line per shape too.
     Shapes,
 }
 
@@ -179,7 +179,7 @@ impl Stats {
             100.0 * self.efficiency(),
             match self.from {
                 From::Trace => "of what was recorded",
-                From::Counters => "of the session, with judging and pauses",
+                From::Counters => "of the session, with evaluation and pauses",
             }
         );
         let names: Vec<String> = (0..self.workers.len()).map(|w| self.short_name(w)).collect();

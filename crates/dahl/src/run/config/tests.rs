@@ -155,3 +155,36 @@ fn a_throttle_is_read() {
         assert!(Throttle::parse(wrong).is_err(), "{wrong}");
     }
 }
+
+/// A run that was stored on a larger machine could not be resumed, evaluated or exported on a
+/// smaller one, though nothing of it was to run there.
+#[test]
+fn runs_of_other_machines_and_versions_are_read() {
+    let text = "workers = 100000\nisa = \"neon\"\nspeeds = [1, 0.5]\nscheduling = \"stealing\"\n";
+    let stored = read("other", &format!("{text}pipeline = \"1f1b\"\n# end\n")).unwrap();
+    assert_eq!(stored.placement.workers, Some(100_000));
+    assert_eq!(stored.identity.speeds, Some(Speeds(vec![1.0, 0.5])));
+    assert_eq!(stored.placement.scheduling, SchedulingName::WorkStealing);
+    if !dahl_kernels::Isa::Neon.is_available() {
+        let error = stored.check().unwrap_err().to_string();
+        assert!(error.starts_with("isa: expected one of this machine"), "{error}");
+    }
+    for (key, text, expected) in [
+        ("--lr", "1e-3", "0.001"),
+        ("--betas", "0.90, 0.999", "0.9,0.999"),
+        ("--schedule", "cosine:0.10", "cosine:0.1"),
+        ("--speeds", "1, 0.5", "1,0.5"),
+        ("training set", "1e-3", "1e-3"),
+    ] {
+        assert_eq!(canonical(key, text), expected, "{key}");
+    }
+}
+
+#[test]
+fn values_that_cannot_be_are_refused_though_they_are_set_as_data() {
+    let mut config = RunConfig::default();
+    config.identity.batch = 0;
+    let error = config.check().unwrap_err().to_string();
+    assert_eq!(error, "batch: expected at least 1, found 0");
+    assert!(RunConfig::default().set("run", &[""]).is_err(), "no directory has no name");
+}

@@ -9,7 +9,7 @@ use crate::plan::Numerics;
 use crate::planner::{Deployment, Grain};
 use crate::platform::Platform;
 
-/// A machine with a fast and a slow processor, whose operations a second it says.
+/// A machine with a fast and a slow processor, whose operations per second it says.
 fn two(slow: f64) -> Platform {
     let unit = |name: &str, speed: f64, flops: f64, busy: f64| {
         format!(
