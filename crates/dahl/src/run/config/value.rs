@@ -316,7 +316,7 @@ pub fn threads(text: &str) -> Result<usize, String> {
 /// An instruction set that this machine has.
 pub(super) fn available_isa(text: &str) -> Result<Isa, String> {
     let isa: Isa = text.parse()?;
-    available(isa).map_err(|found| format!("expected one of this machine, not of {found}"))?;
+    available(isa).map_err(|found| format!("expected one of this machine, found {found}"))?;
     Ok(isa)
 }
 
