@@ -174,7 +174,7 @@ fn bench(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The numbers of threads that were given, or one, and one a processor.
+/// The numbers of threads that were given, or one, and one per processor.
 fn threads_or_default(given: &[usize]) -> Vec<usize> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     match given {

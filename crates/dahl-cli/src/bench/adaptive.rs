@@ -145,7 +145,7 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
         return show(&format!("{value}\n"));
     }
     let mut text = format!("{name}, worker 1 at {} of its speed\n", args.speed);
-    text += &format!("  {:28} {:24} {:>9} {:>7}\n", "", "grain", "ms a step", "spread");
+    text += &format!("  {:28} {:24} {:>9} {:>7}\n", "", "grain", "ms per step", "spread");
     for way in &all {
         let (ms, spread) = (1e3 * best(way), 100.0 * way.timings.spread());
         text += &format!("  {:28} {:24} {ms:>9.3} {spread:>5.1} %\n", way.name, way.grain);

@@ -53,7 +53,7 @@ pub(super) struct Row {
     pub(super) gflops: f64,
     /// Of the measured peak of all threads.
     pub(super) of_peak: f64,
-    /// Microseconds a step, a worker, in which no kernel ran.
+    /// Microseconds per step and worker in which no kernel ran.
     pub(super) outside_us: f64,
     pub(super) spread: f64,
     pub(super) valid: bool,

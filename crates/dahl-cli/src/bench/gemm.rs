@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Rows and columns of the matrices
     #[arg(long, value_delimiter = ',', default_value = "256,512,1024,2048", value_parser = at_least_one)]
     sizes: Vec<usize>,
-    /// Numbers of threads [default: one, and one a processor]
+    /// Numbers of threads [default: 1, and one per processor]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types

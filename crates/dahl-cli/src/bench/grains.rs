@@ -27,7 +27,7 @@ docs/grain.md has the space of grains.")]
 pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// Workers at most [default: one a processor]
+    /// Maximum number of workers [default: one per processor]
     #[arg(long, value_parser = threads)]
     threads: Option<usize>,
     /// Element type

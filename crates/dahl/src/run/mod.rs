@@ -8,6 +8,7 @@
 pub mod config;
 mod data;
 mod directory;
+mod events;
 mod execute;
 mod forecast;
 mod growing;
@@ -29,7 +30,8 @@ pub use directory::{
     Log, RUNS, RunDirectory, Start, check_no_run, check_weights, check_writable, find, has_result,
     no_run, numerics, refuse_old, refuse_outside, resolve, takes_weights, weights_sha256,
 };
-pub use execute::{Event, Failed, Outcome, Run, Stage, StopReason, Warning};
+pub use events::{Event, Failed, Outcome, Stage, StopReason, Warning};
+pub use execute::Run;
 pub use forecast::{planned_parts, predict};
 pub use growing::Growing;
 pub use metered::{Metered, Spent};

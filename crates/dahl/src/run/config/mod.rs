@@ -12,13 +12,15 @@
 //! Front ends read settings as texts ([`RunConfig::set`]), and make flags, variables, keys of
 //! files and documentation of [`SETTINGS`].
 
+mod choices;
 mod settings;
 mod value;
 
+pub use choices::{GrainChoice, PlanChoice, StagesChoice};
 pub use settings::{IdentitySettings, PlacementSettings, RunConfig, SETTINGS, SessionSettings};
 pub use value::{
-    Arity, Betas, DataRef, GrainChoice, ModelRef, PipelineKind, PlanChoice, SchedulingName, Speeds,
-    StagesChoice, Switch, Value, at_least_one, available, processors, threads, throttle_speed,
+    Arity, Betas, DataRef, ModelRef, PipelineKind, SchedulingName, Speeds, Switch, Value,
+    at_least_one, available, processors, threads, throttle_speed,
 };
 
 use crate::error::{Error, Result};

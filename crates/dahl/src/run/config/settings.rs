@@ -1,9 +1,9 @@
 //! Every setting of a run, declared once.
 
+use super::choices::{GrainChoice, PlanChoice, StagesChoice};
 use super::value::{
-    Betas, DataRef, Field, GrainChoice, ModelRef, PipelineKind, PlanChoice, SchedulingName, Speeds,
-    StagesChoice, Switch, Value, at_least_one, available_isa, below_one, interval, not_negative,
-    positive,
+    Betas, DataRef, Field, ModelRef, PipelineKind, SchedulingName, Speeds, Switch, Value,
+    at_least_one, available_isa, below_one, interval, not_negative, positive,
 };
 use super::{Class, Setting, Shown};
 use crate::data::{HoldOut, Normalization};

@@ -1,10 +1,10 @@
 //! The texts of settings: how each type of value is read and printed.
 
+use super::choices::{GrainChoice, PlanChoice, StagesChoice};
 use crate::data::{self, HoldOut, Normalization};
 use crate::model::{NormOver, OptimizerName, ScheduleSpec};
 use crate::native::Throttle;
 use crate::ops::Accuracy;
-use crate::planner::Grain;
 use crate::planner::pipeline::Objective;
 use crate::units::{Bytes, Joules};
 use dahl_kernels::{DType, Isa};
@@ -379,92 +379,6 @@ impl Value for Speeds {
     fn print(&self) -> String {
         let texts: Vec<String> = self.0.iter().map(f64::to_string).collect();
         texts.join(",")
-    }
-}
-
-/// How ops are cut.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GrainChoice {
-    /// The grain with the shortest predicted step.
-    Auto,
-    /// The same, re-chosen while the run goes on.
-    Adaptive,
-    /// Pieces along axes, as [`Grain::with`] reads them.
-    Given(String),
-}
-
-impl GrainChoice {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => return Ok(GrainChoice::Auto),
-            "adaptive" => return Ok(GrainChoice::Adaptive),
-            _ => {}
-        }
-        match Grain::check_text(text) {
-            Ok(_) => Ok(GrainChoice::Given(text.to_owned())),
-            Err(error) => Err(format!(
-                "expected auto, adaptive, or {}",
-                error.to_string().trim_start_matches("grain: expected ")
-            )),
-        }
-    }
-}
-
-impl std::fmt::Display for GrainChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            GrainChoice::Auto => "auto",
-            GrainChoice::Adaptive => "adaptive",
-            GrainChoice::Given(text) => text,
-        })
-    }
-}
-
-/// The stages of a pipeline.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StagesChoice {
-    /// So many, of equal predicted time.
-    Count(usize),
-    /// Those that begin with these layers.
-    Starts(Vec<String>),
-}
-
-impl StagesChoice {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(0) => Err("expected at least 1".to_owned()),
-            Ok(count) => Ok(StagesChoice::Count(count)),
-            Err(_) => {
-                Ok(StagesChoice::Starts(text.split(',').map(|s| s.trim().to_owned()).collect()))
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for StagesChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            StagesChoice::Count(count) => write!(f, "{count}"),
-            StagesChoice::Starts(layers) => f.write_str(&layers.join(",")),
-        }
-    }
-}
-
-/// Where the plan of a run comes from, if not from a grain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlanChoice {
-    /// The best plan over the units of the platform.
-    Auto,
-    /// A file.
-    File(PathBuf),
-}
-
-impl std::fmt::Display for PlanChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            PlanChoice::Auto => f.write_str("auto"),
-            PlanChoice::File(path) => write!(f, "{}", path.display()),
-        }
     }
 }
 
