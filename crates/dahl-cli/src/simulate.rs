@@ -18,8 +18,8 @@ use dahl::run::config::GrainChoice;
 use dahl::run::config::at_least_one;
 use dahl::run::in_file;
 use dahl::sim::{
-    Habits, Known, Noise, Order, Outcome, SCRIPT, Scenario, Start, StepPrediction, Steps, Tasks,
-    Worker, run as simulated, to_simgrid,
+    EngineModel, Known, Noise, Order, Outcome, SCRIPT, Scenario, Start, StepPrediction, Steps,
+    Tasks, Worker, run as simulated, to_simgrid,
 };
 use dahl::units::ProgramId;
 use dahl::{Error, Result};
@@ -143,13 +143,13 @@ fn of_tasks(args: &Args, path: &Path) -> Result<()> {
     let on = platform.expand();
     let text = read(path)?;
     let mut tasks = Tasks::parse(&text, path, &on)?;
-    let habits = args.habits(Habits::default());
+    let engine_model = args.engine_model(EngineModel::default());
     for worker in &mut tasks.scenario.workers {
         worker.state = args.state(&on, worker.unit)?;
     }
-    let outcome = args.simulated(&tasks.scenario, &on, &habits)?;
-    args.write_trace(|| Ok(tasks.trace(&on, &outcome, &habits).to_text()))?;
-    args.export(&tasks.scenario, &on, &habits)?;
+    let outcome = args.simulated(&tasks.scenario, &on, &engine_model)?;
+    args.write_trace(|| Ok(tasks.trace(&on, &outcome, &engine_model).to_text()))?;
+    args.export(&tasks.scenario, &on, &engine_model)?;
     args.print(&Simulated { on: &on, scenario: &tasks.scenario, outcome, step: None })
 }
 
@@ -189,12 +189,12 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
         (None, None) => grain.plan(&lowered.programs)?,
     };
     let workers = args.units_of_workers(&on, plan.placement.workers)?;
-    let habits = args.habits(Habits::measured(&known));
+    let engine_model = args.engine_model(EngineModel::measured(&known));
     let what = (&lowered.programs, &plan, ProgramId(0));
     let steps = Steps::new(what, (&on, workers), args.steps.into(), &mut Known::new(&known))?;
-    let outcome = args.simulated(&steps.scenario, &on, &habits)?;
-    args.write_trace(|| Ok(steps.trace(what, &on, &outcome, &habits)?.to_text()))?;
-    args.export(&steps.scenario, &on, &habits)?;
+    let outcome = args.simulated(&steps.scenario, &on, &engine_model)?;
+    args.write_trace(|| Ok(steps.trace(what, &on, &outcome, &engine_model)?.to_text()))?;
+    args.export(&steps.scenario, &on, &engine_model)?;
     for (kind, machine) in &known.borrowed {
         say(format_args!("note: times of {kind} are those of another machine: {machine}"));
     }
@@ -220,14 +220,14 @@ fn placed(on: &Expanded<'_>, units: &[UnitId]) -> String {
 }
 
 impl Args {
-    fn habits(&self, of_engine: Habits) -> Habits {
+    fn engine_model(&self, of_engine: EngineModel) -> EngineModel {
         let start = if self.asleep { Start::Asleep } else { Start::Awake };
         let noise = match self.noise {
             None => Noise::Own,
             Some(0.0) => Noise::Off,
             Some(deviation) => Noise::All(deviation),
         };
-        Habits { noise, seed: self.seed, start, ..of_engine }
+        EngineModel { noise, seed: self.seed, start, ..of_engine }
     }
 
     /// The power state that was asked for, of a unit.
@@ -283,13 +283,13 @@ impl Args {
         &self,
         scenario: &Scenario,
         on: &Expanded<'_>,
-        habits: &Habits,
+        engine_model: &EngineModel,
     ) -> Result<Outcome> {
         let Some(rule) = self.settings.config.placement.rule() else {
-            return simulated(scenario, on, habits, Order::Static);
+            return simulated(scenario, on, engine_model, Order::Static);
         };
         let mut policy = scenario.expectations(on).policy(rule);
-        simulated(scenario, on, habits, Order::Policy(&mut *policy))
+        simulated(scenario, on, engine_model, Order::Policy(&mut *policy))
     }
 
     fn write_trace(&self, text: impl FnOnce() -> Result<String>) -> Result<()> {
@@ -299,11 +299,16 @@ impl Args {
             .map_err(Error::while_writing)
     }
 
-    fn export(&self, scenario: &Scenario, on: &Expanded<'_>, habits: &Habits) -> Result<()> {
+    fn export(
+        &self,
+        scenario: &Scenario,
+        on: &Expanded<'_>,
+        engine_model: &EngineModel,
+    ) -> Result<()> {
         let (Some(Export::Simgrid), Some(directory)) = (self.export, &self.output) else {
             return Ok(());
         };
-        let (text, left_out) = to_simgrid(scenario, on, habits)?;
+        let (text, left_out) = to_simgrid(scenario, on, engine_model)?;
         dahl::file::create_directories(directory).map_err(Error::while_writing)?;
         for (name, text) in [("scenario.json", text.as_str()), ("replay.py", SCRIPT)] {
             dahl::file::replace(directory.join(name), |out| out.write_all(text.as_bytes()))

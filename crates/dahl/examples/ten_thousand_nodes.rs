@@ -6,7 +6,7 @@
 use dahl::native::peak_bytes;
 use dahl::platform::{Platform, UnitId};
 use dahl::sim::pipeline::{Schedule, Stage, step};
-use dahl::sim::{Habits, Order, run};
+use dahl::sim::{EngineModel, Order, run};
 use dahl::units::{Bytes, Nanos};
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ fn main() -> dahl::Result<()> {
         .collect();
     let schedule = Schedule::OneForwardOneBackward;
     let scenario = step(&on, &stages, MICRO_BATCHES * replicas, schedule)?;
-    let outcome = run(&scenario, &on, &Habits::default(), Order::Static)?;
+    let outcome = run(&scenario, &on, &EngineModel::default(), Order::Static)?;
     println!(
         "{}: {} nodes, {STAGES} stages of {replicas} replicas, {} jobs",
         platform.name,

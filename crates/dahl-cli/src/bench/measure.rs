@@ -165,7 +165,7 @@ impl Bench {
 
     /// How long kernels ran since the start, on all workers, in seconds.
     pub(super) fn in_kernels(&mut self) -> f64 {
-        self.trainer.session().counters().iter().map(|c| c.time.0 as f64 / 1e9).sum()
+        self.trainer.session().counters().codelets().iter().map(|c| c.time.0 as f64 / 1e9).sum()
     }
 }
 

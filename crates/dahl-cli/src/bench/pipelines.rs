@@ -161,7 +161,7 @@ impl Ran {
             }
         }
         let stages = args.stages;
-        let parts = self.flowing.spec.parts as f64;
+        let parts = self.flowing.spec.micro_batches as f64;
         let of = |phase: Phase, count: f64| -> Vec<f64> {
             (0..stages)
                 .map(|s| busy.get(&(s, phase)).copied().unwrap_or(0.0) / (steps * count))

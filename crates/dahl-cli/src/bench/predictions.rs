@@ -13,7 +13,7 @@ use dahl::planner::Grain;
 use dahl::platform::UnitId;
 use dahl::run::check_writable;
 use dahl::run::config::{at_least_one, threads};
-use dahl::sim::{Habits, Known, StepPrediction, Worker, predict};
+use dahl::sim::{EngineModel, Known, StepPrediction, Worker, predict};
 use dahl::units::ProgramId;
 use dahl::{DType, Result, calibrate};
 use serde_json::json;
@@ -208,13 +208,19 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
         }
         calibrate(&mut known)?;
         let platform = this_machine(&known)?;
-        let (on, habits) = (platform.expand(), Habits::measured(&known));
+        let (on, engine_model) = (platform.expand(), EngineModel::measured(&known));
         for ready in &mut all {
             let plan: Plan = grain(ready.pieces, ready.threads).plan(&lowered.programs)?;
             let units = (0..ready.threads as u32).map(UnitId);
             let workers = units.map(|unit| Worker { unit, state: None }).collect();
             let what = (&lowered.programs, &plan, ProgramId(0));
-            ready.predicted.push(predict(what, &on, workers, &habits, &mut Known::new(&known))?);
+            ready.predicted.push(predict(
+                what,
+                &on,
+                workers,
+                &engine_model,
+                &mut Known::new(&known),
+            )?);
         }
     }
     let name = &workload.name;

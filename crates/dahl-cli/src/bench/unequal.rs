@@ -176,10 +176,10 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
     }
     for _ in 0..args.rounds {
         for way in &mut all {
-            let gauge = way.bench.trainer().session().gauge();
-            let before = gauge.activity();
+            let counters = way.bench.trainer().session().counters();
+            let before = counters.activity();
             let timing = way.bench.run(way.steps)?;
-            let did = gauge.activity().since(&before);
+            let did = counters.activity().since(&before);
             let spent = model_of(&platform, &did, &way.used).map_or(0.0, |all| all.joules().0);
             way.joules.push(spent / way.steps as f64);
             way.timings.0.push(timing);

@@ -13,7 +13,7 @@ fn escaped(text: &str) -> String {
 
 /// All metrics, each with its help and type.
 pub(super) fn text(shared: &View) -> String {
-    let (now, activity) = (shared.now(), shared.metered.gauge().activity());
+    let (now, activity) = (shared.now(), shared.metered.counters().activity());
     let mut out = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, rows: &[(String, f64)]| {
         if rows.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn text(shared: &View) -> String {
     }
     metric("dahl_worker_seconds_total", "counter", "What workers did.", &rows);
     let mut codelets: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-    for shape in shared.metered.gauge().shapes().iter().filter(|shape| shape.calls > 0) {
+    for shape in shared.metered.counters().shapes().iter().filter(|shape| shape.calls > 0) {
         let row = codelets.entry(format!("{{codelet=\"{}\"}}", escaped(&shape.codelet)));
         let row = row.or_default();
         *row = (row.0 + shape.calls as f64, row.1 + shape.nanos as f64 * 1e-9);

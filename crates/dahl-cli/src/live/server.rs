@@ -261,7 +261,7 @@ fn route(request: &Request, shared: &View) -> Result<(&'static str, String), Ref
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dahl::exec::Gauge;
+    use dahl::exec::Counters;
     use dahl::meter::Sampler;
     use dahl::run::Metered;
     use dahl::run::Meters;
@@ -270,7 +270,7 @@ mod tests {
 
     struct Nothing;
 
-    impl Gauge for Nothing {
+    impl Counters for Nothing {
         fn codelets(&self) -> Vec<CodeletCount> {
             Vec::new()
         }

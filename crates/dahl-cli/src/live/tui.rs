@@ -37,9 +37,9 @@ impl Tui {
         let mut terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
         let own = screen.clone();
         let body = move || {
-            let mut before = shared.metered.gauge().activity();
+            let mut before = shared.metered.counters().activity();
             while own.is_drawn_on() {
-                let activity = shared.metered.gauge().activity();
+                let activity = shared.metered.counters().activity();
                 let recent = activity.since(&before);
                 before = activity;
                 let (now, url) = (shared.now(), url.as_deref());
@@ -186,7 +186,7 @@ fn bars(recent: &Activity, width: u16) -> Vec<Line<'static>> {
 }
 
 fn draw_codelets(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, shared: &View) {
-    let mut counts = shared.metered.gauge().codelets();
+    let mut counts = shared.metered.counters().codelets();
     counts.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
     counts.retain(|count| count.calls > 0);
     let shares = percents(&counts.iter().map(|count| count.time.0 as f64).collect::<Vec<_>>());

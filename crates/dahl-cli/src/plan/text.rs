@@ -181,7 +181,7 @@ pub(super) fn run_json(problem: &Problem, run: &Deployed) -> serde_json::Value {
         "interval_s": step.map(|s| s.interval.map(|nanos| nanos.0 as f64 / 1e9)),
         "energy_j": step.map(|s| s.joules.0),
         "memory_bytes": run.plan.memory.peak().0,
-        "micro_batches": run.spec.parts,
+        "micro_batches": run.spec.micro_batches,
         "breaks": run.breaks(problem),
     })
 }

@@ -173,11 +173,11 @@ fn is_due(turns: usize, elapsed: Duration, budget: Duration) -> bool {
 
 /// So many steps, a multiple of how many follow each other.
 fn turn(session: &mut NativeSession, steps: &[ProgramId], count: u64) -> Result<Turn> {
-    let gauge = session.gauge();
-    let (begin, before) = (Instant::now(), gauge.activity());
+    let counters = session.counters();
+    let (begin, before) = (Instant::now(), counters.activity());
     run_steps(session, steps, count)?;
     let elapsed = begin.elapsed().as_nanos() as u64;
-    Ok(Turn { steps: count, did: Activity { elapsed, ..gauge.activity().since(&before) } })
+    Ok(Turn { steps: count, did: Activity { elapsed, ..counters.activity().since(&before) } })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::exec::{Session, Slot};
 use crate::graph::{Class, Programs};
 use crate::native::{Native, NativeSession, processors};
 use crate::ops::Meta;
-use crate::perf::{Company, PerfModel, Series, Work};
+use crate::perf::{Contention, PerfModel, Series, Work};
 use crate::plan::{Placement, Plan, TaskGraph};
 use crate::trace::Event;
 use crate::units::{PersistentId, ProgramId, WorkerId};
@@ -70,24 +70,25 @@ pub fn steps(
     let mut session = engine.prepare_native(programs, &plan)?;
     fill(&mut session, programs, program, plan.memory.input_slots)?;
 
-    let mut measure = |budget: Duration, company: Company, into: &mut PerfModel| -> Result<u64> {
-        let mut series = vec![Vec::new(); sites.works.len()];
-        let steps = run(&mut session, program, budget, |step| {
-            sites.file(step, overhead, &mut series);
-        })?;
-        sites.add(&series, kind, company, into);
-        Ok(steps)
-    };
+    let mut measure =
+        |budget: Duration, contention: Contention, into: &mut PerfModel| -> Result<u64> {
+            let mut series = vec![Vec::new(); sites.works.len()];
+            let steps = run(&mut session, program, budget, |step| {
+                sites.file(step, overhead, &mut series);
+            })?;
+            sites.add(&series, kind, contention, into);
+            Ok(steps)
+        };
     let accompanied = processors().len() > 1 && !budget.is_zero();
     let part = if accompanied { budget / 3 } else { Duration::ZERO };
-    let steps = measure(budget - part, Company::Nobody, into)?;
+    let steps = measure(budget - part, Contention::None, into)?;
     let mut steps_beside = 0;
     if accompanied {
         let stream = Stream::new();
         if into.bandwidth.is_none() {
             into.bandwidth = Some(of_streams([&stream, &Stream::new()])?);
         }
-        let measure = || measure(part, Company::Stream, into);
+        let measure = || measure(part, Contention::Stream, into);
         steps_beside = stream.beside(10 * budget, measure)?;
     }
     let shapes = sites.count.len();
@@ -146,12 +147,12 @@ impl Sites {
         }
     }
 
-    fn add(&self, series: &[Vec<u64>], kind: &str, company: Company, into: &mut PerfModel) {
-        let kept = KEPT[usize::from(company == Company::Stream)];
+    fn add(&self, series: &[Vec<u64>], kind: &str, contention: Contention, into: &mut PerfModel) {
+        let kept = KEPT[usize::from(contention == Contention::Stream)];
         for (work, nanos) in self.works.iter().zip(series) {
             // As many of each place, so that the mean is that of a step.
             let most = kept.div_ceil(self.count[&name(work)]);
-            into.add(&work.key(kind), work.features, Series { nanos, most, company });
+            into.add(&work.key(kind), work.features, Series { nanos, most, contention });
         }
     }
 }

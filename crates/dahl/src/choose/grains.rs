@@ -12,7 +12,7 @@ use crate::perf::{PerfModel, cpu_kind};
 use crate::plan::{Numerics, Plan};
 use crate::planner::{Adapter, Circumstances, Fitted, Grain, Patience, Ran, candidates, fit};
 use crate::platform::{Expanded, Platform, UnitId};
-use crate::sim::{Habits, Known, StepPrediction, Worker, predict};
+use crate::sim::{EngineModel, Known, StepPrediction, Worker, predict};
 use crate::units::{Bytes, Nanos, ProgramId};
 
 /// What a grain is chosen for.
@@ -158,8 +158,8 @@ impl Contest for Grains<'_> {
         let units = (0..candidate.grain.workers as u32).map(UnitId);
         let workers = units.map(|unit| Worker { unit, state: None }).collect();
         let what = (self.programs, &candidate.plan, ProgramId(0));
-        let (habits, costs) = (Habits::measured(known), &mut Known::new(known));
-        candidate.step = predict(what, self.on, workers, &habits, costs)?;
+        let (engine_model, costs) = (EngineModel::measured(known), &mut Known::new(known));
+        candidate.step = predict(what, self.on, workers, &engine_model, costs)?;
         Ok(())
     }
 

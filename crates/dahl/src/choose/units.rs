@@ -144,8 +144,8 @@ impl PlanRequest<'_> {
         let (stale, asked) = (self.allow_stale, self.micro_batches);
         let parts = asked.unwrap_or(MICRO_BATCHES.min(samples));
         // Statistics of a batch are those of all its samples: then it stays whole.
-        let parted = TrainSpec { parts: parts.max(2).min(samples), ..self.spec.clone() };
-        let micro_batches = match (self.model.lower(&parted), asked) {
+        let split = TrainSpec { micro_batches: parts.max(2).min(samples), ..self.spec.clone() };
+        let micro_batches = match (self.model.lower(&split), asked) {
             (Ok(_), _) => parts,
             (Err(_), None) => 1,
             (Err(error), Some(_)) => return Err(error),
@@ -346,7 +346,7 @@ pub fn in_words(problem: &Problem, run: &Deployed) -> String {
                     format!("{first} to {last} on {}", units(&mut flow.own[s].clone()))
                 })
                 .collect();
-            let parts = match run.spec.parts {
+            let parts = match run.spec.micro_batches {
                 1 => String::new(),
                 parts => format!("; {parts} micro-batches"),
             };

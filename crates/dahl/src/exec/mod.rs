@@ -64,13 +64,8 @@ pub trait Session {
     /// any thread while further steps run. One at a time per program.
     fn snapshot(&mut self, program: ProgramId) -> Result<Snapshot>;
 
-    /// How often each codelet ran and for how long, since the session began.
-    fn counters(&self) -> Vec<CodeletCount> {
-        self.gauge().codelets()
-    }
-
     /// The counters, to be looked at by anyone while steps run.
-    fn gauge(&self) -> Arc<dyn Gauge>;
+    fn counters(&self) -> Arc<dyn Counters>;
 
     /// What was recorded since the last call; empty unless recording was asked
     /// for.
@@ -110,7 +105,7 @@ pub struct Decision<'a> {
 
 /// Counters of a session that are always on. Looking at them disturbs nobody; what
 /// runs meanwhile may be counted in a part of them only.
-pub trait Gauge: Send + Sync {
+pub trait Counters: Send + Sync {
     /// How often each codelet ran and for how long.
     fn codelets(&self) -> Vec<CodeletCount>;
 

@@ -72,7 +72,7 @@ pub struct TrainSpec {
     pub fusion: Fusion,
     /// Into how many parts (micro-batches) a batch is cut. Each goes forward and
     /// backward by itself; their gradients are added in order.
-    pub parts: usize,
+    pub micro_batches: usize,
     /// Which samples batch norm takes its statistics over.
     pub norm_over: NormOver,
     /// Which older parameters steps compute with; `None`: the newest.
@@ -92,7 +92,7 @@ impl TrainSpec {
             optimizer,
             clip_grad_norm: None,
             fusion: Fusion::On,
-            parts: 1,
+            micro_batches: 1,
             norm_over: NormOver::Batch,
             delays: None,
             seed: 0,
@@ -202,16 +202,16 @@ impl Model {
 
     /// Refuses a batch in parts where that would change what is computed unasked.
     fn check_parts(&self, spec: &TrainSpec) -> Result<()> {
-        if spec.parts == 0 {
+        if spec.micro_batches == 0 {
             return Err(Error::config("micro-batches", "at least 1", 0));
         }
-        if spec.parts > 1
+        if spec.micro_batches > 1
             && spec.norm_over == NormOver::Batch
             && let Some(path) = normalised(&self.layers, "")
         {
             let expected = "a model without batch norm, or its statistics over micro-batches \
                             (--bn micro), which are others than the batch's";
-            let found = format!("batch_norm2d {path:?} and {} micro-batches", spec.parts);
+            let found = format!("batch_norm2d {path:?} and {} micro-batches", spec.micro_batches);
             return Err(Error::config("micro-batches", expected, found));
         }
         Ok(())
@@ -231,7 +231,7 @@ impl Model {
         }
         let shape: Vec<usize> = std::iter::once(batch).chain(self.input.iter().copied()).collect();
         let x = builder.input("input", Meta::new(&shape[..], spec.dtype));
-        let parts = split(batch, if mode == Mode::Train { spec.parts } else { 1 }, 1);
+        let parts = split(batch, if mode == Mode::Train { spec.micro_batches } else { 1 }, 1);
         let (mut after, mut versions, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         let mut layers = BTreeMap::new();
         for (part, samples) in parts.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use super::sync::{Mutex, lock};
 use super::sys::Ticks;
-use crate::exec::Gauge;
+use crate::exec::Counters;
 use crate::trace::{Activity, CellCount, CodeletCount, Header, Histogram, ShapeCount, WorkerTime};
 use crate::units::Nanos;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ struct OfWorker {
 }
 
 /// The counters of a session, by worker: what its placement counts, and on top of what.
-pub(crate) struct Counters {
+pub(crate) struct WorkerCounters {
     pub(crate) ticks: Arc<Ticks>,
     header: Arc<Header>,
     workers: Vec<OfWorker>,
@@ -64,7 +64,7 @@ impl OfWorker {
     }
 }
 
-impl Counters {
+impl WorkerCounters {
     /// Those of a placement that goes on from another one's, whose workers have ended. The
     /// cells of that are the first of the header's.
     pub(crate) fn new(header: Arc<Header>, ticks: Arc<Ticks>, before: Option<&Self>) -> Self {
@@ -97,29 +97,29 @@ impl Counters {
 }
 
 /// The counters of a session, whatever its placement.
-pub(crate) struct Gauges {
-    now: Mutex<Arc<Counters>>,
+pub(crate) struct SessionCounters {
+    now: Mutex<Arc<WorkerCounters>>,
 }
 
-impl Gauges {
-    pub(crate) fn new(first: Arc<Counters>) -> Self {
+impl SessionCounters {
+    pub(crate) fn new(first: Arc<WorkerCounters>) -> Self {
         Self { now: Mutex::new(first) }
     }
 
     /// The session goes on by another placement.
-    pub(crate) fn go_on(&self, with: Arc<Counters>) {
+    pub(crate) fn go_on(&self, with: Arc<WorkerCounters>) {
         *lock(&self.now) = with;
     }
 
     /// The counters, and nanoseconds a tick.
-    fn look(&self) -> (Arc<Counters>, f64) {
+    fn look(&self) -> (Arc<WorkerCounters>, f64) {
         let now = lock(&self.now).clone();
         let rate = now.ticks.rate();
         (now, rate)
     }
 }
 
-impl Gauge for Gauges {
+impl Counters for SessionCounters {
     fn codelets(&self) -> Vec<CodeletCount> {
         let (all, rate) = self.look();
         let header = &all.header;

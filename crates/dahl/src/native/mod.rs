@@ -33,7 +33,7 @@ use crate::sched::{FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
 use crate::units::{Bytes, Headroom, ProgramId, TaskId};
 use check::Checker;
-use counters::{Counters, Gauges};
+use counters::{SessionCounters, WorkerCounters};
 use dahl_kernels::Isa;
 use memory::{Buffers, Lease};
 use recording::Recorder;
@@ -209,7 +209,7 @@ impl Native {
             last: None,
             base: vec![0; plan.placement.workers],
             busy: VecDeque::new(),
-            gauges: Arc::new(Gauges::new(shared.runner.counters.clone())),
+            counters: Arc::new(SessionCounters::new(shared.runner.counters.clone())),
             engine: self.clone(),
             numerics: plan.numerics.clone(),
             placement: 0,
@@ -292,7 +292,7 @@ impl Native {
         let checker =
             (self.checks == Checks::On).then(|| Checker::new(expanded, plan, graphs, &buffers));
         let counters =
-            Arc::new(Counters::new(header.clone(), before.ticks, before.counters.as_deref()));
+            Arc::new(WorkerCounters::new(header.clone(), before.ticks, before.counters.as_deref()));
         let earlier = (header.programs.len() - graphs.len()) as u32;
         let throttles = self.throttles.clone();
         let isa = plan.numerics.isa;

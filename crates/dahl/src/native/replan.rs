@@ -5,7 +5,7 @@
 //! the tasks with their operands, the counters and the workers' threads.
 
 use super::check_room;
-use super::counters::Counters;
+use super::counters::WorkerCounters;
 use super::memory::Buffers;
 use super::runner::WorkerState;
 use super::session::{NativeSession, ProgramInfo};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(super) struct Before {
     pub(super) first_step: u64,
     pub(super) ticks: Arc<Ticks>,
-    pub(super) counters: Option<Arc<Counters>>,
+    pub(super) counters: Option<Arc<WorkerCounters>>,
     /// The header of traces so far, the name of the placement and why it is taken.
     pub(super) header: Option<(Arc<Header>, String, String)>,
     pub(super) buffers: Option<Buffers>,
@@ -127,7 +127,7 @@ impl NativeSession {
         }
         let placed = self.engine.placed((&expanded, plan, &graphs), None, before)?;
         let Placed { shared, threads, header } = placed;
-        self.gauges.go_on(shared.runner.counters.clone());
+        self.counters.go_on(shared.runner.counters.clone());
         self.driver = WorkerState::new(0, shared.buffers.scratch[0].clone());
         (self.shared, self.threads, self.header) = (shared, threads, header);
         self.memory = plan.memory.clone();

@@ -3,7 +3,7 @@
 
 use super::Throttle;
 use super::check::Checker;
-use super::counters::Counters;
+use super::counters::WorkerCounters;
 use super::memory::{Buffer, Buffers};
 use super::recording::Watch;
 use crate::graph::{Graph, Programs};
@@ -140,7 +140,7 @@ impl WorkerState {
     }
 
     /// Turns to a step, or to a task of one.
-    pub(crate) fn begin(&mut self, counters: &Counters, step: &StepRecord) {
+    pub(crate) fn begin(&mut self, counters: &WorkerCounters, step: &StepRecord) {
         self.clock = counters.ticks.now();
         if step.recorded && !self.recording {
             self.watch.look(&counters.ticks, self.clock);
@@ -154,7 +154,7 @@ impl WorkerState {
     }
 
     /// Records a wait that ended now.
-    pub(crate) fn waited(&mut self, counters: &Counters, parked: bool) {
+    pub(crate) fn waited(&mut self, counters: &WorkerCounters, parked: bool) {
         let now = counters.ticks.now();
         counters.waited(self.index, now.wrapping_sub(self.clock), parked);
         if self.recording {
@@ -174,7 +174,7 @@ pub(crate) struct Runner {
     pub(crate) programs: Vec<PreparedProgram>,
     /// What tuned kernels use.
     pub(crate) isa: Isa,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<WorkerCounters>,
     pub(crate) checker: Option<Checker>,
     /// How many programs of earlier placements traces have.
     pub(crate) earlier: u32,

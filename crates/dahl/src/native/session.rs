@@ -2,14 +2,14 @@
 #![expect(unsafe_code, reason = "leases buffers that no task uses")]
 
 use super::Native;
-use super::counters::Gauges;
+use super::counters::SessionCounters;
 use super::memory::{Buffers, Lease, Token, strides_of};
 use super::recording::Recorder;
 use super::runner::{StepRecord, WorkerState};
 use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};
 use crate::exec::{
-    Decision, Gauge, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut,
+    Counters, Decision, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut,
     TensorRef,
 };
 use crate::graph::{Programs, Store};
@@ -98,7 +98,7 @@ pub struct NativeSession {
     pub(super) free: Returned,
     pub(super) busy: VecDeque<(StepId, Idle)>,
     /// The counters of all placements.
-    pub(super) gauges: Arc<Gauges>,
+    pub(super) counters: Arc<SessionCounters>,
     /// What prepared it, for another placement.
     pub(super) engine: Native,
     pub(super) numerics: Numerics,
@@ -349,8 +349,8 @@ impl Session for NativeSession {
         Ok(Snapshot { memory, outputs })
     }
 
-    fn gauge(&self) -> Arc<dyn Gauge> {
-        self.gauges.clone()
+    fn counters(&self) -> Arc<dyn Counters> {
+        self.counters.clone()
     }
 
     fn take_trace(&mut self) -> Trace {

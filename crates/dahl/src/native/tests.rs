@@ -201,7 +201,7 @@ fn waits_under_a_policy_are_recorded_and_counted() {
         let step = session.step(ProgramId(0), slot, StepScalars::default()).unwrap();
         session.wait(step).unwrap();
     }
-    let counted = session.gauge().activity().workers;
+    let counted = session.counters().activity().workers;
     let events = session.take_trace().events;
     // Worker 0 waits for the second and the fourth task of each step; worker 1 for the third
     // one, and for the next step.

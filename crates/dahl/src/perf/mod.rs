@@ -76,9 +76,9 @@ struct Entry {
 
 /// Who else uses the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
+pub enum Contention {
     /// Nobody.
-    Nobody,
+    None,
     /// Another processor that reads from it all the time.
     Stream,
 }
@@ -91,7 +91,7 @@ pub struct Series<'a> {
     /// How many of them are kept at most; see [`History::add`].
     pub most: usize,
     /// Who else used the memory.
-    pub company: Company,
+    pub contention: Contention,
 }
 
 /// What the engine takes besides kernels, in nanoseconds.
@@ -204,9 +204,9 @@ impl PerfModel {
             alone: History::default(),
             beside: History::default(),
         });
-        let history = match series.company {
-            Company::Nobody => &mut entry.alone,
-            Company::Stream => &mut entry.beside,
+        let history = match series.contention {
+            Contention::None => &mut entry.alone,
+            Contention::Stream => &mut entry.beside,
         };
         history.add(series.nanos, series.most);
     }

@@ -22,16 +22,16 @@ fn about() -> About {
 
 const WORK: Features = Features { flops: 1000, bytes: 4000 };
 
-fn series(nanos: &[u64], company: Company) -> Series<'_> {
-    Series { nanos, most: 64, company }
+fn series(nanos: &[u64], contention: Contention) -> Series<'_> {
+    Series { nanos, most: 64, contention }
 }
 
 fn model() -> PerfModel {
     let mut model = PerfModel::new(about());
     let half = Features { flops: 500, bytes: 2000 };
-    model.add(&key("f32[4] -> f32[4]"), half, series(&[990, 1000, 1010], Company::Nobody));
-    model.add(&key("f32[8] -> f32[8]"), WORK, series(&[2000, 2000, 90_000], Company::Nobody));
-    model.add(&key("f32[8] -> f32[8]"), WORK, series(&[3000], Company::Stream));
+    model.add(&key("f32[4] -> f32[4]"), half, series(&[990, 1000, 1010], Contention::None));
+    model.add(&key("f32[8] -> f32[8]"), WORK, series(&[2000, 2000, 90_000], Contention::None));
+    model.add(&key("f32[8] -> f32[8]"), WORK, series(&[3000], Contention::Stream));
     model.bandwidth = Some(Bandwidth { one: 8e9, two: 10e9 });
     model.overheads =
         Some(Overheads { overhead_ns: 20.5, step_ns: 300.0, hop_ns: None, spin_ns: 2e4 });
@@ -142,7 +142,7 @@ fn another_machine_or_version_is_noticed() {
 fn times_of_another_machine_are_marked() {
     let mut here = PerfModel::new(About { cpu: "Mine".into(), ..about() });
     let mine = Key { kind: "cpu-neon".into(), ..key("f32[4] -> f32[4]") };
-    here.add(&mine, WORK, series(&[5], Company::Nobody));
+    here.add(&mine, WORK, series(&[5], Contention::None));
     here.borrow(&model());
     assert_eq!(here.kinds(), ["cpu-avx2", "cpu-neon"]);
     assert_eq!(here.borrowed.get("cpu-avx2").map(String::as_str), Some("A CPU"));

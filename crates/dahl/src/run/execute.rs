@@ -88,7 +88,7 @@ impl<'a> Run<'a> {
             (files::PLAN, trainer.plan().to_text(&trainer.lowered().programs)?),
         ];
         let planned = planned_parts(&trainer.plan().memory);
-        let mut recorder = Recorder::begin((trainer.session().gauge(), planned), meters);
+        let mut recorder = Recorder::begin((trainer.session().counters(), planned), meters);
         recorder.limit(config.session.energy_budget)?;
         let place = opened.place;
         Ok(Self {

@@ -5,7 +5,7 @@ use crate::graph::Programs;
 use crate::perf::PerfModel;
 use crate::plan::{Memory, Plan, trace_header};
 use crate::platform::{Platform, UnitId};
-use crate::sim::{Costs, Habits, Known, Where, Worker, predict as simulated};
+use crate::sim::{Costs, EngineModel, Known, Where, Worker, predict as simulated};
 use crate::units::ProgramId;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -28,9 +28,9 @@ pub fn predict(
     }
     let worker = |unit| Worker { unit: UnitId(unit), state: None };
     let workers = (0..count as u32).map(worker).collect();
-    let (habits, mut costs) = (Habits::measured(known), Known::new(known));
+    let (engine_model, mut costs) = (EngineModel::measured(known), Known::new(known));
     let what = (programs, plan, ProgramId(0));
-    let step = simulated(what, &on, workers, &habits, &mut costs)?;
+    let step = simulated(what, &on, workers, &engine_model, &mut costs)?;
     let (expanded, graphs) = plan.task_graphs(programs)?;
     let header = trace_header(&expanded, &graphs, &[]);
     let graph = &expanded.programs[0].graph;

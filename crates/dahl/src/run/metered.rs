@@ -2,7 +2,7 @@
 
 use super::meters::Meters;
 use super::record::{EnergyLine, TimedPower};
-use crate::exec::Gauge;
+use crate::exec::Counters;
 use crate::meter::{Reading, Total, model, widest};
 use crate::platform::Platform;
 use crate::trace::{Activity, CodeletCount};
@@ -29,7 +29,7 @@ pub struct Spent {
 
 /// The meters of a session, and where its parts began.
 pub struct Metered {
-    gauge: Arc<dyn Gauge>,
+    counters: Arc<dyn Counters>,
     meters: Meters,
     /// What the session's clock shows when the sampler began, in nanoseconds.
     clock: i64,
@@ -42,12 +42,12 @@ fn since(now: &[Total], before: &[Total]) -> Vec<Total> {
 }
 
 impl Metered {
-    /// The meters of a session whose counters `gauge` reads.
-    pub fn begin(gauge: Arc<dyn Gauge>, meters: Meters) -> Self {
-        let activity = gauge.activity();
+    /// The meters of a session whose counters `counters` reads.
+    pub fn begin(counters: Arc<dyn Counters>, meters: Meters) -> Self {
+        let activity = counters.activity();
         let clock = activity.elapsed as i64 - meters.sampler.begin().elapsed().as_nanos() as i64;
         let look = Look { at: Instant::now(), activity, totals: meters.sampler.read() };
-        Self { gauge, meters, clock, looks: Mutex::new((look.clone(), look)) }
+        Self { counters, meters, clock, looks: Mutex::new((look.clone(), look)) }
     }
 
     fn looks(&self) -> MutexGuard<'_, (Look, Look)> {
@@ -55,13 +55,13 @@ impl Metered {
     }
 
     fn look(&self) -> Look {
-        let (at, activity) = (Instant::now(), self.gauge.activity());
+        let (at, activity) = (Instant::now(), self.counters.activity());
         Look { at, activity, totals: self.meters.sampler.read() }
     }
 
     /// The counters of the session.
-    pub fn gauge(&self) -> &dyn Gauge {
-        &*self.gauge
+    pub fn counters(&self) -> &dyn Counters {
+        &*self.counters
     }
 
     /// The platform whose watts the energy is modelled from.
@@ -84,7 +84,7 @@ impl Metered {
 
     /// What workers did and codelets took so far.
     pub fn counted(&self) -> (Activity, Vec<CodeletCount>) {
-        (self.gauge.activity(), self.gauge.codelets())
+        (self.counters.activity(), self.counters.codelets())
     }
 
     fn between(&self, before: &Look, now: &Look) -> EnergyLine {
@@ -108,7 +108,7 @@ impl Metered {
 
     /// The same, and the next line has it too; meters are not asked.
     pub fn peek(&self) -> EnergyLine {
-        let (at, activity) = (Instant::now(), self.gauge.activity());
+        let (at, activity) = (Instant::now(), self.counters.activity());
         let now = Look { at, activity, totals: self.meters.sampler.last() };
         self.between(&self.looks().1, &now)
     }

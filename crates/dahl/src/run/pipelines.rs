@@ -95,7 +95,10 @@ impl IdentitySettings {
         let Some(kind) = self.pipeline else {
             let parts = self.micro_batches.unwrap_or(1);
             check_parts(parts, &spec)?;
-            return Ok(Pipelined { spec: TrainSpec { parts, norm_over, ..spec }, flow: None });
+            return Ok(Pipelined {
+                spec: TrainSpec { micro_batches: parts, norm_over, ..spec },
+                flow: None,
+            });
         };
         let stale = kind.is_stale();
         let plain = model.lower(&spec)?;
@@ -117,7 +120,7 @@ impl IdentitySettings {
             PipelineKind::Gpipe => Order::AllForward,
             _ => Order::OneForwardOneBackward,
         };
-        let spec = TrainSpec { parts, norm_over, delays: delays.clone(), ..spec };
+        let spec = TrainSpec { micro_batches: parts, norm_over, delays: delays.clone(), ..spec };
         Ok(Pipelined { spec, flow: Some(Flow { stages, order, delays, own: Vec::new() }) })
     }
 
@@ -262,7 +265,7 @@ impl Pipelined {
         };
         let stages: Vec<String> = (0..flow.stages.count()).filter_map(stage).collect();
         let count = |n: usize| format!("{n} stage{}", if n == 1 { "" } else { "s" });
-        let parts = match self.spec.parts {
+        let parts = match self.spec.micro_batches {
             1 => String::new(),
             parts => format!("{parts} micro-batches through "),
         };

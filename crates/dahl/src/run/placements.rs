@@ -1,6 +1,6 @@
 //! Changes of placement, as lines of text for whoever reads along.
 
-use crate::exec::{Decision, Gauge, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
+use crate::exec::{Counters, Decision, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
 use crate::trace::Trace;
 use crate::units::{Bytes, PersistentId, ProgramId};
 use crate::{Result, StepScalars};
@@ -76,8 +76,8 @@ impl Session for Announcing {
         self.session.snapshot(program)
     }
 
-    fn gauge(&self) -> Arc<dyn Gauge> {
-        self.session.gauge()
+    fn counters(&self) -> Arc<dyn Counters> {
+        self.session.counters()
     }
 
     fn take_trace(&mut self) -> Trace {

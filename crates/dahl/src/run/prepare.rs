@@ -431,8 +431,8 @@ impl Preparing<'_> {
 impl RunConfig {
     /// Keeps what a planner chose of the identity, so that the run can go on by another placement.
     fn keep(&mut self, spec: &TrainSpec, flow: Option<&Flow>) -> Result<()> {
-        if spec.parts > 1 {
-            self.identity.micro_batches = Some(spec.parts);
+        if spec.micro_batches > 1 {
+            self.identity.micro_batches = Some(spec.micro_batches);
         }
         if let Some(Flow { stages, delays: Some(_), .. }) = flow {
             let first = |s| stages.layers(s).next().unwrap_or_default().to_owned();

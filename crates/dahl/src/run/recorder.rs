@@ -7,7 +7,7 @@ use super::metered::{Metered, Spent};
 use super::meters::Meters;
 use super::record::{Counted, EnergyLine, RunRecord, TimedPower};
 use super::view::{Story, View};
-use crate::exec::Gauge;
+use crate::exec::Counters;
 use crate::meter::Total;
 use crate::native::{peak_bytes, resident_bytes};
 use crate::trace::{Activity, CodeletCount, Trace};
@@ -54,10 +54,13 @@ pub struct Recorder {
 
 impl Recorder {
     /// Begins to watch a session that was just prepared.
-    pub fn begin((gauge, planned): (Arc<dyn Gauge>, Vec<(String, u64)>), meters: Meters) -> Self {
+    pub fn begin(
+        (counters, planned): (Arc<dyn Counters>, Vec<(String, u64)>),
+        meters: Meters,
+    ) -> Self {
         let now = Instant::now();
         Self {
-            metered: Arc::new(Metered::begin(gauge, meters)),
+            metered: Arc::new(Metered::begin(counters, meters)),
             budget: None,
             counted: Counted { planned, ..Counted::default() },
             idle: Vec::new(),
@@ -208,10 +211,10 @@ impl Recorder {
 
     /// Counters as they are now.
     fn counted(&self) -> Counted {
-        let gauge = self.metered.gauge();
+        let counters = self.metered.counters();
         Counted {
-            activity: gauge.activity(),
-            shapes: gauge.shapes().into_iter().filter(|shape| shape.calls > 0).collect(),
+            activity: counters.activity(),
+            shapes: counters.shapes().into_iter().filter(|shape| shape.calls > 0).collect(),
             peak: peak_bytes(),
             ..self.counted.clone()
         }
@@ -329,7 +332,7 @@ mod tests {
     /// Counters of a session that has run nothing.
     struct Nothing;
 
-    impl Gauge for Nothing {
+    impl Counters for Nothing {
         fn codelets(&self) -> Vec<CodeletCount> {
             Vec::new()
         }

@@ -142,14 +142,14 @@ impl View {
     /// The run so far, as a report takes it.
     pub fn record(&self) -> RunRecord {
         let now = self.now();
-        let gauge = self.metered.gauge();
+        let counters = self.metered.counters();
         let counted = Counted {
             session: now.session,
             from_step: now.step - now.steps.min(now.step),
             steps: now.steps,
             samples: now.samples,
-            activity: gauge.activity(),
-            shapes: gauge.shapes().into_iter().filter(|s| s.calls > 0).collect(),
+            activity: counters.activity(),
+            shapes: counters.shapes().into_iter().filter(|s| s.calls > 0).collect(),
             planned: self.planned.clone(),
             resident: now.resident,
             peak: crate::native::peak_bytes(),

@@ -1,6 +1,6 @@
-//! What a performance model knows, as costs and habits of a simulation.
+//! What a performance model knows, as costs and engine_model of a simulation.
 
-use super::scenario::Habits;
+use super::scenario::EngineModel;
 use super::steps::{Cost, Costs, Where};
 use crate::graph::Graph;
 use crate::perf::{Estimate, Features, Key, PerfModel, Profile, Work, cpu_kind};
@@ -59,7 +59,7 @@ fn cost(estimate: &Estimate) -> Cost {
     }
 }
 
-impl Habits {
+impl EngineModel {
     /// Those of the native engine, as a model has measured them.
     pub fn measured(model: &PerfModel) -> Self {
         let Some(overheads) = model.overheads else { return Self::default() };

@@ -37,7 +37,7 @@ pub use outcome::{Moved, NodeUse, Outcome, WorkerUse};
 pub use policies::expectations;
 pub use predict::{StepPrediction, predict, predict_at};
 pub use run::{Order, run};
-pub use scenario::{Habits, Job, JobId, Noise, Scenario, Start, Worker};
+pub use scenario::{EngineModel, Job, JobId, Noise, Scenario, Start, Worker};
 pub use simgrid::{SCRIPT, to_simgrid};
 pub use steps::{Cost, Costs, Steps, Where};
 pub use tasks::Tasks;

@@ -2,7 +2,7 @@
 
 use super::outcome::Outcome;
 use super::run::{Order, run};
-use super::scenario::{Habits, JobId, Noise, Worker};
+use super::scenario::{EngineModel, JobId, Noise, Worker};
 use super::steps::{Cost, Costs, Steps};
 use crate::error::Result;
 use crate::graph::Programs;
@@ -40,10 +40,10 @@ pub fn predict(
     what: (&Programs, &Plan, ProgramId),
     on: &Expanded<'_>,
     workers: Vec<Worker>,
-    habits: &Habits,
+    engine_model: &EngineModel,
     costs: &mut dyn Costs,
 ) -> Result<StepPrediction> {
-    predict_at(what, on, (workers, &[]), habits, costs)
+    predict_at(what, on, (workers, &[]), engine_model, costs)
 }
 
 /// The same with workers that have speeds of their own, beside those of their units.
@@ -54,7 +54,7 @@ pub fn predict_at(
     what: (&Programs, &Plan, ProgramId),
     on: &Expanded<'_>,
     (workers, speeds): (Vec<Worker>, &[f64]),
-    habits: &Habits,
+    engine_model: &EngineModel,
     costs: &mut dyn Costs,
 ) -> Result<StepPrediction> {
     let groups = what.1.placement.programs[what.2.index()].groups.iter();
@@ -62,8 +62,8 @@ pub fn predict_at(
     let count = (TASKS / tasks.max(1)).clamp(*STEPS.start(), *STEPS.end());
     let mut steps = Steps::new(what, (on, workers), count, costs)?;
     steps.at_speeds(speeds);
-    let habits = Habits { noise: Noise::Own, ..*habits };
-    let outcome = run(&steps.scenario, on, &habits, Order::Static)?;
+    let engine_model = EngineModel { noise: Noise::Own, ..*engine_model };
+    let outcome = run(&steps.scenario, on, &engine_model, Order::Static)?;
     Ok(steps.predicted(&outcome))
 }
 

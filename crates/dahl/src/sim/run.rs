@@ -7,7 +7,7 @@
 //! the clock: the same scenario gives the same outcome.
 
 use super::outcome::{NodeUse, Outcome, WorkerUse};
-use super::scenario::{Habits, Job, JobId, Noise, Scenario, Start};
+use super::scenario::{EngineModel, Job, JobId, Noise, Scenario, Start};
 use super::sharing::{Activity, Demand, System, Use};
 use crate::error::{Error, Result};
 use crate::platform::{Expanded, Fairness, MemoryId, Route, UnitId};
@@ -33,14 +33,14 @@ pub enum Order<'a> {
 pub fn run(
     scenario: &Scenario,
     on: &Expanded<'_>,
-    habits: &Habits,
+    engine_model: &EngineModel,
     order: Order<'_>,
 ) -> Result<Outcome> {
     scenario.check(on)?;
     if let Order::Policy(_) = order {
         scenario.check_alike(on)?;
     }
-    let mut run = Run::new(scenario, on, habits, order);
+    let mut run = Run::new(scenario, on, engine_model, order);
     run.begin()?;
     while let Some(&Reverse((at, ..))) = run.events.peek() {
         run.now = at;
@@ -85,7 +85,7 @@ struct Running {
 struct Run<'a, 'o> {
     scenario: &'a Scenario,
     on: &'a Expanded<'a>,
-    habits: &'a Habits,
+    engine_model: &'a EngineModel,
     order: Order<'o>,
     now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -156,7 +156,7 @@ impl<'a, 'o> Run<'a, 'o> {
     fn new(
         scenario: &'a Scenario,
         on: &'a Expanded<'a>,
-        habits: &'a Habits,
+        engine_model: &'a EngineModel,
         order: Order<'o>,
     ) -> Self {
         let jobs = scenario.jobs.len();
@@ -188,7 +188,7 @@ impl<'a, 'o> Run<'a, 'o> {
         Self {
             scenario,
             on,
-            habits,
+            engine_model,
             order,
             now: 0,
             events: BinaryHeap::new(),
@@ -239,7 +239,7 @@ impl<'a, 'o> Run<'a, 'o> {
     fn wake(&self, worker: usize) -> Option<(u64, Joules)> {
         let unit = self.on.units[self.scenario.workers[worker].unit.0 as usize];
         let sleep = self.on.platform.nodes[unit.kind].sleep?;
-        (self.habits.start == Start::Asleep).then(|| {
+        (self.engine_model.start == Start::Asleep).then(|| {
             ((sleep.wake_seconds.value * SECOND).round() as u64, Joules(sleep.wake_joules.value))
         })
     }
@@ -362,7 +362,7 @@ impl<'a, 'o> Run<'a, 'o> {
             return Ok(());
         };
         let alone = work.0 as f64 / self.workers[w].speed * self.noise(id, spread);
-        let overhead = self.habits.overhead.0;
+        let overhead = self.engine_model.overhead.0;
         let unit = self.on.units[self.scenario.workers[w].unit.0 as usize];
         let capacity = self.on.memory_capacity(unit.memory).0 as usize;
         let amount = self.on.capacities[capacity];
@@ -385,7 +385,7 @@ impl<'a, 'o> Run<'a, 'o> {
 
     /// How much longer than its mean a job takes.
     fn noise(&self, id: JobId, own: f64) -> f64 {
-        let deviation = match self.habits.noise {
+        let deviation = match self.engine_model.noise {
             Noise::Off => 0.0,
             Noise::All(deviation) => deviation,
             Noise::Own => own,
@@ -393,7 +393,7 @@ impl<'a, 'o> Run<'a, 'o> {
         if deviation == 0.0 {
             return 1.0;
         }
-        let [u, v] = [0, 1].map(|i| math::uniform(self.habits.seed, id.0, i, 0).max(1e-300));
+        let [u, v] = [0, 1].map(|i| math::uniform(self.engine_model.seed, id.0, i, 0).max(1e-300));
         let normal = (-2.0 * math::ln(u)).sqrt() * math::cos(std::f64::consts::TAU * v);
         // Its logarithm is normal, its mean is 1.
         let variance = math::ln(1.0 + deviation * deviation);
@@ -466,10 +466,10 @@ impl<'a, 'o> Run<'a, 'o> {
                     (Job::Compute { worker, .. }, Some(w)) => worker == w,
                     _ => true,
                 };
-                if same || self.habits.hop.0 == 0 {
+                if same || self.engine_model.hop.0 == 0 {
                     self.known(next)?;
                 } else {
-                    self.foresee(self.habits.hop.0 as f64, Event::Known(next))?;
+                    self.foresee(self.engine_model.hop.0 as f64, Event::Known(next))?;
                 }
             }
         }
@@ -480,7 +480,7 @@ impl<'a, 'o> Run<'a, 'o> {
     fn waited(&mut self, w: usize) {
         // A node may still be waking when the run ends.
         let time = self.now.saturating_sub(self.workers[w].since);
-        let spun = time.min(self.habits.spin.0);
+        let spun = time.min(self.engine_model.spin.0);
         let used = &mut self.outcome.workers[w];
         used.spinning += Nanos(spun);
         used.idle += Nanos(time - spun);

@@ -54,7 +54,7 @@ pub struct Worker {
 
 /// How an engine behaves between jobs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Habits {
+pub struct EngineModel {
     /// What a worker needs before each job.
     pub overhead: Nanos,
     /// Until a worker knows that another has ended a job.
@@ -69,7 +69,7 @@ pub struct Habits {
     pub start: Start,
 }
 
-impl Default for Habits {
+impl Default for EngineModel {
     fn default() -> Self {
         Self {
             overhead: Nanos(0),

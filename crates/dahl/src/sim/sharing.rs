@@ -221,11 +221,11 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    /// The rates of activities with these bounds, weights and uses.
     /// Bound, weight and uses.
-    type Asked<'a> = (f64, f64, &'a [(usize, f64)]);
+    type DemandOf<'a> = (f64, f64, &'a [(usize, f64)]);
 
-    fn rates(capacities: &[f64], demands: &[Asked<'_>]) -> Vec<f64> {
+    /// The rates of activities with these bounds, weights and uses.
+    fn rates(capacities: &[f64], demands: &[DemandOf<'_>]) -> Vec<f64> {
         let mut system = System::new(capacities);
         let begin = |&(bound, weight, uses): &(f64, f64, &[(usize, f64)])| {
             let uses: Vec<Use> =

@@ -7,7 +7,7 @@
 //! is left out and named: the bandwidth of memories, spinning, the hop between
 //! workers, noise, waking. Collectives are waited for, as long as they take.
 
-use super::scenario::{Habits, Job, JobId, Noise, Scenario, Start};
+use super::scenario::{EngineModel, Job, JobId, Noise, Scenario, Start};
 use crate::error::Result;
 use crate::platform::{Expanded, Fairness, MemoryId, Route};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub const SCRIPT: &str = include_str!("simgrid_replay.py");
 pub fn to_simgrid(
     scenario: &Scenario,
     on: &Expanded<'_>,
-    habits: &Habits,
+    engine_model: &EngineModel,
 ) -> Result<(String, Vec<&'static str>)> {
     scenario.check(on)?;
     let mut routes: BTreeMap<(MemoryId, MemoryId), Route> = BTreeMap::new();
@@ -67,26 +67,30 @@ pub fn to_simgrid(
     });
     let value = json!({
         "dahl_simgrid": 1,
-        "overhead": habits.overhead.0 as f64 / 1e9,
+        "overhead": engine_model.overhead.0 as f64 / 1e9,
         "hosts": hosts,
         "links": links.collect::<Vec<Value>>(),
         "routes": ways.collect::<Vec<Value>>(),
         "jobs": jobs.collect::<Vec<Value>>(),
     });
-    Ok((format!("{value}\n"), left_out(scenario, on, habits)))
+    Ok((format!("{value}\n"), left_out(scenario, on, engine_model)))
 }
 
-fn left_out(scenario: &Scenario, on: &Expanded<'_>, habits: &Habits) -> Vec<&'static str> {
+fn left_out(
+    scenario: &Scenario,
+    on: &Expanded<'_>,
+    engine_model: &EngineModel,
+) -> Vec<&'static str> {
     let moves = |job: &Job| matches!(job, Job::Compute { traffic, .. } if traffic.0 > 0);
     let has = |job: &Job| matches!(job, Job::Transfer { .. });
     let nodes = scenario.nodes(on);
     let base = nodes.iter().any(|n| on.node(*n).base_watts.value > 0.0);
     let all = [
         (scenario.jobs.iter().any(moves), "the bandwidth of memories"),
-        (habits.spin.0 > 0, "the watts of workers that look for work"),
-        (habits.hop.0 > 0, "the time until a worker knows what another has done"),
-        (habits.noise != Noise::Off, "noise"),
-        (habits.start == Start::Asleep, "waking"),
+        (engine_model.spin.0 > 0, "the watts of workers that look for work"),
+        (engine_model.hop.0 > 0, "the time until a worker knows what another has done"),
+        (engine_model.noise != Noise::Off, "noise"),
+        (engine_model.start == Start::Asleep, "waking"),
         (base, "the base watts of nodes, and the idle watts of units without a worker"),
         (scenario.jobs.iter().any(has), "the joules of bytes"),
         (

@@ -1,7 +1,7 @@
 //! Simulated steps as a trace, like that of a real run.
 
 use super::outcome::Outcome;
-use super::scenario::{Habits, Job, Scenario};
+use super::scenario::{EngineModel, Job, Scenario};
 use super::steps::Steps;
 use super::tasks::Tasks;
 use crate::error::Result;
@@ -12,14 +12,14 @@ use crate::trace::{Event, Header, ProgramHeader, Trace, VERSION};
 use crate::units::ProgramId;
 
 impl Steps {
-    /// The trace of a simulated run of these steps. A task's time is parted among
+    /// The trace of a simulated run of these steps. A task's time is divided among
     /// its calls as their costs say.
     pub fn trace(
         &self,
         (programs, plan, program): (&Programs, &Plan, ProgramId),
         on: &Expanded<'_>,
         outcome: &Outcome,
-        habits: &Habits,
+        engine_model: &EngineModel,
     ) -> Result<Trace> {
         let (expanded, graphs) = plan.task_graphs(programs)?;
         let own = (program, program, &self.across);
@@ -52,7 +52,7 @@ impl Steps {
                 }
             }
         }
-        between(&self.scenario, outcome, habits, &mut events);
+        between(&self.scenario, outcome, engine_model, &mut events);
         events.sort_by_key(Event::start);
         let header = Header {
             engine: "simulated".to_owned(),
@@ -69,7 +69,7 @@ impl Steps {
 impl Tasks {
     /// The trace of a simulated run of these tasks: one step of one program, a
     /// codelet a task.
-    pub fn trace(&self, on: &Expanded<'_>, outcome: &Outcome, habits: &Habits) -> Trace {
+    pub fn trace(&self, on: &Expanded<'_>, outcome: &Outcome, engine_model: &EngineModel) -> Trace {
         let mut events = vec![Event::Submit { step: 0, program: 0, at: 0 }];
         for (t, (_, job)) in self.names.iter().enumerate() {
             let (from, to) = outcome.spans[job.0 as usize];
@@ -83,7 +83,7 @@ impl Tasks {
                 to: to.0,
             });
         }
-        between(&self.scenario, outcome, habits, &mut events);
+        between(&self.scenario, outcome, engine_model, &mut events);
         events.sort_by_key(Event::start);
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
         let tasks = names.clone();
@@ -114,7 +114,12 @@ fn memories(on: &Expanded<'_>) -> Vec<String> {
 }
 
 /// What happened besides jobs: transfers, and the times between a worker's jobs.
-fn between(scenario: &Scenario, outcome: &Outcome, habits: &Habits, events: &mut Vec<Event>) {
+fn between(
+    scenario: &Scenario,
+    outcome: &Outcome,
+    engine_model: &EngineModel,
+    events: &mut Vec<Event>,
+) {
     for (job, (from, to)) in scenario.jobs.iter().zip(&outcome.spans) {
         if let Job::Transfer { from: source, to: target, bytes } = job {
             let (source, target, bytes) = (source.0, target.0, bytes.0);
@@ -133,7 +138,7 @@ fn between(scenario: &Scenario, outcome: &Outcome, habits: &Habits, events: &mut
         let mut free = 0;
         for (from, to) in own.into_iter().chain([end]) {
             if from > free {
-                let parked = from - free > habits.spin.0;
+                let parked = from - free > engine_model.spin.0;
                 events.push(Event::Wait { worker: worker as u32, from: free, to: from, parked });
             }
             free = free.max(to);

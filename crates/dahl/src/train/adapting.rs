@@ -78,7 +78,7 @@ impl Trainer {
             return Ok(());
         }
         let begin = Instant::now();
-        let counted = self.session.gauge().cells();
+        let counted = self.session.counters().cells();
         // A run does not end since nobody can say what would be better: it goes on as it is.
         let verdict = match adapter.look((&self.lowered.programs, &self.plan), &counted) {
             Ok(verdict) => verdict,

@@ -132,5 +132,5 @@ pub enum End {
     Stopped,
 }
 
-/// Told what happens; says whether to go on.
+/// Receives every event; says whether to go on.
 pub type Watcher<'w> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'w;

@@ -57,7 +57,7 @@ pub(super) enum Use {
     Evaluate,
 }
 
-/// Told after every step; says whether to go on. Where steps are under way at once it is
+/// Called after every step; says whether to go on. Where steps are under way at once it is
 /// told of each when it has ended, of those that were begun also behind the last.
 pub(super) type Watch<'w> = dyn FnMut(&mut Trainer, &Pass) -> Result<ControlFlow<()>> + 'w;
 

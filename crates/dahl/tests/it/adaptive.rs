@@ -8,7 +8,7 @@ use dahl::choose::{GrainRequest, Measurer};
 use dahl::exec::{Decision, Session};
 use dahl::graph::Programs;
 use dahl::native::{Native, Scheduling, Throttle};
-use dahl::perf::{About, Company, Overheads, PerfModel, Series, Work, cpu_kind};
+use dahl::perf::{About, Contention, Overheads, PerfModel, Series, Work, cpu_kind};
 use dahl::plan::{Numerics, Plan, trace_header};
 use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience, candidates, fit};
 use dahl::platform::{Figure, Memory, Node, Origin, Platform, Unit, UnitId};
@@ -63,7 +63,7 @@ fn made_up(programs: &Programs, plans: &[Plan]) -> PerfModel {
             for call in graph.tasks.iter().flat_map(|task| &task.calls) {
                 let work = Work::of_node(&program.graph, call.node, &call.piece);
                 let nanos = &[made_up_nanos(work.features.flops)];
-                let series = Series { nanos, most: 1, company: Company::Nobody };
+                let series = Series { nanos, most: 1, contention: Contention::None };
                 known.add(&work.key(&kind), work.features, series);
             }
         }
@@ -202,9 +202,9 @@ fn a_session_goes_on_by_another_placement() {
         let (run, mut trainer) = changing(&setup, &engine, &texts);
         run.assert_same(&setup.reference(), name);
         // Counters and trace are of the whole run.
-        let gauge = trainer.session().gauge();
-        let counted: u64 = gauge.codelets().iter().map(|codelet| codelet.calls).sum();
-        let by_worker = gauge.cells().into_iter().flat_map(|cell| cell.workers);
+        let counters = trainer.session().counters();
+        let counted: u64 = counters.codelets().iter().map(|codelet| codelet.calls).sum();
+        let by_worker = counters.cells().into_iter().flat_map(|cell| cell.workers);
         assert_eq!(by_worker.map(|(calls, _)| calls).sum::<u64>(), counted);
         let trace = trainer.session().take_trace();
         let trace = dahl::trace::Trace::parse(&trace.to_text(), Path::new("trace")).unwrap();

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 const ORDERS: [Order; 2] = [Order::AllForward, Order::OneForwardOneBackward];
 
-fn in_parts(setup: &Setup, parts: usize) -> Setup {
-    let spec = TrainSpec { parts, norm_over: NormOver::Part, ..setup.spec.clone() };
+fn in_micro_batches(setup: &Setup, parts: usize) -> Setup {
+    let spec = TrainSpec { micro_batches: parts, norm_over: NormOver::Part, ..setup.spec.clone() };
     Setup { spec, ..setup.clone() }
 }
 
@@ -44,23 +44,23 @@ fn distance(a: &Run, b: &Run) -> f64 {
 }
 
 #[test]
-fn a_batch_in_parts_learns_what_a_whole_one_does() {
+fn a_batch_in_micro_batches_learns_what_a_whole_one_does() {
     // Masks too: they follow the sample, not its part.
     for name in ["seed-cnn", "lenet", "dropout"] {
         let setup = setup(name, DType::F64);
         let whole = setup.reference();
         for parts in [1, 2, 3, 100] {
-            let parted = in_parts(&setup, parts).reference();
-            let distance = distance(&whole, &parted);
+            let split = in_micro_batches(&setup, parts).reference();
+            let distance = distance(&whole, &split);
             assert!(distance < 1e-12, "{name} in {parts} parts: {distance:e}");
         }
     }
 }
 
 #[test]
-fn a_batch_in_parts_has_the_same_bits_on_any_number_of_workers() {
+fn a_batch_in_micro_batches_has_the_same_bits_on_any_number_of_workers() {
     for name in ["lenet", "identity"] {
-        let setup = in_parts(&setup(name, DType::F32), 2);
+        let setup = in_micro_batches(&setup(name, DType::F32), 2);
         let reference = setup.reference();
         for workers in [2, 3] {
             let run = setup.at(Grain::for_workers(workers), &engine(Scheduling::Static));
@@ -88,17 +88,17 @@ fn images() -> Setup {
 #[test]
 fn parts_take_less_memory_than_the_whole() {
     let work = |parts| {
-        let programs = in_parts(&images(), parts).lower().programs;
+        let programs = in_micro_batches(&images(), parts).lower().programs;
         Grain::for_workers(1).plan(&programs).unwrap().memory.work()
     };
-    let [whole, parted] = [1, 8].map(work);
-    assert!(5 * parted < whole, "{parted} of {whole} bytes");
+    let [whole, split] = [1, 8].map(work);
+    assert!(5 * split < whole, "{split} of {whole} bytes");
 }
 
 #[test]
 fn batch_norm_over_parts_is_refused_unless_asked_for() {
     let setup = setup("identity", DType::F32);
-    let spec = TrainSpec { parts: 2, ..setup.spec };
+    let spec = TrainSpec { micro_batches: 2, ..setup.spec };
     let error = setup.model.lower(&spec).unwrap_err();
     let Error::Config { key, found, .. } = &error else { panic!("{error}") };
     assert_eq!((&key[..], &found[..]), ("micro-batches", "batch_norm2d \"1\" and 2 micro-batches"));
@@ -107,10 +107,10 @@ fn batch_norm_over_parts_is_refused_unless_asked_for() {
 }
 
 #[test]
-fn a_pipeline_that_waits_has_the_bits_of_a_batch_in_parts() {
+fn a_pipeline_that_waits_has_the_bits_of_a_batch_in_micro_batches() {
     for name in ["lenet", "identity", "projected", "dropout"] {
         for parts in [1, 2, 3] {
-            let setup = in_parts(&setup(name, DType::F32), parts);
+            let setup = in_micro_batches(&setup(name, DType::F32), parts);
             let reference = setup.reference();
             for (count, workers) in [(1, 2), (2, 2), (3, 3), (2, 4)] {
                 for order in ORDERS {
@@ -134,7 +134,7 @@ fn a_pipeline_that_waits_has_the_bits_of_a_batch_in_parts() {
 
 #[test]
 fn a_stage_has_tasks_on_its_own_workers_only() {
-    let setup = in_parts(&setup("lenet", DType::F32), 4);
+    let setup = in_micro_batches(&setup("lenet", DType::F32), 4);
     let flow = Flow { stages: stages(&setup, 2), order: ORDERS[1], delays: None, own: Vec::new() };
     let plan = flow_plan(&setup, &flow, 2);
     let (expanded, graphs) = plan.task_graphs(&setup.lower().programs).unwrap();
@@ -153,7 +153,7 @@ fn a_stage_has_tasks_on_its_own_workers_only() {
 
 #[test]
 fn one_forward_one_backward_keeps_fewer_activations_than_all_forward() {
-    let setup = in_parts(&images(), 8);
+    let setup = in_micro_batches(&images(), 8);
     let [all, one] = ORDERS.map(|order| {
         let flow = Flow { stages: stages(&setup, 2), order, delays: None, own: Vec::new() };
         flow_plan(&setup, &flow, 2).memory.work()
@@ -230,7 +230,11 @@ fn stale_pipelines_learn_as_delayed_updates_do() {
         let plain = chain(sgd(momentum), 50);
         for count in 1..=4 {
             for (name, delays, parts) in stale(&stages(&plain, count)) {
-                let spec = TrainSpec { parts, delays: Some(delays.clone()), ..plain.spec.clone() };
+                let spec = TrainSpec {
+                    micro_batches: parts,
+                    delays: Some(delays.clone()),
+                    ..plain.spec.clone()
+                };
                 let setup = Setup { spec, ..plain.clone() };
                 let what = format!("{name}, {count} stages, momentum {momentum}");
                 let flow = Flow {
@@ -242,7 +246,10 @@ fn stale_pipelines_learn_as_delayed_updates_do() {
                 let plan = flow_plan(&setup, &flow, count);
                 let run = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
                 let (losses, weights) = delayed(
-                    &Setup { spec: TrainSpec { parts, ..plain.spec.clone() }, ..plain.clone() },
+                    &Setup {
+                        spec: TrainSpec { micro_batches: parts, ..plain.spec.clone() },
+                        ..plain.clone()
+                    },
                     &delays,
                     momentum,
                 );
@@ -277,15 +284,16 @@ fn every_pipeline_of_vgg_small_loses_as_its_reference_over_many_steps() {
     let spec = TrainSpec { seed: 5, ..TrainSpec::new(2, DType::F64, Optimizer::sgd(0.01)) };
     let plain = Setup { model, spec, steps: LONG };
     let stages = stages(&plain, 2);
-    let parted = in_parts(&plain, 2);
-    let reference = parted.reference();
+    let split = in_micro_batches(&plain, 2);
+    let reference = split.reference();
     for order in ORDERS {
         let flow = Flow { stages: stages.clone(), order, delays: None, own: Vec::new() };
-        let run = parted.train(&flow_plan(&parted, &flow, 2), &engine(Scheduling::Static)).unwrap();
+        let run = split.train(&flow_plan(&split, &flow, 2), &engine(Scheduling::Static)).unwrap();
         run.assert_same(&reference, &format!("{order:?}"));
     }
     for (name, delays, parts) in stale(&stages) {
-        let spec = TrainSpec { parts, delays: Some(delays.clone()), ..plain.spec.clone() };
+        let spec =
+            TrainSpec { micro_batches: parts, delays: Some(delays.clone()), ..plain.spec.clone() };
         let setup = Setup { spec, ..plain.clone() };
         let flow = Flow {
             stages: stages.clone(),
@@ -295,7 +303,10 @@ fn every_pipeline_of_vgg_small_loses_as_its_reference_over_many_steps() {
         };
         let plan = flow_plan(&setup, &flow, 2);
         let run = setup.train(&plan, &engine(Scheduling::Staged)).unwrap();
-        let oracle = Setup { spec: TrainSpec { parts, ..plain.spec.clone() }, ..plain.clone() };
+        let oracle = Setup {
+            spec: TrainSpec { micro_batches: parts, ..plain.spec.clone() },
+            ..plain.clone()
+        };
         let (losses, _) = delayed(&oracle, &delays, 0.0);
         for (step, (a, b)) in run.losses.iter().zip(&losses).enumerate() {
             let a = f64::from_bits(*a);
@@ -382,7 +393,8 @@ fn random_stages_and_parts_give_the_bits_of_one_worker() {
         let stages = stages(&plain, count);
         let by_stage = (0..count).map(|_| rng.below(4)).collect();
         let delays = Delays { stages: stages.clone(), by_stage };
-        let spec = TrainSpec { parts, delays: Some(delays.clone()), ..plain.spec.clone() };
+        let spec =
+            TrainSpec { micro_batches: parts, delays: Some(delays.clone()), ..plain.spec.clone() };
         let setup = Setup { spec, ..plain.clone() };
         let order = ORDERS[rng.below(2)];
         let flow = Flow { stages, order, delays: Some(delays.clone()), own: Vec::new() };

@@ -226,7 +226,7 @@ fn calls_of_a_plan_that_recomputes_are_measured() {
 fn pipelines_fit_into_less_memory_with_the_same_bits() {
     for name in ["projected", "identity", "lenet"] {
         let mut setup = setup(name, DType::F32);
-        (setup.spec.parts, setup.spec.norm_over) = (2, dahl::model::NormOver::Part);
+        (setup.spec.micro_batches, setup.spec.norm_over) = (2, dahl::model::NormOver::Part);
         let reference = setup.reference();
         let programs = setup.lower().programs;
         let (numerics, grain) = (numerics(&programs), Grain::for_workers(2));

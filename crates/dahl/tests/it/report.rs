@@ -317,8 +317,8 @@ fn other_tools_read_what_is_written() {
 #[test]
 fn counters_answer_without_a_trace() {
     let (mut trainer, trace) = traced();
-    let gauge = trainer.session().gauge();
-    let stats = Stats::of_counters(&gauge.shapes(), &gauge.activity(), 12);
+    let counters = trainer.session().counters();
+    let stats = Stats::of_counters(&counters.shapes(), &counters.activity(), 12);
     let full = Stats::of_trace(&trace);
     let calls = |stats: &Stats| -> BTreeMap<String, u64> {
         stats.codelets.iter().map(|row| (row.codelet.clone(), row.calls)).collect()

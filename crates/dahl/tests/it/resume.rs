@@ -57,7 +57,7 @@ fn momentum() -> Optimizer {
 
 /// What a run gave.
 #[derive(Debug, PartialEq)]
-struct Gave {
+struct Outcome {
     end: End,
     weights: TensorFile,
     history: Vec<EpochRecord>,
@@ -70,7 +70,7 @@ const STEPS: u64 = 5;
 type Into<'a> = Option<(&'a Path, Every)>;
 
 /// Runs until the end or so many events of steps, judging included.
-fn run(recipe: &Recipe, workers: usize, into: Into<'_>, stop: u64) -> Result<Gave> {
+fn run(recipe: &Recipe, workers: usize, into: Into<'_>, stop: u64) -> Result<Outcome> {
     let (mut steps, mut saved) = (0, Vec::new());
     let gave = run_with(recipe, workers, into, &mut |event| {
         match event {
@@ -81,7 +81,7 @@ fn run(recipe: &Recipe, workers: usize, into: Into<'_>, stop: u64) -> Result<Gav
         }
         if steps < stop { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
-    Ok(Gave { saved, ..gave })
+    Ok(Outcome { saved, ..gave })
 }
 
 fn run_with(
@@ -89,7 +89,7 @@ fn run_with(
     workers: usize,
     into: Into<'_>,
     watch: &mut Watcher<'_>,
-) -> Result<Gave> {
+) -> Result<Outcome> {
     let train = Synthetic::new(Shape::new(&[1, 6, 6]), 3, 22, 1)?;
     let test = Synthetic::new(Shape::new(&[1, 6, 6]), 3, 7, 2)?;
     let model = Model::sequential("small", &[1, 6, 6], |s| {
@@ -124,7 +124,7 @@ fn run_with(
     let end = run.go(watch)?;
     let mut history = run.state().history.clone();
     history.iter_mut().for_each(|record| (record.seconds, record.time) = (0.0, 0.0));
-    Ok(Gave { end, weights: trainer.weights()?, history, saved: Vec::new() })
+    Ok(Outcome { end, weights: trainer.weights()?, history, saved: Vec::new() })
 }
 
 const EPOCH: Every = Every::EpochAnd(std::time::Duration::MAX);

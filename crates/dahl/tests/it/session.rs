@@ -233,7 +233,7 @@ fn counters_count_every_call() {
         feed(&mut trainer, 5, seed).unwrap();
     }
     state(&mut trainer).unwrap();
-    let counters = trainer.session().counters();
+    let counters = trainer.session().counters().codelets();
     let calls = |prefix: &str| -> u64 {
         counters.iter().filter(|c| c.name.starts_with(prefix)).map(|c| c.calls).sum()
     };

@@ -7,7 +7,8 @@ use dahl::platform::{
 use dahl::sched::{FirstCome, WorkStealing};
 use dahl::sim::pipeline::{self, Schedule, Stage};
 use dahl::sim::{
-    Habits, Job, JobId, Order, Outcome, SCRIPT, Scenario, Start, Tasks, Worker, run, to_simgrid,
+    EngineModel, Job, JobId, Order, Outcome, SCRIPT, Scenario, Start, Tasks, Worker, run,
+    to_simgrid,
 };
 use dahl::units::{Bytes, Nanos};
 use dahl_kernels::math::uniform;
@@ -59,7 +60,7 @@ fn platform(nodes: Vec<Node>, links: Vec<Link<Place>>) -> Platform {
 }
 
 fn simulated(platform: &Platform, scenario: &Scenario) -> Outcome {
-    run(scenario, &platform.expand(), &Habits::default(), Order::Static).expect("a run")
+    run(scenario, &platform.expand(), &EngineModel::default(), Order::Static).expect("a run")
 }
 
 fn workers(count: u32) -> Vec<Worker> {
@@ -153,8 +154,8 @@ fn nodes_that_sleep_are_woken() {
     let platform = platform(vec![node], Vec::new());
     let mut scenario = Scenario::new(workers(1));
     scenario.add(compute(0, 1_000_000_000), &[]);
-    let habits = Habits { start: Start::Asleep, ..Habits::default() };
-    let outcome = run(&scenario, &platform.expand(), &habits, Order::Static).expect("a run");
+    let engine_model = EngineModel { start: Start::Asleep, ..EngineModel::default() };
+    let outcome = run(&scenario, &platform.expand(), &engine_model, Order::Static).expect("a run");
     assert_eq!(outcome.makespan, Nanos(3_000_000_000));
     near(outcome.joules().0, 60.0 + 10.0 + 5.0);
 }
@@ -348,7 +349,7 @@ proptest! {
         ];
         for policy in policies {
             let name = policy.name();
-            let outcome = run(&scenario, &on, &Habits::default(), Order::Policy(policy)).unwrap();
+            let outcome = run(&scenario, &on, &EngineModel::default(), Order::Policy(policy)).unwrap();
             let makespan = seconds(outcome.makespan) + 1e-9 * jobs as f64;
             prop_assert!(makespan >= path && makespan >= work / units as f64, "{}", name);
             // Nobody is idle while a job is ready: within twice of the best (Graham 1966).
@@ -366,7 +367,7 @@ fn a_policy_over_units_that_differ_is_refused() {
     let mut scenario = Scenario::new(workers(2));
     scenario.add(compute(0, 1_000), &[]);
     let order = &mut FirstCome::default();
-    let error = run(&scenario, &platform.expand(), &Habits::default(), Order::Policy(order));
+    let error = run(&scenario, &platform.expand(), &EngineModel::default(), Order::Policy(order));
     assert!(error.unwrap_err().to_string().contains("one kind in one memory"));
 }
 
@@ -377,7 +378,7 @@ fn a_run_of_centuries_is_refused() {
     let platform = platform(vec![node], Vec::new());
     let mut scenario = Scenario::new(workers(1));
     scenario.add(compute(0, 1_000_000_000_000_000_000), &[]);
-    let error = run(&scenario, &platform.expand(), &Habits::default(), Order::Static);
+    let error = run(&scenario, &platform.expand(), &EngineModel::default(), Order::Static);
     assert!(error.unwrap_err().to_string().contains("less than a century"));
 }
 
@@ -396,8 +397,8 @@ fn a_node_that_never_wakes_costs_its_waking() {
     let platform = platform(nodes, vec![line("line", &[0, 1], 1e9, 0.0)]);
     let mut scenario = Scenario::new(workers(2));
     scenario.add(compute(0, 1_000_000_000), &[]);
-    let habits = Habits { start: Start::Asleep, ..Habits::default() };
-    let outcome = run(&scenario, &platform.expand(), &habits, Order::Static).expect("a run");
+    let engine_model = EngineModel { start: Start::Asleep, ..EngineModel::default() };
+    let outcome = run(&scenario, &platform.expand(), &engine_model, Order::Static).expect("a run");
     assert_eq!(outcome.makespan, Nanos(2_000_000_000));
     near(outcome.joules().0, 60.0 + 10.0 + 60.0);
 }
@@ -438,7 +439,8 @@ fn simgrid(platform: &Platform, scenario: &Scenario, name: &str) -> Option<(f64,
     if !has.status.success() {
         return None;
     }
-    let (text, _) = to_simgrid(scenario, &platform.expand(), &Habits::default()).expect("JSON");
+    let (text, _) =
+        to_simgrid(scenario, &platform.expand(), &EngineModel::default()).expect("JSON");
     let directory =
         std::env::temp_dir().join(format!("dahl-simgrid-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");

@@ -1,6 +1,6 @@
 //! A session whose times the test drives, however busy the machine is.
 
-use dahl::exec::{Decision, Gauge, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
+use dahl::exec::{Counters, Decision, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
 use dahl::trace::{Activity, CellCount, CodeletCount, ShapeCount, Trace};
 use dahl::units::{Bytes, PersistentId, ProgramId};
 use dahl::{Result, StepScalars};
@@ -24,7 +24,7 @@ pub(crate) struct Timed {
 
 /// Counters of two workers, by made-up times.
 pub(crate) struct Clock {
-    real: Arc<dyn Gauge>,
+    real: Arc<dyn Counters>,
     speeds: Mutex<[f64; 2]>,
     shown: Mutex<Shown>,
 }
@@ -35,7 +35,7 @@ type Shown = BTreeMap<(String, String), Vec<(u64, u64)>>;
 impl Timed {
     pub(crate) fn new(session: impl Session + 'static) -> Self {
         let (speeds, shown) = (Mutex::new([1.0; 2]), Mutex::new(BTreeMap::new()));
-        let clock = Arc::new(Clock { real: session.gauge(), speeds, shown });
+        let clock = Arc::new(Clock { real: session.counters(), speeds, shown });
         Self { session: Box::new(session), clock }
     }
 
@@ -51,7 +51,7 @@ impl Clock {
     }
 }
 
-impl Gauge for Clock {
+impl Counters for Clock {
     fn codelets(&self) -> Vec<CodeletCount> {
         self.real.codelets()
     }
@@ -115,7 +115,7 @@ impl Session for Timed {
         self.session.snapshot(program)
     }
 
-    fn gauge(&self) -> Arc<dyn Gauge> {
+    fn counters(&self) -> Arc<dyn Counters> {
         self.clock.clone()
     }
 

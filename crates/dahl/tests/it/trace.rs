@@ -65,7 +65,7 @@ fn check(scheduling: Scheduling, name: &str) {
         let found: usize = calls.iter().filter(|((s, _), _)| *s == step).map(|(_, n)| n).sum();
         assert_eq!(found, expected, "calls of step {step}");
     }
-    for (codelet, count) in trainer.session().counters().iter().enumerate() {
+    for (codelet, count) in trainer.session().counters().codelets().iter().enumerate() {
         let traced = by_codelet.get(&(codelet as u32)).copied().unwrap_or(0);
         assert_eq!(count.calls, traced, "{}", count.name);
         assert_eq!(count.name, trace.header.codelets[codelet]);
@@ -96,10 +96,10 @@ fn a_limit_ends_recording_with_a_whole_step() {
 #[test]
 fn counters_of_shapes_say_what_those_of_codelets_say() {
     let (mut trainer, trace) = traced(Scheduling::Static);
-    let gauge = trainer.session().gauge();
-    let shapes = gauge.shapes();
+    let counters = trainer.session().counters();
+    let shapes = counters.shapes();
     assert_eq!(shapes.len(), trace.header.cells.len());
-    for count in gauge.codelets() {
+    for count in counters.codelets() {
         let of = || shapes.iter().filter(|shape| shape.codelet == count.name);
         assert_eq!(of().map(|shape| shape.calls).sum::<u64>(), count.calls, "{}", count.name);
         for shape in of() {
@@ -107,7 +107,7 @@ fn counters_of_shapes_say_what_those_of_codelets_say() {
             assert_eq!(counted, shape.calls, "{} {}", shape.codelet, shape.shape);
         }
     }
-    let activity = gauge.activity();
+    let activity = counters.activity();
     assert_eq!(activity.workers.len(), 2);
     for worker in &activity.workers {
         assert!(worker.busy > 0 && worker.busy <= activity.elapsed, "{activity:?}");

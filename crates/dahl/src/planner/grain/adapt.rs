@@ -19,7 +19,7 @@ use crate::perf::PerfModel;
 use crate::plan::{Plan, trace_header};
 use crate::planner::recompute::fit;
 use crate::platform::{Platform, UnitId};
-use crate::sim::{Habits, Known, StepPrediction, Steps, Worker, predict_at};
+use crate::sim::{EngineModel, Known, StepPrediction, Steps, Worker, predict_at};
 use crate::trace::CellCount;
 use crate::units::{Bytes, Nanos, ProgramId};
 use std::collections::BTreeMap;
@@ -258,10 +258,10 @@ impl Adapter {
 
     fn predicted(&self, programs: &Programs, plan: &Plan) -> Result<StepPrediction> {
         let on = self.about.platform.expand();
-        let habits = Habits::measured(&self.about.known);
+        let engine_model = EngineModel::measured(&self.about.known);
         let known = &mut Known::new(&self.about.known);
         let workers = (self.workers(), &self.speeds[..]);
-        predict_at((programs, plan, ProgramId(0)), &on, workers, &habits, known)
+        predict_at((programs, plan, ProgramId(0)), &on, workers, &engine_model, known)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::plan::{Numerics, Plan};
 use crate::planner::grain::{Grain, shared};
 use crate::planner::recompute::fit;
 use crate::platform::{Expanded, Platform, UnitId};
-use crate::sim::{Habits, Known, StepPrediction, Worker, predict};
+use crate::sim::{EngineModel, Known, StepPrediction, Worker, predict};
 use crate::units::{Bytes, Joules, ProgramId};
 use dahl_certify::{Assignment, Objective, Problem, Semantics, Stage};
 use std::ops::Range;
@@ -225,7 +225,7 @@ impl Deployment<'_> {
         let stages = Stages::new(layers);
         let stale = problem.semantics == Semantics::Stale;
         let delays = stale.then(|| Delays::stashed(stages.clone()));
-        let spec = TrainSpec { parts, delays: delays.clone(), ..self.spec.clone() };
+        let spec = TrainSpec { micro_batches: parts, delays: delays.clone(), ..self.spec.clone() };
         let lowered = self.model.lower(&spec)?;
         let numerics = Numerics::default_for(&lowered.programs, self.target);
         let flow =
@@ -254,9 +254,9 @@ impl Deployment<'_> {
         on: &Expanded<'_>,
         workers: Vec<Worker>,
     ) -> Result<StepPrediction> {
-        let habits = Habits::measured(self.known);
+        let engine_model = EngineModel::measured(self.known);
         let known = &mut Known::new(self.known);
-        let step = predict((programs, plan, ProgramId(0)), on, workers, &habits, known)?;
+        let step = predict((programs, plan, ProgramId(0)), on, workers, &engine_model, known)?;
         let used = used(plan);
         let idle = |(unit, of): (usize, &crate::platform::UnitOf)| match used.get(unit) {
             Some(true) => 0.0,

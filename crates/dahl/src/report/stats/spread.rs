@@ -1,6 +1,6 @@
 //! Why calls of one codelet and shape take different times.
 //!
-//! The sum of squares around the mean is parted step by step. Calls in which the worker lost
+//! The sum of squares around the mean is split step by step. Calls in which the worker lost
 //! its processor are set apart: what the squares are less without them is preemption. The
 //! others are grouped by worker, by whether data were warm, by whether neighbours ran; what
 //! no grouping explains is left. Groups differ by chance too: what as many groups of no
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    fn parted(calls: &[CallAt]) -> [f64; 5] {
+    fn shares(calls: &[CallAt]) -> [f64; 5] {
         let found = parts(&calls.iter().collect::<Vec<_>>());
         assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{found:?}");
         found
@@ -186,7 +186,7 @@ mod tests {
         for (worker, lost) in [(0, 10_000), (0, 20_000), (0, 400_000), (0, 30_000), (1, 900_000)] {
             calls.push(call(worker, 1000 + lost, lost));
         }
-        let found = parted(&calls);
+        let found = shares(&calls);
         assert!(found[0] > 0.999 && found[1] < 1e-6, "{found:?}");
     }
 
@@ -195,10 +195,10 @@ mod tests {
         // A worker a call or two: sixteen means of noise.
         let noise = |i: u64| 1000 + (i * 7919 + i * i * 104_729) % 97;
         let calls: Vec<CallAt> = (0..32).map(|i| call((i % 16) as u32, noise(i), 0)).collect();
-        assert!(parted(&calls)[1] < 0.25, "{:?}", parted(&calls));
+        assert!(shares(&calls)[1] < 0.25, "{:?}", shares(&calls));
         // Workers that are unequal explain nearly all.
         let calls: Vec<CallAt> =
             (0..32).map(|i| call((i % 2) as u32, 1000 + 500 * (i % 2) + i, 0)).collect();
-        assert!(parted(&calls)[1] > 0.95, "{:?}", parted(&calls));
+        assert!(shares(&calls)[1] > 0.95, "{:?}", shares(&calls));
     }
 }

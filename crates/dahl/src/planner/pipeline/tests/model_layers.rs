@@ -105,11 +105,11 @@ fn plans_over_units_become_runs() {
     let both = plan(vec![stage(0..last, 0), stage(0..last, 1)], vec![vec![8], vec![4]]);
     let shared = about.deploy(&p, &both).unwrap();
     assert_eq!(workers(&shared), [0, 1]);
-    assert_eq!((shared.spec.parts, shared.grain.unwrap().shares), (1, vec![2, 1]));
+    assert_eq!((shared.spec.micro_batches, shared.grain.unwrap().shares), (1, vec![2, 1]));
     // One behind the other, the slow one first.
     let stages = plan(vec![stage(0..2, 1), stage(2..last, 0)], Vec::new());
     let piped = about.deploy(&p, &stages).unwrap();
-    assert_eq!((workers(&piped), piped.spec.parts), (vec![0, 1], 4));
+    assert_eq!((workers(&piped), piped.spec.micro_batches), (vec![0, 1], 4));
     assert_eq!(piped.flow.unwrap().own, [1..2, 0..1]);
     // A stale one is not simulated; that it is too slow was not said.
     let late = Problem { semantics: Semantics::Stale, period_cap: Some(1e-12), ..p.clone() };

@@ -3,7 +3,7 @@
 use super::super::*;
 use crate::platform::{Platform, UnitId};
 use crate::sim::pipeline::{self, Schedule};
-use crate::sim::{Habits, Order, run};
+use crate::sim::{EngineModel, Order, run};
 use crate::units::{Bytes, Nanos};
 use std::path::Path;
 
@@ -49,7 +49,7 @@ fn a_synchronous_step_takes_what_is_simulated() {
         })
         .collect();
     let scenario = pipeline::step(&on, &stages, 8, Schedule::GPipe).unwrap();
-    let simulated = run(&scenario, &on, &Habits::default(), Order::Static).unwrap();
+    let simulated = run(&scenario, &on, &EngineModel::default(), Order::Static).unwrap();
 
     let machines = machinery(&platform, Watts::Likely).unwrap();
     let layer = |i: usize| Layer {
