@@ -6,7 +6,7 @@ use dahl::choose::{Measurer, ThisMachine};
 use dahl::graph::Programs;
 use dahl::ops::Target;
 use dahl::perf::PerfModel;
-use dahl::plan::{Numerics, Plan};
+use dahl::plan::{Numerics, PlannedPrograms};
 use dahl::planner::Grain;
 use dahl::run::tuned;
 use dahl::{Error, Result, calibrate};
@@ -40,8 +40,8 @@ pub(crate) fn reading(show: Show) -> impl FnMut(usize, usize) {
 pub(crate) struct Shown(pub(crate) Show);
 
 impl Measurer for Shown {
-    fn learn(&mut self, what: (&Programs, &Plan), kind: &str, known: &mut PerfModel) -> Result<()> {
-        ThisMachine.learn(what, kind, known)
+    fn learn(&mut self, of: &PlannedPrograms, kind: &str, known: &mut PerfModel) -> Result<()> {
+        ThisMachine.learn(of, kind, known)
     }
 
     fn race(
@@ -77,7 +77,12 @@ impl Measurer for Shown {
 }
 
 /// The plan of a grain, with kernels that are measured where `tune` says so.
-pub(crate) fn plan(grain: &Grain, programs: &Programs, tune: bool, show: Show) -> Result<Plan> {
+pub(crate) fn plan(
+    grain: &Grain,
+    programs: &Programs,
+    tune: bool,
+    show: Show,
+) -> Result<PlannedPrograms> {
     if !tune {
         return grain.plan(programs);
     }

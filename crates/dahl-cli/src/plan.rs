@@ -17,16 +17,15 @@ use crate::progress;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::calibrate::this_machine;
 use dahl::choose::GrainRequest;
-use dahl::graph::Programs;
-use dahl::model::{Fusion, Lowered, Model, TrainSpec};
+use dahl::model::{Fusion, Model, TrainSpec};
 use dahl::perf::PerfModel;
-use dahl::plan::{Numerics, Plan};
+use dahl::plan::{Numerics, PlannedPrograms};
 use dahl::planner::Grain;
 use dahl::run::config::{GrainChoice, Value, processors};
 use dahl::run::{
     Prepare, Prepared, RunConfig, SampleCounts, in_file, predict, prepare, recomputed_in_words,
 };
-use dahl::units::{Bytes, Flops, Joules, Nanos};
+use dahl::units::{Bytes, Flops, Joules, Nanos, ProgramId};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -156,7 +155,7 @@ fn over_units(args: &Args) -> dahl::Result<()> {
     let planned = pipeline::of_model((&args.pipeline, config), what, limit)?;
     match (args.show, planned.planned.deployed.first()) {
         (Show::Summary, _) => pipeline::tell_model(&args.pipeline, &planned),
-        (Show::Plan, Some(run)) => crate::output::show(&run.plan.to_text(&run.lowered.programs)?),
+        (Show::Plan, Some(run)) => crate::output::show(&run.plan.to_text()),
         (Show::Plan, None) => {
             let expected = "one machine of processors, whose workers a plan can be for";
             Err(dahl::Error::config("platform", expected, "another"))
@@ -210,27 +209,25 @@ fn text(args: &Args) -> dahl::Result<String> {
         Some(path) => checked(args, (&model, spec), (path, &known))?,
         None => planned(args, &model, (known.clone(), said))?,
     };
-    let (plan, programs) = (&shown.plan, &shown.lowered.programs);
+    let plan = &shown.plan;
     if let Some(limit) = config.placement.memory_limit {
-        plan.check_memory(programs, limit)?;
+        plan.check_memory(limit)?;
     }
-    let (expanded, graphs) = plan.task_graphs(programs)?;
-    let train = &expanded.programs[0].graph;
+    let (train, tasks) = plan.program(ProgramId(0));
     Ok(match (args.show, args.dot) {
         (Show::Graph, true) => train.to_dot(),
         (Show::Graph, false) => train.to_string(),
-        (Show::Tasks, true) => graphs[0].to_dot(train),
-        (Show::Tasks, false) => graphs[0].to_text(train),
-        (Show::Plan, _) => plan.to_text(programs)?,
-        (Show::Memory, _) => plan.memory.to_text(&expanded, &graphs),
+        (Show::Tasks, true) => tasks.to_dot(train),
+        (Show::Tasks, false) => tasks.to_text(train),
+        (Show::Plan, _) => plan.to_text(),
+        (Show::Memory, _) => plan.memory_text(),
         (Show::Summary, _) => summary(args, &model, &shown, known)?,
     })
 }
 
 /// A plan with its programs, and its pipeline in words.
 struct Planned {
-    lowered: Lowered,
-    plan: Plan,
+    plan: PlannedPrograms,
     pipeline: Option<String>,
 }
 
@@ -246,10 +243,10 @@ fn planned(
     let (platform, resumed) = (None, None);
     let with = Prepare { model, samples, fusion, platform, known, resumed, measurer };
     let progress = progress::Waiting::begin(show, "preparing the plan".to_owned());
-    let Prepared { lowered, plan, pipeline, why, .. } = prepare(args.config(), with)?;
+    let Prepared { plan, pipeline, why, .. } = prepare(args.config(), with)?;
     drop(progress);
     why.iter().for_each(say);
-    Ok(Planned { lowered, plan, pipeline })
+    Ok(Planned { plan, pipeline })
 }
 
 /// The plan of a file.
@@ -260,16 +257,15 @@ fn checked(
 ) -> dahl::Result<Planned> {
     let pipelined = args.config().identity.pipelined(model, spec, &args.base(), known)?;
     let lowered = model.lower(&pipelined.spec)?;
-    let plan = Plan::parse(&read(path)?, &lowered.programs);
+    let plan = PlannedPrograms::parse(&read(path)?, &lowered.programs);
     let plan = plan.map_err(|error| in_file(path, error))?;
-    Ok(Planned { lowered, plan, pipeline: pipelined.text() })
+    Ok(Planned { plan, pipeline: pipelined.text() })
 }
 
 /// The sizes of a plan, and its prediction.
 fn summary(args: &Args, model: &Model, of: &Planned, known: PerfModel) -> dahl::Result<String> {
-    let (config, Planned { lowered, plan, pipeline }) = (args.config(), of);
-    let (expanded, graphs) = plan.task_graphs(&lowered.programs)?;
-    let train = &expanded.programs[0].graph;
+    let (config, Planned { plan, pipeline }) = (args.config(), of);
+    let (train, tasks) = plan.program(ProgramId(0));
     let colour = Colour::of_stdout();
     let flops: Flops = train
         .nodes
@@ -296,22 +292,22 @@ fn summary(args: &Args, model: &Model, of: &Planned, known: PerfModel) -> dahl::
         ),
     );
     line("nodes", train.nodes.len().to_string());
-    let edges: usize = graphs[0].edges.preds.iter().map(Vec::len).sum();
+    let edges: usize = tasks.edges.preds.iter().map(Vec::len).sum();
     let [edges, workers] =
         [(edges, "edge"), (plan.placement.workers, "worker")].map(|(n, of)| counted(n, of));
-    line("tasks per step", format!("{} with {edges}, {workers}", graphs[0].tasks.len()));
+    line("tasks per step", format!("{} with {edges}, {workers}", tasks.tasks.len()));
     if let Some(text) = pipeline {
         line("pipeline", text.clone());
     }
     line("work per step", flops.to_string());
     line("memory", plan.memory.peak().to_string());
-    let reused = plan.work_without_reuse(&graphs);
+    let reused = plan.work_without_reuse();
     line("  reused", format!("{} for values of {reused}", Bytes(plan.memory.work() as u64)));
-    if let Some(what) = recomputed_in_words(&lowered.programs, plan) {
+    if let Some(what) = recomputed_in_words(plan) {
         line("  recomputed", what);
     }
-    line("time, energy", predicted(known, &lowered.programs, plan)?);
-    line("bits", plan.numerics_hash(&lowered.programs));
+    line("time, energy", predicted(known, plan)?);
+    line("bits", plan.numerics_hash());
     Ok(text)
 }
 
@@ -336,12 +332,12 @@ fn explained(
     let progress = progress::Waiting::begin(show, "choosing the grain".to_owned());
     let choice = request.choose(known, Some(&mut Shown(show)))?;
     drop(progress);
-    Ok(explain::text(&choice, programs))
+    Ok(explain::text(&choice))
 }
 
 /// What a step takes on this machine, as far as a calibration tells.
-fn predicted(known: PerfModel, programs: &Programs, plan: &Plan) -> dahl::Result<String> {
-    if programs.programs.iter().any(|program| program.turn > 0) {
+fn predicted(known: PerfModel, plan: &PlannedPrograms) -> dahl::Result<String> {
+    if plan.programs().programs.iter().any(|program| program.turn > 0) {
         return Ok("no prediction: several steps are in flight at once".to_owned());
     }
     if known.kinds().is_empty() {
@@ -352,7 +348,7 @@ fn predicted(known: PerfModel, programs: &Programs, plan: &Plan) -> dahl::Result
     if plan.placement.workers > cores {
         return Ok(format!("no prediction: this machine has {cores} cores"));
     }
-    Ok(match predict((&known, ""), (programs, plan), Some(&platform)) {
+    Ok(match predict((&known, ""), plan, Some(&platform)) {
         Ok(step) => {
             let [low, high] = step.interval.map(Nanos);
             format!(

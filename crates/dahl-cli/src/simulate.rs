@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use dahl::calibrate::this_machine;
 use dahl::model::{Fusion, Model, TrainSpec};
 use dahl::native::Scheduling;
-use dahl::plan::{Numerics, Plan};
+use dahl::plan::{Numerics, PlannedPrograms};
 use dahl::planner::Grain;
 use dahl::platform::{Expanded, Platform, UnitId, UnitOf};
 use dahl::run::RunConfig;
@@ -182,18 +182,17 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let lowered = model.lower(&flowing.spec)?;
     let numerics = Numerics::default_for(&lowered.programs, base.target);
     let plan = match (&args.plan, flowing.plan(&base, &lowered, &numerics, None)) {
-        (Some(path), _) => {
-            Plan::parse(&read(path)?, &lowered.programs).map_err(|error| in_file(path, error))?
-        }
+        (Some(path), _) => PlannedPrograms::parse(&read(path)?, &lowered.programs)
+            .map_err(|error| in_file(path, error))?,
         (None, Some(fitted)) => fitted?.plan,
         (None, None) => grain.plan(&lowered.programs)?,
     };
     let workers = args.units_of_workers(&on, plan.placement.workers)?;
     let engine_model = args.engine_model(EngineModel::measured(&known));
-    let what = (&lowered.programs, &plan, ProgramId(0));
+    let what = (&plan, ProgramId(0));
     let steps = Steps::new(what, (&on, workers), args.steps.into(), &mut Known::new(&known))?;
     let outcome = args.simulated(&steps.scenario, &on, &engine_model)?;
-    args.write_trace(|| Ok(steps.trace(what, &on, &outcome, &engine_model)?.to_text()))?;
+    args.write_trace(|| Ok(steps.trace(what, &on, &outcome, &engine_model).to_text()))?;
     args.export(&steps.scenario, &on, &engine_model)?;
     for (kind, machine) in &known.borrowed {
         say(format_args!("note: times of {kind} are those of another machine: {machine}"));

@@ -120,5 +120,5 @@ fn session(dtype: DType) -> dahl::Result<Box<dyn Session>> {
     let program = Program { name: "idle".to_owned(), graph, output_slots: 1, turn: 0 };
     let programs = Programs { store, programs: vec![program] };
     let plan = Grain::for_workers(1).plan(&programs)?;
-    Native::default().prepare(&programs, &plan)
+    Native::default().prepare(&plan)
 }

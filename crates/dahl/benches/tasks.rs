@@ -7,7 +7,7 @@ use dahl::exec::Session;
 use dahl::graph::{Builder, Class, Program, Programs, Store};
 use dahl::native::{Native, NativeSession, Scheduling};
 use dahl::ops::{Access, Call, Cut, Meta, Metas, Mismatch, Op, Piece};
-use dahl::plan::{Group, Numerics, Placement, Plan, ProgramPlacement};
+use dahl::plan::{Group, Numerics, Placement, PlannedPrograms, ProgramPlacement};
 use dahl::units::{Flops, NodeId, ProgramId, WorkerId};
 use dahl::{DType, Region, StepScalars};
 use std::collections::VecDeque;
@@ -200,9 +200,12 @@ fn prepare(engine: &Native, workers: usize, shape: Shape) -> dahl::Result<Native
     let program = Program { name: "empty".to_owned(), graph, output_slots: 2, turn: 0 };
     let programs = Programs { store, programs: vec![program] };
     let placement = Placement::new(workers, vec![placed]);
-    let plan =
-        Plan::new(&programs, Numerics::default_for(&programs, dahl::Isa::detect()), placement)?;
-    engine.prepare_native(&programs, &plan)
+    let plan = PlannedPrograms::placed(
+        &programs,
+        Numerics::default_for(&programs, dahl::Isa::detect()),
+        placement,
+    )?;
+    engine.prepare_native(&plan)
 }
 
 fn pool(threads: usize) -> rayon::ThreadPool {

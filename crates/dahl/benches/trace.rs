@@ -6,7 +6,7 @@ use dahl::exec::Session;
 use dahl::graph::{Builder, Class, Program, Programs, Store};
 use dahl::native::{Native, NativeSession};
 use dahl::ops::{Access, Call, Cut, Meta, Metas, Mismatch, Op, Piece};
-use dahl::plan::{Group, Numerics, Placement, Plan, ProgramPlacement};
+use dahl::plan::{Group, Numerics, Placement, PlannedPrograms, ProgramPlacement};
 use dahl::units::{Flops, NodeId, ProgramId, WorkerId};
 use dahl::{DType, Region, StepScalars};
 use std::sync::Arc;
@@ -102,5 +102,5 @@ fn prepare(engine: &Native) -> dahl::Result<NativeSession> {
     let programs = Programs { store, programs: vec![program] };
     let placement = Placement::new(1, vec![placed]);
     let numerics = Numerics::default_for(&programs, dahl::Isa::detect());
-    engine.prepare_native(&programs, &Plan::new(&programs, numerics, placement)?)
+    engine.prepare_native(&PlannedPrograms::placed(&programs, numerics, placement)?)
 }

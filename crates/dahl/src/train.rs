@@ -24,7 +24,7 @@ pub use weights::check_weights;
 use crate::error::{Error, Result};
 use crate::exec::{Engine, Session, Slot, StepId, TensorRef};
 use crate::model::{Loss, Lowered, Model, Schedule, TrainSpec};
-use crate::plan::Plan;
+use crate::plan::PlannedPrograms;
 use crate::planner::Grain;
 use crate::units::{PersistentId, ProgramId};
 use adapting::Adapting;
@@ -57,7 +57,7 @@ use dahl_kernels::StepScalars;
 /// ```
 pub struct Trainer {
     lowered: Lowered,
-    plan: Plan,
+    plan: PlannedPrograms,
     session: Box<dyn Session>,
     lr: f64,
     schedule: Schedule,
@@ -86,18 +86,18 @@ impl Trainer {
     /// Prepares a lowered model with a plan.
     pub fn with_plan(
         lowered: Lowered,
-        plan: Plan,
+        plan: PlannedPrograms,
         spec: &TrainSpec,
         engine: &dyn Engine,
     ) -> Result<Self> {
-        let session = engine.prepare(&lowered.programs, &plan)?;
+        let session = engine.prepare(&plan)?;
         Self::with_session(lowered, plan, spec, session)
     }
 
     /// Starts from a session that was prepared elsewhere.
     pub fn with_session(
         lowered: Lowered,
-        plan: Plan,
+        plan: PlannedPrograms,
         spec: &TrainSpec,
         mut session: Box<dyn Session>,
     ) -> Result<Self> {
@@ -275,7 +275,7 @@ impl Trainer {
     }
 
     /// The plan that is run.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &PlannedPrograms {
         &self.plan
     }
 

@@ -9,7 +9,7 @@ use clap::Args as ClapArgs;
 use dahl::choose::{GrainCandidate, GrainRequest, ThisMachine};
 use dahl::model::{Lowered, Optimizer, TrainSpec};
 use dahl::native::{Native, Throttle};
-use dahl::plan::{Numerics, Plan};
+use dahl::plan::{Numerics, PlannedPrograms};
 use dahl::planner::{Grain, Patience, shared};
 use dahl::run::config::{at_least_one, throttle_speed};
 use dahl::{DType, Error, Result};
@@ -92,7 +92,7 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
     let mut chosen = request.choose(calibrations(&[])?, Some(&mut ThisMachine))?;
     keep_pairs(&mut chosen.candidates)?;
     let (auto, plan) = (chosen.best().grain.clone(), chosen.best().plan.clone());
-    let bench = |plan: &Plan, throttle: Option<u64>| {
+    let bench = |plan: &PlannedPrograms, throttle: Option<u64>| {
         let slow = |from_step| Throttle { worker: 1, speed: args.speed, from_step };
         let throttles = throttle.map(slow).into_iter().collect();
         let engine = Native { throttles, ..Native::default() };

@@ -127,7 +127,7 @@ fn prepare(size: usize, sides: [Side; 2], dtype: DType, threads: usize) -> Resul
     let program = Program { name: "product".to_owned(), graph, output_slots: 1, turn: 0 };
     let programs = Programs { store, programs: vec![program] };
     let plan = Grain::for_workers(threads).plan(&programs)?;
-    let mut session = Native::default().prepare_native(&programs, &plan)?;
+    let mut session = Native::default().prepare_native(&plan)?;
     for name in ["a", "b"] {
         let id = programs.store.find(name).expect("declared above");
         let noise = |i: usize| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0;

@@ -5,7 +5,7 @@ use dahl::model::{Fusion, Lowered, Model, Optimizer, TrainSpec};
 use dahl::native::Native;
 use dahl::ops::Metas;
 use dahl::os::threads::together;
-use dahl::plan::Plan;
+use dahl::plan::PlannedPrograms;
 use dahl::train::Trainer;
 use dahl::{DType, Error, Result};
 use rustix::time::{ClockId, clock_gettime};
@@ -100,7 +100,7 @@ impl Bench {
         model: &Model,
         batch: usize,
         dtype: DType,
-        plan: impl FnOnce(&Lowered) -> Result<Plan>,
+        plan: impl FnOnce(&Lowered) -> Result<PlannedPrograms>,
     ) -> Result<Self> {
         Self::on(model, (batch, dtype), plan, &Native::default())
     }
@@ -109,7 +109,7 @@ impl Bench {
     pub(super) fn on(
         model: &Model,
         (batch, dtype): (usize, DType),
-        plan: impl FnOnce(&Lowered) -> Result<Plan>,
+        plan: impl FnOnce(&Lowered) -> Result<PlannedPrograms>,
         engine: &Native,
     ) -> Result<Self> {
         let spec = TrainSpec::new(batch, dtype, Optimizer::sgd(0.01));
@@ -121,7 +121,7 @@ impl Bench {
     /// Programs with a plan of their own.
     pub(super) fn of(
         lowered: Lowered,
-        plan: Plan,
+        plan: PlannedPrograms,
         spec: &TrainSpec,
         (engine, batch): (&Native, usize),
     ) -> Result<Self> {

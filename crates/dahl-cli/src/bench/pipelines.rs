@@ -97,8 +97,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let lowered = model.lower(&flowing.spec)?;
         let numerics = Numerics::default_for(&lowered.programs, base.target);
         let plan = flowing.plan(&base, &lowered, &numerics, None).expect("a pipeline")?.plan;
-        let (expanded, graphs) = plan.task_graphs(&lowered.programs)?;
-        let phases = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
+        let phases = plan.graphs().iter().zip(&plan.expanded().programs).map(|(graph, program)| {
             graph.tasks.iter().map(|t| program.graph.node(t.calls[0].node).phase).collect()
         });
         let phases = phases.collect();

@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use dahl::calibrate::this_machine;
 use dahl::model::{Lowered, Optimizer, TrainSpec};
 use dahl::perf::{PerfModel, Source, cpu_kind};
-use dahl::plan::Plan;
+use dahl::plan::PlannedPrograms;
 use dahl::planner::Grain;
 use dahl::platform::UnitId;
 use dahl::run::check_writable;
@@ -184,7 +184,7 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
         for &pieces in args.calibrated.iter().filter(|p| **p <= *batch) {
             let plan = grain(pieces, 1).plan(&lowered.programs)?;
             let budget = Duration::from_secs_f64(args.seconds);
-            calibrate::steps(&lowered.programs, &plan, ProgramId(0), budget, &kind, known)?;
+            calibrate::steps(&plan, ProgramId(0), budget, &kind, known)?;
         }
         Ok(())
     };
@@ -210,10 +210,11 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
         let platform = this_machine(&known)?;
         let (on, engine_model) = (platform.expand(), EngineModel::measured(&known));
         for ready in &mut all {
-            let plan: Plan = grain(ready.pieces, ready.threads).plan(&lowered.programs)?;
+            let plan: PlannedPrograms =
+                grain(ready.pieces, ready.threads).plan(&lowered.programs)?;
             let units = (0..ready.threads as u32).map(UnitId);
             let workers = units.map(|unit| Worker { unit, state: None }).collect();
-            let what = (&lowered.programs, &plan, ProgramId(0));
+            let what = (&plan, ProgramId(0));
             ready.predicted.push(predict(
                 what,
                 &on,

@@ -145,7 +145,7 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
     let mut runs: Vec<(Deployed, Vec<Objective>)> = Vec::new();
     let mut add = |run: Deployed, chosen: Option<Objective>| match runs
         .iter_mut()
-        .find(|(known, _)| known.plan == run.plan)
+        .find(|(known, _)| *known.plan == *run.plan)
     {
         Some((_, all)) => all.extend(chosen),
         None => runs.push((run, chosen.into_iter().collect())),

@@ -154,10 +154,10 @@ impl Cell {
         let grain = Grain { target, sample: self.pieces, ..Grain::for_workers(1) };
         let plan = grain.plan_with(&programs, numerics)?;
         if let Some(room) = headroom() {
-            plan.check_memory(&programs, room)?;
+            plan.check_memory(room)?;
         }
         let kind = cpu_kind(target.isa);
-        calibrate::steps(&programs, &plan, ProgramId(0), budget, &kind, into)
+        calibrate::steps(&plan, ProgramId(0), budget, &kind, into)
     }
 }
 

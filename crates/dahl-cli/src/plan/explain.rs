@@ -1,13 +1,12 @@
 //! Why a grain was chosen, in words.
 
 use dahl::choose::{GrainCandidate, GrainChoice};
-use dahl::graph::Programs;
 use dahl::planner::{Why, why};
 use dahl::run::recomputed_in_words;
 use std::fmt::Write as _;
 
 /// The best, what others would cost, and how each layer is cut.
-pub(super) fn text(choice: &GrainChoice, programs: &Programs) -> String {
+pub(super) fn text(choice: &GrainChoice) -> String {
     let best = choice.best();
     let (step, [low, high]) = (best.step.step, best.step.interval);
     let ran = match choice.candidates.iter().filter(|candidate| candidate.ran.is_some()).count() {
@@ -40,18 +39,18 @@ pub(super) fn text(choice: &GrainChoice, programs: &Programs) -> String {
             candidate.plan.memory.peak().to_string(),
         );
     }
-    if let Some(what) = recomputed_in_words(programs, &best.plan) {
+    if let Some(what) = recomputed_in_words(&best.plan) {
         let (peak, plain) = (best.plan.memory.peak(), best.plain);
         let _ = writeln!(text, "\nrecomputed to need {peak} instead of {plain}: {what}");
     }
     text += "\n";
-    layers(&mut text, best, programs);
+    layers(&mut text, best);
     text
 }
 
 /// How the ops of each layer are cut, forwards and backwards, and why.
-fn layers(text: &mut String, best: &GrainCandidate, programs: &Programs) {
-    let Ok((expanded, _)) = best.plan.task_graphs(programs) else { return };
+fn layers(text: &mut String, best: &GrainCandidate) {
+    let expanded = best.plan.expanded();
     let graph = &expanded.programs[0].graph;
     let mut rows: Vec<(&str, Vec<String>)> = Vec::new();
     for group in &best.plan.placement.programs[0].groups {

@@ -6,7 +6,7 @@ use crate::graph::{Builder, Class, Program, Programs, Store};
 use crate::native::{Native, NativeSession, processors};
 use crate::ops::{Access, Cut, Meta, Metas, Mismatch, Op};
 use crate::perf::Overheads;
-use crate::plan::{Group, Numerics, Placement, Plan, ProgramPlacement};
+use crate::plan::{Group, Numerics, Placement, PlannedPrograms, ProgramPlacement};
 use crate::trace::Event;
 use crate::units::{Flops, NodeId, ProgramId, WorkerId};
 use dahl_kernels::{Call, DType, Isa, Piece, Region, StepScalars};
@@ -83,7 +83,7 @@ fn prepare(engine: &Native, shape: Shape, calls: usize) -> Result<NativeSession>
     let programs = Programs { store, programs: vec![program] };
     let placement = Placement::new(workers, vec![ProgramPlacement::new(groups)]);
     let numerics = Numerics::default_for(&programs, Isa::detect());
-    engine.prepare_native(&programs, &Plan::new(&programs, numerics, placement)?)
+    engine.prepare_native(&PlannedPrograms::placed(&programs, numerics, placement)?)
 }
 
 /// An op that does nothing to the value that it claims to update.

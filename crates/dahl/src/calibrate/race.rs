@@ -8,9 +8,8 @@
 use super::steps::{fill, run_steps};
 use crate::error::Result;
 use crate::exec::Session;
-use crate::graph::Programs;
 use crate::native::{Native, NativeSession};
-use crate::plan::Plan;
+use crate::plan::PlannedPrograms;
 use crate::trace::Activity;
 use crate::units::{Nanos, ProgramId};
 use std::time::{Duration, Instant};
@@ -35,9 +34,7 @@ const UNDER_WAY: u64 = 8;
 #[derive(Clone, Copy)]
 pub struct Racer<'a> {
     /// What is run.
-    pub programs: &'a Programs,
-    /// How.
-    pub plan: &'a Plan,
+    pub plan: &'a PlannedPrograms,
     /// The programs of its steps, one after the other and again.
     pub steps: &'a [ProgramId],
     /// By whom.
@@ -74,10 +71,10 @@ pub fn race(
 ) -> Result<Vec<Vec<Turn>>> {
     let begin = Instant::now();
     let mut running = Vec::with_capacity(racers.len());
-    for &Racer { programs, plan, steps, engine } in racers {
-        let mut session = engine.prepare_native(programs, plan)?;
+    for &Racer { plan, steps, engine } in racers {
+        let mut session = engine.prepare_native(plan)?;
         let first = steps.first().copied().unwrap_or(ProgramId(0));
-        fill(&mut session, programs, first, plan.memory.input_slots)?;
+        fill(&mut session, plan, first)?;
         // The first steps touch their memory for the first time. Where several are under way
         // at once, filling and draining the stages should not count.
         let least = if steps.len() > 1 { UNDER_WAY * steps.len() as u64 } else { 1 };

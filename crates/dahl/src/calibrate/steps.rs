@@ -8,11 +8,11 @@ use super::engine::overheads;
 use super::stream::{Stream, of_streams};
 use crate::error::Result;
 use crate::exec::{Session, Slot};
-use crate::graph::{Class, Programs};
+use crate::graph::Class;
 use crate::native::{Native, NativeSession, processors};
 use crate::ops::Meta;
 use crate::perf::{Contention, PerfModel, Series, Work};
-use crate::plan::{Placement, Plan, TaskGraph};
+use crate::plan::{Placement, PlannedPrograms, TaskGraph};
 use crate::trace::Event;
 use crate::units::{PersistentId, ProgramId, WorkerId};
 use dahl_kernels::StepScalars;
@@ -50,8 +50,7 @@ pub struct Measured {
 /// The engine's overheads and the memory's bandwidth are measured where the model
 /// does not have them yet.
 pub fn steps(
-    programs: &Programs,
-    plan: &Plan,
+    planned: &PlannedPrograms,
     program: ProgramId,
     budget: Duration,
     kind: &str,
@@ -61,14 +60,12 @@ pub fn steps(
         into.overheads = Some(overheads()?);
     }
     let overhead = into.overheads.map_or(0.0, |o| o.overhead_ns);
-    let plan = on_one_worker(programs, plan)?;
-    let (expanded, graphs) = plan.task_graphs(programs)?;
-    let graph = &expanded.programs[program.index()].graph;
-    let sites =
-        Sites::new(&graphs[program.index()], |call| Work::of_node(graph, call.node, &call.piece));
+    let planned = on_one_worker(planned)?;
+    let (graph, tasks) = planned.program(program);
+    let sites = Sites::new(tasks, |call| Work::of_node(graph, call.node, &call.piece));
     let engine = Native { record: true, ..Native::default() };
-    let mut session = engine.prepare_native(programs, &plan)?;
-    fill(&mut session, programs, program, plan.memory.input_slots)?;
+    let mut session = engine.prepare_native(&planned)?;
+    fill(&mut session, &planned, program)?;
 
     let mut measure =
         |budget: Duration, contention: Contention, into: &mut PerfModel| -> Result<u64> {
@@ -96,14 +93,15 @@ pub fn steps(
 }
 
 /// The same plan with all tasks on the first worker, in their order.
-fn on_one_worker(programs: &Programs, plan: &Plan) -> Result<Plan> {
-    let mut placement: Placement = plan.placement.clone();
+fn on_one_worker(planned: &PlannedPrograms) -> Result<PlannedPrograms> {
+    let mut placement: Placement = planned.placement.clone();
     placement.workers = 1;
     placement.ahead.clear();
     let groups = placement.programs.iter_mut().flat_map(|program| &mut program.groups);
     groups.for_each(|group| group.workers.fill(WorkerId(0)));
     // What runs again has tasks of its own in the placement.
-    Plan::with_recompute(programs, plan.numerics.clone(), plan.recompute.clone(), placement)
+    let (numerics, recompute) = (planned.numerics.clone(), planned.recompute.clone());
+    PlannedPrograms::plan(planned.programs(), numerics, recompute, |_| Ok(placement))
 }
 
 /// A call that was recorded.
@@ -246,12 +244,11 @@ fn thread_time() -> Duration {
 /// Fills what a program reads with numbers that stay finite.
 pub(super) fn fill(
     session: &mut NativeSession,
-    programs: &Programs,
+    planned: &PlannedPrograms,
     program: ProgramId,
-    slots: usize,
 ) -> Result<()> {
     let noise = |i: usize| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0;
-    for (i, value) in programs.store.values.iter().enumerate() {
+    for (i, value) in planned.programs().store.values.iter().enumerate() {
         let elements = value.meta.shape.elements();
         // What is summed over keeps its size: the terms are those of a row.
         let rows = value.meta.shape.axes().first().copied().unwrap_or(1).max(1);
@@ -262,7 +259,8 @@ pub(super) fn fill(
         let values = (0..elements).map(|i| scale * noise(i));
         session.write(PersistentId::new(i), &mut |mut to| to.write_f64(values.clone()))?;
     }
-    let slots: Result<Vec<Slot>> = (0..slots).map(|_| session.slot(program)).collect();
+    let slots: Result<Vec<Slot>> =
+        (0..planned.memory.input_slots).map(|_| session.slot(program)).collect();
     for slot in &mut slots? {
         let inputs: Vec<(String, Meta)> =
             slot.inputs().map(|(name, meta)| (name.to_owned(), meta)).collect();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::{Model, Optimizer, TrainSpec};
 use crate::perf::{About, PerfModel, Source, Work};
-use crate::plan::{Group, Placement, Plan, ProgramPlacement};
+use crate::plan::{Group, Placement, PlannedPrograms, ProgramPlacement};
 use crate::units::{NodeId, ProgramId, WorkerId};
 use dahl_kernels::DType;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn programs(batch: usize) -> Programs {
 }
 
 /// Every node a task a piece, on workers in turn.
-fn plan(programs: &Programs, numerics: Numerics, pieces: usize) -> Plan {
+fn plan(programs: &Programs, numerics: Numerics, pieces: usize) -> PlannedPrograms {
     let expanded = numerics.expand(programs).unwrap();
     let placed = expanded.programs.iter().map(|program| {
         let graph = &program.graph;
@@ -36,7 +36,7 @@ fn plan(programs: &Programs, numerics: Numerics, pieces: usize) -> Plan {
         ProgramPlacement::new(groups.collect())
     });
     let placement = Placement::new(2, placed.collect());
-    Plan::new(programs, numerics, placement).unwrap()
+    PlannedPrograms::placed(programs, numerics, placement).unwrap()
 }
 
 #[test]
@@ -44,12 +44,12 @@ fn every_call_of_a_plan_is_in_the_model() {
     let programs = programs(4);
     let plan = plan(&programs, Numerics::default_for(&programs, Target::here()), 2);
     let mut model = PerfModel::new(About::default());
-    let measured = steps(&programs, &plan, TRAIN, SHORT, "cpu-test", &mut model).unwrap();
+    let measured = steps(&plan, TRAIN, SHORT, "cpu-test", &mut model).unwrap();
     assert!(measured.steps >= 2, "{measured:?}");
     let overheads = model.overheads.expect("measured on the way");
     assert!(overheads.step_ns.is_finite() && overheads.spin_ns > 0.0, "{overheads:?}");
 
-    let (expanded, graphs) = plan.task_graphs(&programs).unwrap();
+    let (expanded, graphs) = (plan.expanded(), plan.graphs());
     let calls: Vec<_> = graphs[0].tasks.iter().flat_map(|task| &task.calls).collect();
     assert_eq!(measured.calls, calls.len());
     for call in calls {
@@ -79,9 +79,9 @@ fn measuring_again_adds_times() {
     let programs = programs(2);
     let plan = plan(&programs, Numerics::default_for(&programs, Target::here()), 1);
     let mut model = PerfModel::default();
-    steps(&programs, &plan, TRAIN, SHORT, "cpu", &mut model).unwrap();
+    steps(&plan, TRAIN, SHORT, "cpu", &mut model).unwrap();
     let before = model.clone();
-    steps(&programs, &plan, TRAIN, SHORT, "cpu", &mut model).unwrap();
+    steps(&plan, TRAIN, SHORT, "cpu", &mut model).unwrap();
     assert_eq!(model.overheads, before.overheads);
     let shapes = |model: &PerfModel| -> Vec<(usize, usize)> {
         model.summaries().iter().map(|s| (s.shapes, s.stats.count)).collect()

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::native::{Native, available_bytes};
 use crate::perf::{PerfModel, cpu_kind};
-use crate::plan::{Numerics, Plan};
+use crate::plan::{Numerics, PlannedPrograms};
 use crate::planner::{Adapter, Circumstances, Fitted, Grain, Patience, Ran, candidates, fit};
 use crate::platform::{Expanded, Platform, UnitId};
 use crate::sim::{EngineModel, Known, StepPrediction, Worker, predict};
@@ -37,7 +37,7 @@ pub struct GrainCandidate {
     /// The grain.
     pub grain: Grain,
     /// Its plan.
-    pub plan: Plan,
+    pub plan: PlannedPrograms,
     /// The peak of its plan that recomputes nothing.
     pub plain: Bytes,
     /// Its step, predicted.
@@ -82,7 +82,7 @@ impl GrainRequest<'_> {
         let is_known = known.kinds().contains(&kind) && known.bandwidth.is_some();
         if let Some(measurer) = measurer.as_deref_mut().filter(|_| !is_known) {
             let plan = grains[0].plan_with(programs, self.numerics.clone())?;
-            measurer.learn((programs, &plan), &kind, &mut known)?;
+            measurer.learn(&plan, &kind, &mut known)?;
         }
         let platform = this_machine(&known)?;
         let on = platform.expand();
@@ -99,7 +99,7 @@ impl GrainRequest<'_> {
         if let (true, Some(error)) = (fitting.is_empty(), closest) {
             return Err(error);
         }
-        let contest = Grains { programs, on: &on, engine: Native::default() };
+        let contest = Grains { on: &on, engine: Native::default() };
         let candidate = |(grain, Fitted { plan, plain })| GrainCandidate {
             grain,
             plan,
@@ -127,7 +127,7 @@ impl GrainChoice {
         self,
         request: &GrainRequest<'_>,
         patience: Patience,
-    ) -> Result<(Plan, Adapter)> {
+    ) -> Result<(PlannedPrograms, Adapter)> {
         let Self { candidates, known, platform, limit, .. } = self;
         let best = candidates.into_iter().next().expect("a candidate");
         let units = platform.expand().units.len();
@@ -146,7 +146,6 @@ impl GrainChoice {
 }
 
 struct Grains<'a> {
-    programs: &'a Programs,
     on: &'a Expanded<'a>,
     engine: Native,
 }
@@ -157,7 +156,7 @@ impl Contest for Grains<'_> {
     fn predict(&self, candidate: &mut GrainCandidate, known: &PerfModel) -> Result<()> {
         let units = (0..candidate.grain.workers as u32).map(UnitId);
         let workers = units.map(|unit| Worker { unit, state: None }).collect();
-        let what = (self.programs, &candidate.plan, ProgramId(0));
+        let what = (&candidate.plan, ProgramId(0));
         let (engine_model, costs) = (EngineModel::measured(known), &mut Known::new(known));
         candidate.step = predict(what, self.on, workers, &engine_model, costs)?;
         Ok(())
@@ -169,7 +168,7 @@ impl Contest for Grains<'_> {
 
     fn racer<'a>(&'a self, of: &'a GrainCandidate) -> Racer<'a> {
         let steps = &[ProgramId(0)];
-        Racer { programs: self.programs, plan: &of.plan, steps, engine: &self.engine }
+        Racer { plan: &of.plan, steps, engine: &self.engine }
     }
 
     fn ran(&self, of: &GrainCandidate) -> Option<Ran> {

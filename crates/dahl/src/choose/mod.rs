@@ -24,7 +24,7 @@ use crate::graph::Programs;
 use crate::native::available_bytes;
 use crate::ops::Target;
 use crate::perf::{PerfModel, Source};
-use crate::plan::{Numerics, Plan};
+use crate::plan::{Numerics, PlannedPrograms};
 use crate::planner::Ran;
 use crate::sim::StepPrediction;
 use crate::units::{Bytes, ProgramId};
@@ -48,7 +48,7 @@ const RACE: (f64, [f64; 2]) = (0.05, [1.0, 15.0]);
 /// Measures calls, and races plans, on this machine.
 pub trait Measurer {
     /// Measures the calls of a training step.
-    fn learn(&mut self, what: (&Programs, &Plan), kind: &str, known: &mut PerfModel) -> Result<()>;
+    fn learn(&mut self, of: &PlannedPrograms, kind: &str, known: &mut PerfModel) -> Result<()>;
 
     /// The numerics of a target with the fastest kernels, and how many ops were measured.
     fn tune(&mut self, programs: &Programs, target: &Target) -> (Numerics, usize) {
@@ -69,13 +69,8 @@ pub trait Measurer {
 pub struct ThisMachine;
 
 impl Measurer for ThisMachine {
-    fn learn(
-        &mut self,
-        (programs, plan): (&Programs, &Plan),
-        kind: &str,
-        known: &mut PerfModel,
-    ) -> Result<()> {
-        calibrate::steps(programs, plan, ProgramId(0), LEARN, kind, known).map(drop)
+    fn learn(&mut self, of: &PlannedPrograms, kind: &str, known: &mut PerfModel) -> Result<()> {
+        calibrate::steps(of, ProgramId(0), LEARN, kind, known).map(drop)
     }
 
     fn race(
@@ -163,8 +158,7 @@ fn choose<C: Contest>(
         let next = unknown.or_else(|| next_to_measure(contest, &candidates, &predicted));
         let Some(next) = next else { break predicted };
         tried[next] = true;
-        let Racer { programs, plan, .. } = contest.racer(&candidates[next]);
-        measurer.learn((programs, plan), of.kind, known)?;
+        measurer.learn(contest.racer(&candidates[next]).plan, of.kind, known)?;
         learned += 1;
     };
     let (mut left, mut failed) = (Vec::with_capacity(candidates.len()), None);
@@ -182,7 +176,7 @@ fn choose<C: Contest>(
     let mut kept: Vec<C::Candidate> = Vec::with_capacity(left.len());
     for candidate in left {
         let plan = contest.racer(&candidate).plan;
-        if kept.iter().all(|other| contest.racer(other).plan != plan) {
+        if kept.iter().all(|other| **contest.racer(other).plan != **plan) {
             kept.push(candidate);
         }
     }

@@ -1,15 +1,14 @@
 use super::*;
 use crate::DType;
 use crate::error::Error;
-use crate::model::{Lowered, Model, Optimizer, TrainSpec};
+use crate::model::{Model, Optimizer, TrainSpec};
 use crate::native::Native;
 use crate::planner::Grain;
 use crate::units::{Joules, Nanos};
 
 /// Plans of so many workers with made-up predictions.
 struct Made {
-    lowered: Lowered,
-    plans: Vec<Plan>,
+    plans: Vec<PlannedPrograms>,
     engine: Native,
 }
 
@@ -32,7 +31,7 @@ fn made() -> Made {
     let lowered = model.lower(&spec).unwrap();
     let plan = |workers| Grain::for_workers(workers).plan(&lowered.programs).unwrap();
     let plans = (0..5).map(|workers| plan(workers.max(1))).collect();
-    Made { lowered, plans, engine: Native::default() }
+    Made { plans, engine: Native::default() }
 }
 
 impl Contest for Made {
@@ -50,8 +49,8 @@ impl Contest for Made {
     }
 
     fn racer<'a>(&'a self, of: &'a Entry) -> Racer<'a> {
-        let (programs, steps) = (&self.lowered.programs, &[ProgramId(0)]);
-        Racer { programs, plan: &self.plans[of.workers], steps, engine: &self.engine }
+        let steps = &[ProgramId(0)];
+        Racer { plan: &self.plans[of.workers], steps, engine: &self.engine }
     }
 
     fn ran(&self, of: &Entry) -> Option<Ran> {

@@ -7,13 +7,12 @@
 use super::{Contest, For, Measurer, choose, is_measured};
 use crate::calibrate::{Racer, Turn};
 use crate::error::{Error, Result};
-use crate::graph::Programs;
 use crate::meter::model_of;
-use crate::model::{Lowered, Model, TrainSpec};
+use crate::model::{Model, TrainSpec};
 use crate::native::{Native, Scheduling};
 use crate::ops::Target;
 use crate::perf::{PerfModel, cpu_kind};
-use crate::plan::{Numerics, Plan};
+use crate::plan::PlannedPrograms;
 use crate::planner::pipeline::{
     Assignment, Limits, Objective, Problem, Semantics, Solution, Stage, Watts, cost_of, infeasible,
     layers, machinery, objective_value, plan_value, shared_by_all_units, solve,
@@ -85,15 +84,15 @@ impl PlanRequest<'_> {
         mut known: PerfModel,
         measurer: Option<&mut dyn Measurer>,
     ) -> Result<PlannedUnits> {
-        let (lowered, one) = self.on_one_worker()?;
+        let one = self.on_one_worker()?;
         let runs_here = self.deployment(&known).check().is_ok();
         let kind = cpu_kind(self.target.isa);
         let mut measurer = measurer.filter(|_| runs_here && self.engine.is_some());
         let is_known = known.kinds().contains(&kind) && known.bandwidth.is_some();
         if let Some(measurer) = measurer.as_deref_mut().filter(|_| !is_known) {
-            measurer.learn((&lowered.programs, &one), &kind, &mut known)?;
+            measurer.learn(&one, &kind, &mut known)?;
         }
-        let problem = self.problem((&lowered.programs, &one), &known)?;
+        let problem = self.problem(&one, &known)?;
         let from = Instant::now();
         let stop = || from.elapsed() > self.time;
         let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
@@ -115,17 +114,14 @@ impl PlanRequest<'_> {
 
     /// The model as a problem over the units.
     pub fn problem_of(&self, known: &PerfModel) -> Result<Problem> {
-        let (lowered, one) = self.on_one_worker()?;
-        self.problem((&lowered.programs, &one), known)
+        let one = self.on_one_worker()?;
+        self.problem(&one, known)
     }
 
-    /// The programs, and their plan on one worker.
-    fn on_one_worker(&self) -> Result<(Lowered, Plan)> {
-        let lowered = self.model.lower(self.spec)?;
-        let numerics = Numerics::default_for(&lowered.programs, self.target);
+    /// The programs on one worker.
+    fn on_one_worker(&self) -> Result<PlannedPrograms> {
         let one = Grain { target: self.target, ..Grain::for_workers(1) };
-        let one = one.plan_with(&lowered.programs, numerics)?;
-        Ok((lowered, one))
+        one.plan(&self.model.lower(self.spec)?.programs)
     }
 
     /// How its plans become runs.
@@ -135,7 +131,7 @@ impl PlanRequest<'_> {
     }
 
     /// The model as a problem over the units.
-    fn problem(&self, what: (&Programs, &Plan), known: &PerfModel) -> Result<Problem> {
+    fn problem(&self, one: &PlannedPrograms, known: &PerfModel) -> Result<Problem> {
         let mut machines = machinery(self.platform, Watts::Likely)?;
         if let Some(limit) = self.limit {
             machines.limit_memory(limit.0 as f64);
@@ -151,7 +147,7 @@ impl PlanRequest<'_> {
             (Err(error), Some(_)) => return Err(error),
         };
         Ok(Problem {
-            layers: layers(what, (self.platform, &machines), known)?,
+            layers: layers(one, (self.platform, &machines), known)?,
             units: machines.units,
             nodes: machines.nodes,
             semantics: match stale {
@@ -182,7 +178,7 @@ impl PlanRequest<'_> {
             return Ok(run);
         };
         let kind = cpu_kind(self.target.isa);
-        measurer.learn((&run.lowered.programs, &run.plan), &kind, known)?;
+        measurer.learn(&run.plan, &kind, known)?;
         self.deployment(known).deploy(problem, plan)
     }
 
@@ -197,7 +193,7 @@ impl PlanRequest<'_> {
         for plan in plans {
             match self.deployment(known).deploy(problem, plan) {
                 // Shares of one sample may come out as those of another plan.
-                Ok(new) if all.iter().any(|old| old.plan == new.plan) => {}
+                Ok(new) if all.iter().any(|old| *old.plan == *new.plan) => {}
                 Ok(new) => all.push(new),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -245,8 +241,7 @@ impl Contest for Runs<'_> {
 
     fn racer<'a>(&'a self, of: &'a Deployed) -> Racer<'a> {
         let engine = if of.spec.delays.is_some() { &self.staged } else { &self.engine };
-        let programs = &of.lowered.programs;
-        Racer { programs, plan: &of.plan, steps: of.steps(), engine }
+        Racer { plan: &of.plan, steps: of.steps(), engine }
     }
 
     fn ran(&self, of: &Deployed) -> Option<Ran> {

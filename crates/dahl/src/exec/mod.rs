@@ -1,12 +1,17 @@
 //! The contracts between plans and engines.
 //!
-//! An [`Engine`] prepares a [`Session`] from programs and a plan; a session
-//! steps through programs over shared values. Nothing here is implemented.
+//! An [`Engine`] prepares a [`Session`] from planned programs; a session steps
+//! through programs over shared values. What every engine on the host needs
+//! stands ready: [`PreparedPrograms`], the plan's memory and its calls on it.
+
+mod arenas;
+
+pub(crate) use arenas::{Arenas, Buffer, check_isa};
+pub use arenas::{PreparedCall, PreparedPrograms, Slots, input_tensors, output_tensors};
 
 use crate::error::{Error, Result};
-use crate::graph::Programs;
 use crate::ops::Meta;
-use crate::plan::Plan;
+use crate::plan::PlannedPrograms;
 use crate::trace::{Activity, CellCount, CodeletCount, ShapeCount, Trace};
 use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
 use dahl_kernels::{Element, StepScalars};
@@ -18,7 +23,7 @@ pub trait Engine {
     fn name(&self) -> &'static str;
 
     /// Allocates the plan's memory and precomputes everything that steps need.
-    fn prepare(&self, programs: &Programs, plan: &Plan) -> Result<Box<dyn Session>>;
+    fn prepare(&self, planned: &PlannedPrograms) -> Result<Box<dyn Session>>;
 }
 
 /// A step that was submitted.
@@ -90,7 +95,7 @@ pub trait Session {
 #[derive(Clone, Copy, Debug)]
 pub struct Decision<'a> {
     /// The plan; `None` to stay.
-    pub to: Option<(&'a Programs, &'a Plan)>,
+    pub to: Option<&'a PlannedPrograms>,
     /// What the placement is called.
     pub name: &'a str,
     /// Why it was taken.
@@ -204,7 +209,7 @@ impl TensorMut<'_> {
 /// Where named tensors lie in some memory.
 pub type NamedTensors = Arc<[(String, Meta, usize)]>;
 
-/// Memory that an engine lends out.
+/// Memory that an engine lends out, aligned for every element.
 pub trait Lent: Send {
     /// All of its bytes.
     fn bytes(&self) -> &[u8];
@@ -212,21 +217,33 @@ pub trait Lent: Send {
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
+/// Memory of its own, for engines that copy.
+impl Lent for Vec<u64> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self)
+    }
+}
+
 /// A slot of inputs that nobody fills.
-pub(crate) struct Idle {
+pub struct Idle {
     /// Which slot of the engine it is.
-    pub(crate) index: usize,
-    pub(crate) memory: Box<dyn Lent>,
+    pub index: usize,
+    /// What inputs are written to.
+    pub memory: Box<dyn Lent>,
 }
 
 /// Where slots go that are dropped instead of stepped with.
-pub(crate) type Returned = Arc<Mutex<Vec<Idle>>>;
+pub type Returned = Arc<Mutex<Vec<Idle>>>;
 
 /// The right to fill one slot of inputs. Dropping it gives it back.
 pub struct Slot {
     idle: Option<Idle>,
     returned: Returned,
-    pub(crate) inputs: NamedTensors,
+    inputs: NamedTensors,
 }
 
 impl Drop for Slot {
@@ -238,12 +255,19 @@ impl Drop for Slot {
 }
 
 impl Slot {
-    pub(crate) fn new(idle: Idle, returned: Returned, inputs: NamedTensors) -> Self {
+    /// The right to fill a slot with inputs that lie in it as `inputs` says.
+    pub fn new(idle: Idle, returned: Returned, inputs: NamedTensors) -> Self {
         Self { idle: Some(idle), returned, inputs }
     }
 
-    pub(crate) fn into_idle(mut self) -> Idle {
+    /// Takes a filled slot back, to step with it.
+    pub fn into_idle(mut self) -> Idle {
         self.idle.take().expect("a slot is taken once")
+    }
+
+    /// Where the inputs lie: what it was made with.
+    pub fn tensors(&self) -> &NamedTensors {
+        &self.inputs
     }
 
     /// The names, shapes and types of the inputs.
@@ -266,11 +290,16 @@ impl Slot {
 
 /// Values as they were at one moment, readable on any thread.
 pub struct Snapshot {
-    pub(crate) memory: Box<dyn Lent>,
-    pub(crate) outputs: NamedTensors,
+    memory: Box<dyn Lent>,
+    outputs: NamedTensors,
 }
 
 impl Snapshot {
+    /// Outputs that lie in a memory as `outputs` says.
+    pub fn new(memory: Box<dyn Lent>, outputs: NamedTensors) -> Self {
+        Self { memory, outputs }
+    }
+
     /// The names and values.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, TensorRef<'_>)> {
         self.outputs.iter().map(|(name, meta, offset)| {

@@ -4,10 +4,10 @@
 //! Both cost time and are off unless asked for; they work in release builds.
 #![expect(unsafe_code, reason = "writes poison over bytes whose last user has ended")]
 
-use super::memory::{Buffer, Buffers};
-use crate::graph::{Graph, Kind, Programs};
-use crate::plan::{Home, Plan, TaskGraph, Use};
-use crate::units::TaskId;
+use crate::exec::{Arenas, Buffer};
+use crate::graph::{Graph, Kind};
+use crate::plan::{Home, PlannedPrograms, TaskGraph, Use};
+use crate::units::{ProgramId, TaskId};
 use dahl_kernels::Region;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -77,15 +77,9 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    pub(crate) fn new(
-        expanded: &Programs,
-        plan: &Plan,
-        graphs: &[TaskGraph],
-        buffers: &Buffers,
-    ) -> Self {
-        let programs = graphs.iter().enumerate().map(|(p, graph)| {
-            let program = &expanded.programs[p].graph;
-            let memory = &plan.memory.programs[p];
+    pub(crate) fn new(planned: &PlannedPrograms, arenas: &Arenas) -> Self {
+        let programs = planned.memory.programs.iter().enumerate().map(|(p, memory)| {
+            let (program, graph) = planned.program(ProgramId::new(p));
             let mut check = ProgramCheck::default();
             let mut storage_of = BTreeMap::new();
             for (id, storage) in graph.layout.storages.iter().enumerate() {
@@ -114,7 +108,7 @@ impl Checker {
             }
             check
         });
-        let (programs, work) = (programs.collect(), buffers.work.clone());
+        let (programs, work) = (programs.collect(), arenas.work.clone());
         Self { programs, work, running: Mutex::new(BTreeMap::new()) }
     }
 

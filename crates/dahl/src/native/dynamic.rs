@@ -98,14 +98,16 @@ pub(crate) enum Next {
 }
 
 impl Queue {
-    pub(crate) fn new(
+    /// `across(a, b)` are the edges from program a to program b when b runs next.
+    pub(crate) fn new<'a>(
         graphs: &[TaskGraph],
-        across: &[Vec<Edges>],
+        across: &dyn Fn(usize, usize) -> &'a Edges,
         policy: Box<dyn Policy>,
         spins: u32,
     ) -> Self {
-        let across = across.iter().zip(graphs).map(|(row, before)| {
-            row.iter().map(|edges| Dependencies::across(edges, before.tasks.len())).collect()
+        let across = graphs.iter().enumerate().map(|(a, before)| {
+            let edges = (0..graphs.len()).map(|b| across(a, b));
+            edges.map(|edges| Dependencies::across(edges, before.tasks.len())).collect()
         });
         let state = State {
             policy,

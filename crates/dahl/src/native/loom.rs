@@ -15,7 +15,7 @@ use crate::exec::Session;
 use crate::graph::{Builder, Class, Program, Programs, Store};
 use crate::ops::{Access, Cut, Meta, Metas, Mismatch, Op};
 use crate::plan::{
-    Edges, Group, Layout, Numerics, Placement, Plan, ProgramPlacement, Task, TaskGraph,
+    Edges, Group, Layout, Numerics, Placement, PlannedPrograms, ProgramPlacement, Task, TaskGraph,
 };
 use crate::sched::{FirstCome, Policy, Ready, WorkStealing};
 use crate::units::{Flops, Nanos, NodeId, ProgramId, TaskId, WorkerId};
@@ -226,8 +226,8 @@ fn check_queue(
     (steps, others, spins, preemptions): (u64, u32, u32, usize),
 ) {
     model(preemptions, move || {
-        let graph = tasks(preds);
-        let queue = Queue::new(&[graph], &[vec![edges(across)]], policy(), spins);
+        let (graph, across) = (tasks(preds), edges(across));
+        let queue = Queue::new(&[graph], &|_, _| &across, policy(), spins);
         let queue = Arc::new(queue);
         let distinct: Vec<_> = preds.iter().map(|_| Cell::new()).collect();
         let cells: Vec<_> = cell_of.iter().map(|&c| distinct[c].clone()).collect();
@@ -379,9 +379,9 @@ fn session(scheduling: Scheduling, programs: &[&[Spec]]) -> (NativeSession, Vec<
     let programs = Programs { store, programs: all };
     let placement = Placement::new(2, placed);
     let numerics = Numerics::default_for(&programs, crate::Isa::detect());
-    let plan = Plan::new(&programs, numerics, placement).expect("a plan");
+    let planned = PlannedPrograms::placed(&programs, numerics, placement).expect("a plan");
     let native = Native { scheduling, pin: false, spins: 0, ..Native::default() };
-    (native.prepare_native(&programs, &plan).expect("a session"), cells)
+    (native.prepare_native(&planned).expect("a session"), cells)
 }
 
 fn step(session: &mut NativeSession, program: u32) -> crate::Result<()> {

@@ -26,19 +26,17 @@ pub use sys::{available_bytes, headroom, peak_bytes, resident_bytes};
 pub(crate) use sys::{pin, processors};
 
 use crate::error::{Error, MemoryLimit, Result};
-use crate::exec::{Engine, Idle, Session};
-use crate::graph::Programs;
-use crate::plan::{Edges, Memory, Plan, TaskGraph, trace_header};
+use crate::exec::{Arenas, Buffer, Engine, Idle, Session, check_isa};
+use crate::plan::{Memory, PlannedPrograms};
 use crate::sched::{FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
 use crate::units::{Bytes, Headroom, ProgramId, TaskId};
 use check::Checker;
 use counters::{SessionCounters, WorkerCounters};
-use dahl_kernels::Isa;
-use memory::{Buffers, Lease};
+use memory::Lease;
 use recording::Recorder;
 use replan::{Before, Placed};
-use runner::{PreparedProgram, Runner, WorkerState};
+use runner::{Runner, WorkerState, counted};
 use session::ProgramInfo;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -132,61 +130,37 @@ impl Native {
     /// [`scheduling`](Self::scheduling).
     pub fn prepare_with(
         &self,
-        programs: &Programs,
-        plan: &Plan,
+        planned: &PlannedPrograms,
         policy: Box<dyn Policy>,
     ) -> Result<NativeSession> {
-        self.session(programs, plan, Some(policy))
+        self.session(planned, Some(policy))
     }
 
     /// Prepares a session.
-    pub fn prepare_native(&self, programs: &Programs, plan: &Plan) -> Result<NativeSession> {
-        let workers = plan.placement.workers;
+    pub fn prepare_native(&self, planned: &PlannedPrograms) -> Result<NativeSession> {
+        let workers = planned.placement.workers;
         let policy: Option<Box<dyn Policy>> = match self.scheduling {
             Scheduling::Static => None,
             Scheduling::FirstCome => Some(Box::new(FirstCome::default())),
             Scheduling::WorkStealing => Some(Box::new(WorkStealing::new(workers))),
             Scheduling::Staged => Some(Box::new(Staged::new(workers))),
         };
-        self.session(programs, plan, policy)
+        self.session(planned, policy)
     }
 
     fn session(
         &self,
-        lowered: &Programs,
-        plan: &Plan,
+        planned: &PlannedPrograms,
         policy: Option<Box<dyn Policy>>,
     ) -> Result<NativeSession> {
-        plan.check(lowered)?;
-        let isa = plan.numerics.isa;
-        if !isa.is_available() {
-            return Err(Error::plan(
-                "numerics",
-                format!("instructions of this machine, such as {}", Isa::detect()),
-                isa,
-            ));
-        }
-        let (expanded, graphs) = plan.task_graphs(lowered)?;
-        self.session_of(expanded, plan, graphs, policy)
-    }
-
-    /// A session whose tasks wait for what `graphs` say.
-    fn session_of(
-        &self,
-        expanded: Programs,
-        plan: &Plan,
-        graphs: Vec<TaskGraph>,
-        policy: Option<Box<dyn Policy>>,
-    ) -> Result<NativeSession> {
+        check_isa(planned)?;
         let wrong = |t: &&Throttle| !(Throttle::SLOWEST..=1.0).contains(&t.speed);
         if let Some(throttle) = self.throttles.iter().find(wrong) {
             let expected = format!("a speed from {} to 1", Throttle::SLOWEST);
             return Err(Error::config("throttle", expected, throttle.speed));
         }
-        let placed = self.placed((&expanded, plan, &graphs), policy, Before::nothing())?;
-        let infos = (0..graphs.len())
-            .map(|p| ProgramInfo::new(&expanded, &plan.memory, &graphs, p))
-            .collect();
+        let placed = self.placed(planned, policy, Before::nothing())?;
+        let infos = (0..planned.graphs().len()).map(|p| ProgramInfo::new(planned, p)).collect();
         let Placed { shared, threads, header } = placed;
         let free = shared
             .buffers
@@ -199,19 +173,17 @@ impl Native {
             driver: WorkerState::new(0, shared.buffers.scratch[0].clone()),
             threads,
             programs: infos,
-            store: expanded.store,
-            memory: plan.memory.clone(),
+            planned: planned.clone(),
             header,
             recorder: Recorder::new(self.record.then_some(self.limit)),
             events: Vec::new(),
             undriven: VecDeque::new(),
             submitted: 0,
             last: None,
-            base: vec![0; plan.placement.workers],
+            base: vec![0; planned.placement.workers],
             busy: VecDeque::new(),
             counters: Arc::new(SessionCounters::new(shared.runner.counters.clone())),
             engine: self.clone(),
-            numerics: plan.numerics.clone(),
             placement: 0,
             shared,
         })
@@ -220,82 +192,74 @@ impl Native {
     /// What the workers share to run a plan, and the workers.
     fn placed(
         &self,
-        (expanded, plan, graphs): (&Programs, &Plan, &[TaskGraph]),
+        planned: &PlannedPrograms,
         policy: Option<Box<dyn Policy>>,
         before: Before,
     ) -> Result<Placed> {
-        let memories = &plan.memory.programs;
-        let across: Vec<Vec<Edges>> = graphs
-            .iter()
-            .zip(memories)
-            .map(|before| {
-                let edges = graphs.iter().zip(memories).map(|after| Edges::across(before, after));
-                edges.collect()
-            })
-            .collect();
-        let workers = plan.placement.workers;
+        let (workers, memory) = (planned.placement.workers, &planned.memory);
+        let graphs = planned.graphs();
         let scheduling = policy.as_ref().map_or("static", |p| p.name()).to_owned();
         let processors = sys::processors();
         // Spinning helps only where every worker has a processor.
         let spins = if workers <= processors.len() { self.spins } else { 0 };
         let mode = match policy {
             None => Mode::Static {
-                lists: replay::Lists::new(graphs, &across, workers),
+                lists: replay::Lists::new(planned),
                 gate: gate::Gate::new(workers + 1, spins),
             },
             Some(policy) => {
+                let across = |a, b| planned.across(ProgramId::new(a), ProgramId::new(b));
                 Mode::Dynamic { queue: dynamic::Queue::new(graphs, &across, policy, spins) }
             }
         };
         let no_memory = |limit| Error::Memory {
-            needed: plan.memory.peak(),
+            needed: memory.peak(),
             limit,
             least: None,
-            largest: plan.memory.largest(expanded, graphs, 5),
+            largest: planned.largest(5),
         };
         let buffers = match &before.buffers {
             None => {
                 // Where the system promises more memory than there is, it ends who uses it.
-                check_room(&plan.memory, 0, headroom()).map_err(no_memory)?;
-                Buffers::new(&plan.memory)
+                check_room(memory, 0, headroom()).map_err(no_memory)?;
+                Arenas::new(memory)
             }
             // A placement that follows another was checked before that one ended.
-            Some(kept) => kept.with_work_of(&plan.memory),
+            Some(kept) => kept.with_work_of(memory),
         };
         let buffers = buffers.map_err(|_| no_memory(MemoryLimit::Unknown))?;
-        debug_assert_eq!(buffers.allocated() as u64, plan.memory.peak().0);
+        debug_assert_eq!(buffers.allocated() as u64, memory.peak().0);
         let programs = (0..graphs.len()).map(ProgramId::new);
         let pairs = programs.clone().flat_map(|a| programs.clone().map(move |b| (a, b)));
-        let between = pairs.map(|(a, b)| (a, b, &across[a.index()][b.index()]));
-        // Those who read traces want it; there may be many edges.
-        let between: Vec<_> = between.filter(|_| self.record).collect();
+        // Those who read traces want them; there may be many edges.
+        let between: Vec<_> = pairs.filter(|_| self.record).collect();
         let header = Header {
             engine: self.name().to_owned(),
             scheduling,
             workers,
-            ..trace_header(expanded, graphs, &between)
+            ..planned.trace_header(&between)
         };
         let header = Arc::new(match &before.header {
             None => header,
             Some((earlier, name, why)) if self.record => earlier.followed_by(header, name, why),
             Some((earlier, ..)) => earlier.replaced_by(header),
         });
-        let prepared =
-            |(p, graph)| PreparedProgram::new(p, expanded, plan, graph, &buffers, &header);
-        let programs = graphs.iter().enumerate().map(prepared).collect();
-        let labels = graphs.iter().zip(&expanded.programs).map(|(graph, program)| {
-            let calls = |t: TaskId| 0..graph.task(t).calls.len();
-            let of = |t| calls(t).map(|c| graph.call_label(&program.graph, t, c)).collect();
-            (0..graph.tasks.len()).map(TaskId::new).map(of).collect()
+        // Those of earlier placements come first.
+        let earlier = header.programs.len() - graphs.len();
+        let calls = |p: ProgramId| counted(buffers.calls(planned, p), &header, earlier + p.index());
+        let labels = programs.clone().map(|p| {
+            let (graph, tasks) = planned.program(p);
+            let calls = |t: TaskId| 0..tasks.task(t).calls.len();
+            let of = |t| calls(t).map(|c| tasks.call_label(graph, t, c)).collect();
+            (0..tasks.tasks.len()).map(TaskId::new).map(of).collect()
         });
         let labels: Vec<Vec<Vec<String>>> = labels.collect();
-        let checker =
-            (self.checks == Checks::On).then(|| Checker::new(expanded, plan, graphs, &buffers));
+        let programs = programs.map(calls).collect();
+        let checker = (self.checks == Checks::On).then(|| Checker::new(planned, &buffers));
         let counters =
             Arc::new(WorkerCounters::new(header.clone(), before.ticks, before.counters.as_deref()));
-        let earlier = (header.programs.len() - graphs.len()) as u32;
+        let (earlier, isa) = (earlier as u32, planned.numerics.isa);
         let throttles = self.throttles.clone();
-        let isa = plan.numerics.isa;
         let shared = Arc::new(Shared {
             mode,
             runner: Runner { programs, isa, counters, checker, earlier, throttles },
@@ -324,7 +288,7 @@ fn check_room(memory: &Memory, kept: usize, room: Option<Headroom>) -> Result<()
 }
 
 #[expect(unsafe_code, reason = "the first lease of a new buffer")]
-fn lease(buffer: Arc<memory::Buffer>) -> Lease {
+fn lease(buffer: Arc<Buffer>) -> Lease {
     // SAFETY: called once a buffer; tasks use it only while the slot is back
     // with the session, which hands it out again when the step has ended.
     unsafe { Lease::new(buffer, memory::Token::new().hold()) }
@@ -335,7 +299,7 @@ impl Engine for Native {
         "native"
     }
 
-    fn prepare(&self, programs: &Programs, plan: &Plan) -> Result<Box<dyn Session>> {
-        Ok(Box::new(self.prepare_native(programs, plan)?))
+    fn prepare(&self, planned: &PlannedPrograms) -> Result<Box<dyn Session>> {
+        Ok(Box::new(self.prepare_native(planned)?))
     }
 }

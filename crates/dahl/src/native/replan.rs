@@ -6,15 +6,13 @@
 
 use super::check_room;
 use super::counters::WorkerCounters;
-use super::memory::Buffers;
 use super::runner::WorkerState;
 use super::session::{NativeSession, ProgramInfo};
 use super::sys::{Ticks, headroom};
 use super::worker::{Mode, Shared, Threads};
 use crate::error::{Error, MemoryLimit, Result};
-use crate::exec::Decision;
-use crate::graph::Programs;
-use crate::plan::Plan;
+use crate::exec::{Arenas, Decision};
+use crate::plan::PlannedPrograms;
 use crate::trace::{Event, Header};
 use std::sync::Arc;
 
@@ -25,7 +23,7 @@ pub(super) struct Before {
     pub(super) counters: Option<Arc<WorkerCounters>>,
     /// The header of traces so far, the name of the placement and why it is taken.
     pub(super) header: Option<(Arc<Header>, String, String)>,
-    pub(super) buffers: Option<Buffers>,
+    pub(super) buffers: Option<Arenas>,
 }
 
 impl Before {
@@ -47,8 +45,8 @@ impl NativeSession {
     pub(super) fn go_on(&mut self, decision: &Decision<'_>) -> Result<()> {
         let ticks = self.shared.runner.counters.ticks.clone();
         let begin = ticks.now();
-        if let Some((programs, plan)) = decision.to {
-            self.replace((programs, plan), decision)?;
+        if let Some(planned) = decision.to {
+            self.replace(planned, decision)?;
         }
         if self.engine.record {
             let to = ticks.now();
@@ -65,28 +63,22 @@ impl NativeSession {
         Ok(())
     }
 
-    fn replace(
-        &mut self,
-        (programs, plan): (&Programs, &Plan),
-        decision: &Decision<'_>,
-    ) -> Result<()> {
+    fn replace(&mut self, planned: &PlannedPrograms, decision: &Decision<'_>) -> Result<()> {
         if matches!(self.shared.mode, Mode::Dynamic { .. }) {
             let what = "another placement where a policy gives tasks to workers".to_owned();
             return Err(Error::Unsupported { what });
         }
-        if plan.numerics != self.numerics {
+        if planned.numerics != self.planned.numerics {
             return Err(Error::plan("numerics", "those that the session began with", "others"));
         }
-        plan.check(programs)?;
-        let (expanded, graphs) = plan.task_graphs(programs)?;
         for (p, before) in self.programs.iter().enumerate() {
-            let after = ProgramInfo::new(&expanded, &plan.memory, &graphs, p);
+            let after = ProgramInfo::new(planned, p);
             if before.inputs != after.inputs || before.outputs != after.outputs {
                 let place = format!("memory of {:?}", before.name);
                 return Err(Error::plan(place, "slots as before", "others"));
             }
         }
-        let (old, new) = (&self.memory, &plan.memory);
+        let (old, new) = (&self.planned.memory, &planned.memory);
         let slots = |m: &crate::plan::Memory| {
             let outputs: Vec<(usize, usize)> =
                 m.programs.iter().map(|p| (p.output_slots, p.outputs)).collect();
@@ -105,7 +97,7 @@ impl NativeSession {
         self.shared.stop();
         self.threads.join();
         let no_memory = |_| Error::Memory {
-            needed: plan.memory.peak(),
+            needed: new.peak(),
             limit: MemoryLimit::Unknown,
             least: None,
             largest: Vec::new(),
@@ -125,13 +117,13 @@ impl NativeSession {
             shared.buffers = shared.buffers.kept().map_err(no_memory)?;
             shared.runner.programs.clear();
         }
-        let placed = self.engine.placed((&expanded, plan, &graphs), None, before)?;
+        let placed = self.engine.placed(planned, None, before)?;
         let Placed { shared, threads, header } = placed;
         self.counters.go_on(shared.runner.counters.clone());
         self.driver = WorkerState::new(0, shared.buffers.scratch[0].clone());
         (self.shared, self.threads, self.header) = (shared, threads, header);
-        self.memory = plan.memory.clone();
-        self.base = vec![0; plan.placement.workers];
+        self.planned = planned.clone();
+        self.base = vec![0; planned.placement.workers];
         self.last = None;
         self.placement += 1;
         Ok(())

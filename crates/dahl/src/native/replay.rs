@@ -2,8 +2,8 @@
 
 use super::gate::{Gate, Stopped, Waited};
 use super::runner::{Runner, StepRecord, WorkerState};
-use crate::plan::{Edges, TaskGraph};
-use crate::units::TaskId;
+use crate::plan::{PlannedPrograms, TaskGraph};
+use crate::units::{ProgramId, TaskId};
 
 /// Wait until `worker` has ended its task at `position`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// The lists of all programs; `across[a][b]` are the edges from program a
-    /// to program b when b runs next.
-    pub(crate) fn new(graphs: &[TaskGraph], across: &[Vec<Edges>], workers: usize) -> Vec<Self> {
+    /// The lists of all programs.
+    pub(crate) fn new(planned: &PlannedPrograms) -> Vec<Self> {
+        let (graphs, workers) = (planned.graphs(), planned.placement.workers);
         let positions: Vec<Vec<(usize, u64)>> =
             graphs.iter().map(|g| positions(g, workers)).collect();
         let mut lists: Vec<Self> = graphs
@@ -57,7 +57,8 @@ impl Lists {
                     let w = task.worker.index();
                     let mut waits = Vec::new();
                     for (a, positions) in positions.iter().enumerate() {
-                        let preds = &across[a][b].preds[t];
+                        let across = planned.across(ProgramId::new(a), ProgramId::new(b));
+                        let preds = &across.preds[t];
                         let known = &mut known[1 + a][w];
                         needed(Of::Before(a), preds, positions, w, known, &mut waits);
                     }

@@ -4,92 +4,40 @@
 use super::Throttle;
 use super::check::Checker;
 use super::counters::WorkerCounters;
-use super::memory::{Buffer, Buffers};
 use super::recording::Watch;
-use crate::graph::{Graph, Programs};
-use crate::ops::Op;
-use crate::plan::{Home, Plan, TaskGraph, Use};
-use crate::trace::{Event, Header};
+use crate::exec::{Buffer, PreparedCall, Slots};
+use crate::trace::{Event, Header, TaskWork};
 use crate::units::TaskId;
-use dahl_kernels::{Call, Isa, Operand, Piece, StepScalars};
+use dahl_kernels::{Isa, StepScalars};
 use std::sync::Arc;
 
-/// A call with everything that does not change from step to step.
-pub(crate) struct PreparedCall {
-    op: Arc<dyn Op>,
-    variant: usize,
-    inputs: usize,
-    piece: Piece,
-    /// By slots, see [`PreparedProgram::combination`]; one entry where the
-    /// call touches no slot.
-    operands: Vec<Box<[Operand]>>,
+/// A call, and what it is counted as.
+pub(crate) struct CountedCall {
+    call: PreparedCall,
     codelet: u32,
     /// The codelet on this shape: what is counted.
     cell: u32,
-    scratch: usize,
 }
 
-/// A task: its calls, in order.
-pub(crate) struct PreparedTask {
-    pub(crate) calls: Box<[PreparedCall]>,
-}
+/// A program's tasks: the calls of each, in order.
+pub(crate) type CountedTasks = Vec<Box<[CountedCall]>>;
 
-/// A program's tasks.
-pub(crate) struct PreparedProgram {
-    pub(crate) tasks: Vec<PreparedTask>,
-    output_slots: usize,
-}
-
-impl PreparedProgram {
-    /// Prepares the tasks of one program; `header` numbers what they do.
-    pub(crate) fn new(
-        index: usize,
-        expanded: &Programs,
-        plan: &Plan,
-        graph: &TaskGraph,
-        buffers: &Buffers,
-        header: &Header,
-    ) -> Self {
-        let program: &Graph = &expanded.programs[index].graph;
-        let memory = &plan.memory.programs[index];
-        let output_slots = memory.output_slots;
-        // Those of earlier placements come first.
-        let earlier = header.programs.len() - expanded.programs.len();
-        let work = &header.programs[earlier + index].work;
-        let tasks = graph.tasks.iter().zip(work).map(|(task, work)| {
-            let calls = task.calls.iter().zip(&work.calls).map(|(spec, &(cell, _))| {
-                let node = program.node(spec.node);
-                let in_slots = spec.operands.iter().any(|o| {
-                    let id = graph.layout.find(o.root, &o.root_region);
-                    matches!(graph.layout.storages[id].home, Home::Input | Home::Output)
-                });
-                let combinations =
-                    if in_slots { plan.memory.input_slots * output_slots } else { 1 };
-                let operands = (0..combinations).map(|c| {
-                    let slots = (c / output_slots, c % output_slots);
-                    let of = |o| buffers.operand(index, program, &graph.layout, memory, o, slots);
-                    spec.operands.iter().map(of).collect()
-                });
-                PreparedCall {
-                    op: node.op.clone(),
-                    variant: node.variant,
-                    inputs: spec.operands.iter().filter(|o| o.usage == Use::Read).count(),
-                    piece: spec.piece.clone(),
-                    operands: operands.collect(),
-                    codelet: header.cells[cell as usize].codelet,
-                    cell,
-                    scratch: spec.scratch,
-                }
-            });
-            PreparedTask { calls: calls.collect() }
-        });
-        Self { tasks: tasks.collect(), output_slots }
-    }
-
-    /// The index of a call's operands for a pair of slots.
-    fn combination(&self, input_slot: usize, output_slot: usize) -> usize {
-        input_slot * self.output_slots + output_slot
-    }
+/// Counts the calls of a program as the header of a trace, in which it has number `index`, says.
+pub(crate) fn counted(
+    calls: Vec<Box<[PreparedCall]>>,
+    header: &Header,
+    index: usize,
+) -> CountedTasks {
+    let task = |(calls, work): (Box<[PreparedCall]>, &TaskWork)| {
+        let calls = calls.into_iter().zip(&work.calls);
+        let of = |(call, &(cell, _))| CountedCall {
+            call,
+            codelet: header.cells[cell as usize].codelet,
+            cell,
+        };
+        calls.map(of).collect()
+    };
+    calls.into_iter().zip(&header.programs[index].work).map(task).collect()
 }
 
 /// A step that is under way.
@@ -171,7 +119,7 @@ impl WorkerState {
 
 /// What all workers share to run tasks.
 pub(crate) struct Runner {
-    pub(crate) programs: Vec<PreparedProgram>,
+    pub(crate) programs: Vec<CountedTasks>,
     /// What tuned kernels use.
     pub(crate) isa: Isa,
     pub(crate) counters: Arc<WorkerCounters>,
@@ -191,34 +139,28 @@ impl Runner {
         if let Some(checker) = &self.checker {
             checker.begin(worker.index, (step.program, step.output_slot), task);
         }
-        for (i, call) in program.tasks[task.index()].calls.iter().enumerate() {
+        let slots = Slots { input: step.input_slot, output: step.output_slot };
+        for (i, counted) in program[task.index()].iter().enumerate() {
+            let call = &counted.call;
             worker.running = Some(Running { program: step.program, task, call: i });
-            let combination = match call.operands.len() {
-                1 => 0,
-                _ => program.combination(step.input_slot, step.output_slot),
-            };
-            let scratch = if call.scratch == 0 {
+            let scratch = if call.scratch() == 0 {
                 &mut [][..]
             } else {
                 // SAFETY: each worker has scratch of its own.
-                unsafe { worker.scratch.slice_mut(0, call.scratch) }
+                unsafe { worker.scratch.slice_mut(0, call.scratch()) }
             };
-            let operands = &call.operands[combination];
             // SAFETY: the plan orders this task with all others that touch its
             // operands, and the engine has met its edges.
-            let mut args =
-                unsafe { Call::new(operands, call.inputs, &call.piece, &step.scalars, scratch) }
-                    .on(self.isa);
-            call.op.run(call.variant, &mut args);
+            unsafe { call.run(slots, &step.scalars, scratch, self.isa) };
             let now = self.delayed(worker, step.number);
             let took = now.wrapping_sub(worker.clock);
-            self.counters.ran(worker.index, call.cell, took);
+            self.counters.ran(worker.index, counted.cell, took);
             if worker.recording {
                 worker.events.push(Event::Call {
                     step: step.number,
                     program: self.earlier + step.program as u32,
                     task: task.0,
-                    codelet: call.codelet,
+                    codelet: counted.codelet,
                     worker: worker.index as u32,
                     from: worker.clock,
                     to: now,

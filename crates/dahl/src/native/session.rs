@@ -3,18 +3,17 @@
 
 use super::Native;
 use super::counters::SessionCounters;
-use super::memory::{Buffers, Lease, Token, strides_of};
+use super::memory::{Lease, Token};
 use super::recording::Recorder;
 use super::runner::{StepRecord, WorkerState};
 use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};
 use crate::exec::{
-    Counters, Decision, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId, TensorMut,
-    TensorRef,
+    Arenas, Counters, Decision, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId,
+    TensorMut, TensorRef, input_tensors, output_tensors,
 };
-use crate::graph::{Programs, Store};
 use crate::ops::Meta;
-use crate::plan::{Memory, Numerics, TaskGraph};
+use crate::plan::PlannedPrograms;
 use crate::trace::{Event, Header, Trace};
 use crate::units::{Bytes, PersistentId, ProgramId};
 use dahl_kernels::StepScalars;
@@ -35,41 +34,13 @@ pub(super) struct ProgramInfo {
 }
 
 impl ProgramInfo {
-    /// Where the inputs and outputs of a program lie in their slots.
-    pub(super) fn new(
-        programs: &Programs,
-        memory: &Memory,
-        graphs: &[TaskGraph],
-        p: usize,
-    ) -> Self {
-        let program = &programs.programs[p];
-        let layout = &graphs[p].layout;
-        let offset = |root: crate::units::ValueId| {
-            memory.programs[p].offsets[layout.of_value[root.index()].start]
-        };
-        let roots = program.graph.roots();
-        let inputs: Vec<(String, Meta, usize)> = program
-            .graph
-            .inputs()
-            .map(|(id, value)| (value.name.clone(), value.meta, offset(id)))
-            .collect();
-        let outputs: Vec<(String, Meta, usize)> = program
-            .graph
-            .fetches
-            .iter()
-            .map(|(name, id)| {
-                let meta = program.graph.value(*id).meta;
-                let (strides, shift) = strides_of(&program.graph, *id);
-                assert_eq!(strides, meta.shape.strides(), "{name}: contiguous outputs");
-                let at = offset(roots[id.index()].value) + shift * meta.dtype.size();
-                (name.clone(), meta, at)
-            })
-            .collect();
+    pub(super) fn new(planned: &PlannedPrograms, p: usize) -> Self {
+        let program = ProgramId::new(p);
         Self {
-            name: program.name.clone(),
-            inputs: inputs.into(),
-            outputs: outputs.into(),
-            output_slots: memory.programs[p].output_slots,
+            name: planned.programs().programs[p].name.clone(),
+            inputs: input_tensors(planned, program),
+            outputs: output_tensors(planned, program),
+            output_slots: planned.memory.programs[p].output_slots,
             recent: VecDeque::new(),
             runs: 0,
             token: Token::new(),
@@ -83,8 +54,7 @@ pub struct NativeSession {
     pub(super) threads: Threads,
     pub(super) driver: WorkerState,
     pub(super) programs: Vec<ProgramInfo>,
-    pub(super) store: Store,
-    pub(super) memory: Memory,
+    pub(super) planned: PlannedPrograms,
     pub(super) header: Arc<Header>,
     pub(super) recorder: Recorder,
     pub(super) events: Vec<Event>,
@@ -101,13 +71,12 @@ pub struct NativeSession {
     pub(super) counters: Arc<SessionCounters>,
     /// What prepared it, for another placement.
     pub(super) engine: Native,
-    pub(super) numerics: Numerics,
     /// The number of the placement.
     pub(super) placement: u32,
 }
 
 impl NativeSession {
-    fn buffers(&self) -> &Buffers {
+    fn buffers(&self) -> &Arenas {
         &self.shared.buffers
     }
 
@@ -161,7 +130,7 @@ impl NativeSession {
         self.shared.check()?;
         let number = self.submitted;
         // As many steps under way as have inputs; fewer where the outputs' slots are.
-        let window = self.shared.under_way(&self.memory);
+        let window = self.shared.under_way(&self.planned.memory);
         if number >= window {
             self.wait(StepId(number - window))?;
         }
@@ -232,11 +201,12 @@ impl NativeSession {
     }
 
     fn persistent(&self, value: PersistentId) -> Result<(Meta, usize)> {
-        let Some(persistent) = self.store.values.get(value.index()) else {
-            let expected = format!("one of {} persistent values", self.store.values.len());
+        let values = &self.planned.programs().store.values;
+        let Some(persistent) = values.get(value.index()) else {
+            let expected = format!("one of {} persistent values", values.len());
             return Err(Error::config("value", expected, value));
         };
-        Ok((persistent.meta, self.memory.persistent[value.index()]))
+        Ok((persistent.meta, self.planned.memory.persistent[value.index()]))
     }
 }
 
@@ -261,8 +231,8 @@ impl Session for NativeSession {
 
     fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId> {
         let info = self.info(program)?;
-        let mine = self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, &slot.inputs));
-        if !mine || info.inputs != slot.inputs {
+        let mine = self.programs.iter().any(|p| Arc::ptr_eq(&p.inputs, slot.tensors()));
+        if !mine || info.inputs != *slot.tensors() {
             let expected = format!("a slot for {:?}", info.name);
             let found = if mine { "one for another program" } else { "one of another session" };
             return Err(Error::config("slot", expected, found));
@@ -346,7 +316,7 @@ impl Session for NativeSession {
         // SAFETY: the step has ended; the program is not run again while the
         // token is held.
         let memory = Box::new(unsafe { Lease::new(buffer, held) });
-        Ok(Snapshot { memory, outputs })
+        Ok(Snapshot::new(memory, outputs))
     }
 
     fn counters(&self) -> Arc<dyn Counters> {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::exec::StepId;
-use crate::graph::{Builder, Class, Graph, Program, Store};
+use crate::graph::{Builder, Class, Graph, Program, Programs, Store};
 use crate::ops::Meta;
 use crate::ops::elementwise::Unary;
 use crate::plan::{Group, Numerics, Placement, ProgramMemory, ProgramPlacement};
@@ -52,7 +52,7 @@ impl Policy for ByNumber {
 
 /// Two chains of three ops side by side: the second chain's values get the
 /// bytes of the first's, which nothing but the reuse of bytes orders.
-fn chains() -> (Programs, Plan) {
+fn chains() -> PlannedPrograms {
     let mut store = Store::default();
     let mut b = Builder::new(&mut store);
     let x = b.input("x", Meta::new([1024], DType::F64));
@@ -68,7 +68,7 @@ fn chains() -> (Programs, Plan) {
 }
 
 /// One program, each of its nodes a task on worker 0.
-fn programs_of(graph: Graph, store: Store) -> (Programs, Plan) {
+fn programs_of(graph: Graph, store: Store) -> PlannedPrograms {
     let program = Program { name: "chains".into(), graph, output_slots: 2, turn: 0 };
     let programs = Programs { store, programs: vec![program] };
     let numerics = Numerics::default_for(&programs, crate::Isa::detect());
@@ -76,8 +76,7 @@ fn programs_of(graph: Graph, store: Store) -> (Programs, Plan) {
     let group = |id| Group { nodes: vec![id], cuts: vec![Vec::new()], workers: vec![WorkerId(0)] };
     let groups = expanded.programs[0].graph.node_ids().map(group).collect();
     let placement = Placement::new(1, vec![ProgramPlacement::new(groups)]);
-    let plan = Plan::new(&programs, numerics, placement).unwrap();
-    (programs, plan)
+    PlannedPrograms::placed(&programs, numerics, placement).unwrap()
 }
 
 /// Whether the edges of reuse are there.
@@ -89,15 +88,13 @@ enum Reuse {
 
 /// The two sums under a schedule, on one worker: the same on every run.
 fn run(reuse: Reuse, checks: Checks, order: Order) -> [u64; 2] {
-    let (programs, plan) = chains();
-    let (expanded, with_reuse) = plan.task_graphs(&programs).unwrap();
-    let graphs = match reuse {
-        Reuse::Kept => with_reuse,
-        Reuse::Dropped => TaskGraph::build(&expanded, &plan.placement).unwrap(),
+    let planned = match reuse {
+        Reuse::Kept => chains(),
+        Reuse::Dropped => chains().without_reuse(),
     };
     let engine = Native { checks, pin: false, ..Native::default() };
     let policy = Box::new(ByNumber { ready: Vec::new(), order, given: 0 });
-    let mut session = engine.session_of(expanded, &plan, graphs, Some(policy)).unwrap();
+    let mut session = engine.session(&planned, Some(policy)).unwrap();
     let mut slot = session.slot(ProgramId(0)).unwrap();
     slot.input("x").unwrap().write_f64((0..1024).map(|i| f64::from(i) / 1024.0)).unwrap();
     let step = session.step(ProgramId(0), slot, StepScalars::default()).unwrap();
@@ -132,11 +129,9 @@ fn a_dropped_edge_of_reuse_is_seen_by_poison() {
 
 /// The checker of the chains, with one of their tasks begun on worker 0.
 fn checker() -> (Checker, usize) {
-    let (programs, plan) = chains();
-    let (expanded, graphs) = plan.task_graphs(&programs).unwrap();
-    let last = graphs[0].tasks.len() - 1;
-    let buffers = Buffers::new(&plan.memory).unwrap();
-    (Checker::new(&expanded, &plan, &graphs, &buffers), last)
+    let planned = chains();
+    let arenas = Arenas::new(&planned.memory).unwrap();
+    (Checker::new(&planned, &arenas), planned.graphs()[0].tasks.len() - 1)
 }
 
 #[test]
@@ -163,11 +158,9 @@ fn outputs_of_two_steps_have_slots_of_their_own() {
     let weight = b.persistent("w", Meta::new([8], DType::F64), Class::Parameter);
     let sum = b.ops().sum_all(weight);
     b.fetch("sum", sum);
-    let (programs, plan) = programs_of(b.finish().unwrap(), store);
-    let (expanded, graphs) = plan.task_graphs(&programs).unwrap();
-    let buffers = Buffers::new(&plan.memory).unwrap();
-    let checker = Checker::new(&expanded, &plan, &graphs, &buffers);
-    let writer = TaskId::new(graphs[0].tasks.len() - 1);
+    let planned = programs_of(b.finish().unwrap(), store);
+    let checker = Checker::new(&planned, &Arenas::new(&planned.memory).unwrap());
+    let writer = TaskId::new(planned.graphs()[0].tasks.len() - 1);
     checker.begin(0, (0, 0), writer);
     checker.begin(1, (0, 1), writer);
     checker.end(1, 0, writer);
@@ -184,18 +177,19 @@ fn waits_under_a_policy_are_recorded_and_counted() {
         y = b.ops().unary(Unary::Tanh, y);
     }
     b.fetch("y", y);
-    let (programs, plan) = programs_of(b.finish().unwrap(), store);
-    let mut placement = plan.placement.clone();
+    let planned = programs_of(b.finish().unwrap(), store);
+    let mut placement = planned.placement.clone();
     placement.workers = 2;
     // A chain of tasks, in turn on either worker.
     for (i, group) in placement.programs[0].groups.iter_mut().enumerate() {
         group.workers = vec![WorkerId::new(i % 2)];
     }
-    let plan = Plan::new(&programs, plan.numerics, placement).unwrap();
+    let numerics = planned.numerics.clone();
+    let planned = PlannedPrograms::placed(planned.programs(), numerics, placement).unwrap();
     let scheduling = Scheduling::Staged;
     // Where there are two processors nobody is so slow that the other one sleeps.
     let engine = Native { scheduling, record: true, spins: u32::MAX, ..Native::default() };
-    let mut session = engine.prepare_native(&programs, &plan).unwrap();
+    let mut session = engine.prepare_native(&planned).unwrap();
     for _ in 0..3 {
         let slot = session.slot(ProgramId(0)).unwrap();
         let step = session.step(ProgramId(0), slot, StepScalars::default()).unwrap();

@@ -2,11 +2,11 @@
 
 use super::dynamic::{Asking, Next, Queue};
 use super::gate::{Gate, Stopped, Waited};
-use super::memory::Buffers;
 use super::replay::{Lists, replay};
 use super::runner::{Runner, Running, StepRecord, WorkerState};
 use super::sync::{Mutex, lock};
 use crate::error::{Error, Result};
+use crate::exec::Arenas;
 use crate::os::threads::{JoinHandle, spawn};
 use crate::plan::Memory;
 use crate::trace::Event;
@@ -30,7 +30,7 @@ const RING: usize = 4;
 pub(super) struct Shared {
     pub(super) mode: Mode,
     pub(super) runner: Runner,
-    pub(super) buffers: Buffers,
+    pub(super) buffers: Arenas,
     pub(super) workers: usize,
     /// The first step that this placement runs.
     pub(super) first_step: u64,

@@ -137,7 +137,7 @@ impl Edges {
     /// next: they share persistent values and the work memory.
     ///
     /// Where more than two steps are under way, each waits for all before it that are.
-    pub fn across(
+    pub(super) fn across(
         before: (&TaskGraph, &ProgramMemory),
         after: (&TaskGraph, &ProgramMemory),
     ) -> Self {

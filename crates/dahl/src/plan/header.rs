@@ -1,7 +1,6 @@
 //! What the tasks of a plan do, for those who read traces.
 
-use super::{Edges, TaskGraph};
-use crate::graph::Programs;
+use super::{Edges, PlannedPrograms};
 use crate::perf::Work;
 use crate::trace::{Across, Cell, Header, ProgramHeader, TaskWork, VERSION};
 use crate::units::{ProgramId, TaskId};
@@ -20,51 +19,54 @@ impl Names {
     }
 }
 
-/// The header of traces of these programs; who runs them is still to be said. Of the edges
-/// from step to step, `across` has those from the first program's step to the second's.
-pub fn trace_header(
-    expanded: &Programs,
-    graphs: &[TaskGraph],
-    across: &[(ProgramId, ProgramId, &Edges)],
-) -> Header {
-    let (mut codelets, mut layers) = (Names::default(), Names::default());
-    let mut known: BTreeMap<(u32, String), u32> = BTreeMap::new();
-    let mut cells: Vec<Cell> = Vec::new();
-    let programs = expanded.programs.iter().zip(graphs).enumerate().map(|(p, (program, graph))| {
-        let work = graph.tasks.iter().zip(&graph.edges.preds).map(|(task, preds)| {
-            let calls = task.calls.iter().map(|call| {
-                let work = Work::of_node(&program.graph, call.node, &call.piece);
-                let codelet = codelets.number(format!("{}.{}", work.codelet, work.variant));
-                let layer = layers.number(program.graph.node(call.node).path.clone());
-                let cell = *known.entry((codelet, work.shape)).or_insert_with_key(|(_, shape)| {
-                    let (flops, bytes) = (work.features.flops, work.features.bytes);
-                    cells.push(Cell { codelet, shape: shape.clone(), flops, bytes });
-                    cells.len() as u32 - 1
+impl PlannedPrograms {
+    /// The header of traces of these programs; who runs them is still to be said. Of the edges
+    /// from step to step it has those from the first to the second program of `across`.
+    pub fn trace_header(&self, across: &[(ProgramId, ProgramId)]) -> Header {
+        let (mut codelets, mut layers) = (Names::default(), Names::default());
+        let mut known: BTreeMap<(u32, String), u32> = BTreeMap::new();
+        let mut cells: Vec<Cell> = Vec::new();
+        let programs = self.expanded().programs.iter().zip(self.graphs()).enumerate().map(
+            |(p, (program, graph))| {
+                let work = graph.tasks.iter().zip(&graph.edges.preds).map(|(task, preds)| {
+                    let calls = task.calls.iter().map(|call| {
+                        let work = Work::of_node(&program.graph, call.node, &call.piece);
+                        let codelet = codelets.number(format!("{}.{}", work.codelet, work.variant));
+                        let layer = layers.number(program.graph.node(call.node).path.clone());
+                        let cell =
+                            *known.entry((codelet, work.shape)).or_insert_with_key(|(_, shape)| {
+                                let (flops, bytes) = (work.features.flops, work.features.bytes);
+                                cells.push(Cell { codelet, shape: shape.clone(), flops, bytes });
+                                cells.len() as u32 - 1
+                            });
+                        (cell, layer)
+                    });
+                    let after = preds.iter().map(|pred| pred.0);
+                    TaskWork { calls: calls.collect(), after: after.collect() }
                 });
-                (cell, layer)
-            });
-            let after = preds.iter().map(|pred| pred.0);
-            TaskWork { calls: calls.collect(), after: after.collect() }
-        });
-        let work = work.collect();
-        let tasks = (0..graph.tasks.len()).map(TaskId::new);
-        let tasks = tasks.map(|t| graph.label(&program.graph, t)).collect();
-        let own = across.iter().filter(|(_, after, _)| after.index() == p);
-        let across =
-            own.map(|&(before, _, edges)| Across { program: before.0, waits: pairs(edges) });
-        let across = across.filter(|across| !across.waits.is_empty()).collect();
-        ProgramHeader { name: program.name.clone(), tasks, work, across }
-    });
-    let programs = programs.collect();
-    let workers = 0;
-    Header {
-        dahl_trace: VERSION,
-        workers,
-        codelets: codelets.1,
-        programs,
-        cells,
-        layers: layers.1,
-        ..Header::default()
+                let work = work.collect();
+                let tasks = (0..graph.tasks.len()).map(TaskId::new);
+                let tasks = tasks.map(|t| graph.label(&program.graph, t)).collect();
+                let own = across.iter().filter(|(_, after)| after.index() == p);
+                let across = own.map(|&(before, after)| Across {
+                    program: before.0,
+                    waits: pairs(self.across(before, after)),
+                });
+                let across = across.filter(|across| !across.waits.is_empty()).collect();
+                ProgramHeader { name: program.name.clone(), tasks, work, across }
+            },
+        );
+        let programs = programs.collect();
+        let workers = 0;
+        Header {
+            dahl_trace: VERSION,
+            workers,
+            codelets: codelets.1,
+            programs,
+            cells,
+            layers: layers.1,
+            ..Header::default()
+        }
     }
 }
 

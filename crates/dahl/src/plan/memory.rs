@@ -120,28 +120,6 @@ impl Memory {
         Bytes(parts.into_iter().fold(0, usize::saturating_add) as u64)
     }
 
-    /// The largest tensors that are stored, by name.
-    pub fn largest(
-        &self,
-        expanded: &Programs,
-        graphs: &[TaskGraph],
-        count: usize,
-    ) -> Vec<(String, Bytes)> {
-        let mut all: Vec<(String, u64)> = expanded
-            .programs
-            .iter()
-            .zip(graphs)
-            .flat_map(|(p, graph)| {
-                let roots = graph.layout.storages.iter().map(|s| p.graph.value(s.root));
-                roots.map(|v| (v.name.clone(), v.meta))
-            })
-            .map(|(name, meta)| (format!("{name} {meta}"), meta.bytes() as u64))
-            .collect();
-        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        all.dedup();
-        all.into_iter().take(count).map(|(name, bytes)| (name, Bytes(bytes))).collect()
-    }
-
     /// Checks that there is an offset for every persistent value and every storage.
     pub(super) fn check_sizes(&self, expanded: &Programs, graphs: &[TaskGraph]) -> Result<()> {
         let counted = |place: String, expected: usize, of: &str, found: usize| {

@@ -2,8 +2,8 @@
 //! (`docs/plan-format.md`).
 
 use super::{
-    Group, Home, Layout, Memory, Numerics, Placement, Plan, Prediction, ProgramMemory,
-    ProgramNumerics, ProgramPlacement, Recompute, TaskGraph,
+    Group, Home, Layout, Memory, Numerics, Placement, Plan, PlannedPrograms, ProgramMemory,
+    ProgramNumerics, ProgramPlacement, Recompute,
 };
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Programs};
@@ -37,31 +37,24 @@ pub fn programs_hash(programs: &Programs) -> String {
     hash(&text)
 }
 
-impl Plan {
+impl PlannedPrograms {
     /// The hash of what decides the bits, the programs and the numerics: plans
     /// with equal hashes give the same results.
-    pub fn numerics_hash(&self, programs: &Programs) -> String {
+    pub fn numerics_hash(&self) -> String {
+        let programs = self.programs();
         hash(&(programs_hash(programs) + &numerics_text(&self.numerics, programs)))
     }
 
     /// The plan as text.
-    pub fn to_text(&self, programs: &Programs) -> Result<String> {
-        let (expanded, graphs) = self.task_graphs(programs)?;
+    pub fn to_text(&self) -> String {
         let mut body = String::new();
-        let _ = writeln!(body, "programs = \"{}\"", programs_hash(programs));
-        let _ = writeln!(body, "bits = \"{}\"", self.numerics_hash(programs));
-        body += &numerics_text(&self.numerics, programs);
-        body += &placement_text(self, programs, &expanded);
-        body += &memory_text(&self.memory, &expanded, &graphs);
-        body += "\n[prediction]\n";
-        if let Some(step) = self.prediction.step {
-            let _ = writeln!(body, "step_ns = {}", step.0);
-        }
-        if let Some(joules) = self.prediction.joules {
-            let _ = writeln!(body, "joules = {joules:?}");
-        }
-        let _ = writeln!(body, "bytes = {}", self.memory.peak().0);
-        Ok(format!("dahl_plan = {VERSION}\nhash = \"{}\"\n{body}", hash(&body)))
+        let _ = writeln!(body, "programs = \"{}\"", programs_hash(self.programs()));
+        let _ = writeln!(body, "bits = \"{}\"", self.numerics_hash());
+        body += &numerics_text(&self.numerics, self.programs());
+        body += &placement_text(self);
+        body += &memory_text(self);
+        let _ = writeln!(body, "\n[prediction]\nbytes = {}", self.memory.peak().0);
+        format!("dahl_plan = {VERSION}\nhash = \"{}\"\n{body}", hash(&body))
     }
 
     /// Reads a plan and checks it against the programs.
@@ -82,8 +75,7 @@ impl Plan {
             let found = format!("one for {}: {}", read.programs, read.difference(programs));
             return Err(wrong("programs", &expected, &found));
         }
-        let plan = read.plan(programs)?;
-        plan.check(programs)?;
+        let planned = Self::new(programs, read.plan(programs)?)?;
         if let Some(stored) = read.hash {
             let (_, body) = text.split_once("hash = ").unwrap_or_default();
             let expected = hash(body.split_once('\n').unwrap_or_default().1);
@@ -92,7 +84,7 @@ impl Plan {
                 return Err(wrong("hash", &expected, &found));
             }
         }
-        Ok(plan)
+        Ok(planned)
     }
 }
 
@@ -120,17 +112,17 @@ fn numerics_text(numerics: &Numerics, programs: &Programs) -> String {
     text
 }
 
-fn placement_text(plan: &Plan, programs: &Programs, expanded: &Programs) -> String {
-    let placement = &plan.placement;
+fn placement_text(planned: &PlannedPrograms) -> String {
+    let (placement, expanded) = (&planned.placement, planned.expanded());
     let mut text = format!("\n[placement]\nworkers = {}\n", placement.workers);
     if !placement.ahead.is_empty() {
         let _ = writeln!(text, "ahead = {:?}", placement.ahead);
     }
     for (i, (part, program)) in placement.programs.iter().zip(&expanded.programs).enumerate() {
         let _ = writeln!(text, "\n[placement.{}]", quoted(&program.name));
-        let again = &plan.recompute.programs[i];
+        let again = &planned.recompute.programs[i];
         if !again.is_empty() {
-            let graph = &programs.programs[i].graph;
+            let graph = &planned.programs().programs[i].graph;
             let again = again.iter().map(|id| quoted(&call_text(graph, *id, &[])));
             let _ = writeln!(text, "recompute = [{}]", again.collect::<Vec<_>>().join(", "));
         }
@@ -165,14 +157,17 @@ fn call_text(graph: &Graph, id: NodeId, cuts: &[(usize, usize)]) -> String {
     text
 }
 
-fn memory_text(memory: &Memory, expanded: &Programs, graphs: &[TaskGraph]) -> String {
+fn memory_text(planned: &PlannedPrograms) -> String {
+    let (memory, expanded) = (&planned.memory, planned.expanded());
     let mut text = format!("\n[memory]\ninput_slots = {}\npersistent = [\n", memory.input_slots);
     for (value, offset) in expanded.store.values.iter().zip(&memory.persistent) {
         let (name, bytes) = (quoted(&value.name), value.meta.bytes());
         let _ = writeln!(text, "  {{ name = {name}, offset = {offset}, bytes = {bytes} }},");
     }
     let _ = writeln!(text, "]\npersistent_bytes = {}", memory.persistent_bytes);
-    for ((part, program), graph) in memory.programs.iter().zip(&expanded.programs).zip(graphs) {
+    for ((part, program), graph) in
+        memory.programs.iter().zip(&expanded.programs).zip(planned.graphs())
+    {
         let _ = writeln!(
             text,
             "\n[memory.{}]\ninputs = {}\noutputs = {}\noutput_slots = {}\nwork = {}\nscratch = {}\nstorages = [",
@@ -218,7 +213,8 @@ struct Text {
     numerics: Section<NumericsHead, NodesText>,
     placement: Section<PlacementHead, GroupsText>,
     memory: Section<MemoryHead, StoragesText>,
-    prediction: PredictionText,
+    #[serde(rename = "prediction")]
+    _prediction: PredictionText,
 }
 
 #[derive(Deserialize)]
@@ -319,8 +315,6 @@ struct StorageText {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PredictionText {
-    step_ns: Option<u64>,
-    joules: Option<f64>,
     #[serde(rename = "bytes")]
     _bytes: u64,
 }
@@ -429,11 +423,7 @@ impl Text {
             programs: memories.collect::<Result<_>>()?,
             workers: self.placement.head.workers,
         };
-        let prediction = Prediction {
-            step: self.prediction.step_ns.map(crate::units::Nanos),
-            joules: self.prediction.joules,
-        };
-        Ok(Plan { numerics, recompute, placement, memory, prediction })
+        Ok(Plan { numerics, recompute, placement, memory })
     }
 }
 
@@ -488,7 +478,7 @@ mod tests {
         }
     }
 
-    fn plan(programs: &Programs) -> Plan {
+    fn plan(programs: &Programs) -> PlannedPrograms {
         let group = |nodes: &[u32], cuts: &[(usize, usize)], workers: &[u32]| Group {
             nodes: nodes.iter().map(|&n| NodeId(n)).collect(),
             cuts: vec![cuts.to_vec(); nodes.len()],
@@ -498,34 +488,34 @@ mod tests {
         let placement = Placement::new(2, vec![ProgramPlacement::new(groups)]);
         let mut numerics = Numerics::default_for(programs, crate::Isa::detect());
         numerics.programs[0].blocks = vec![1, 4];
-        Plan::new(programs, numerics, placement).unwrap()
+        PlannedPrograms::placed(programs, numerics, placement).unwrap()
     }
 
     #[test]
     fn text_is_read_back() {
         let programs = programs();
         let plan = plan(&programs);
-        let text = plan.to_text(&programs).unwrap();
-        assert_eq!(Plan::parse(&text, &programs).unwrap(), plan);
+        let text = plan.to_text();
+        assert_eq!(*PlannedPrograms::parse(&text, &programs).unwrap(), *plan);
         assert!(text.contains("calls = [\"0 relu 0/2\", \"1 sum_channels 0/2\"]"), "{text}");
     }
 
     #[test]
     fn an_edited_plan_is_refused_until_its_hash_is_dropped() {
         let programs = programs();
-        let text = plan(&programs).to_text(&programs).unwrap();
+        let text = plan(&programs).to_text();
         let edited = text.replace("workers = [0, 1]", "workers = [1, 0]");
-        let error = Plan::parse(&edited, &programs).unwrap_err().to_string();
+        let error = PlannedPrograms::parse(&edited, &programs).unwrap_err().to_string();
         assert!(error.contains("it was edited; drop the line to use it"), "{error}");
         let without: String =
             edited.lines().filter(|l| !l.starts_with("hash")).map(|l| format!("{l}\n")).collect();
-        assert!(Plan::parse(&without, &programs).is_ok());
+        assert!(PlannedPrograms::parse(&without, &programs).is_ok());
     }
 
     #[test]
     fn what_contradicts_the_programs_is_refused() {
         let programs = programs();
-        let text = plan(&programs).to_text(&programs).unwrap();
+        let text = plan(&programs).to_text();
         for (from, to, expected) in [
             ("dahl_plan = 1", "dahl_plan = 9", "dahl_plan: expected version 1, found 9"),
             ("0 relu 0/2", "0 relu 7/2", "expected relu cut along one of the axes [0, 1]"),
@@ -534,7 +524,8 @@ mod tests {
             ("programs = \"", "programs = \"x", "the same ops on other shapes"),
             ("programs = \"", "programs = \"x", "expected a plan for these programs"),
         ] {
-            let error = Plan::parse(&text.replace(from, to), &programs).unwrap_err().to_string();
+            let error =
+                PlannedPrograms::parse(&text.replace(from, to), &programs).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

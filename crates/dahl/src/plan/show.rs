@@ -1,7 +1,7 @@
 //! Task graphs and memory for people: text and Graphviz.
 
-use super::{Home, Memory, Plan, TaskGraph, Use};
-use crate::graph::{Graph, Programs};
+use super::{Home, PlannedPrograms, TaskGraph, Use};
+use crate::graph::Graph;
 use crate::units::{Bytes, TaskId};
 use std::fmt::Write as _;
 
@@ -69,10 +69,10 @@ impl TaskGraph {
     }
 }
 
-impl Memory {
+impl PlannedPrograms {
     /// The memory as a table: what is needed, and the largest tensors.
-    pub fn to_text(&self, expanded: &Programs, graphs: &[TaskGraph]) -> String {
-        let mut text = String::new();
+    pub fn memory_text(&self) -> String {
+        let (memory, mut text) = (&self.memory, String::new());
         let mut line = |name: &str, count: usize, bytes: usize| {
             let total = Bytes((count * bytes) as u64);
             let each = if count == 1 {
@@ -82,29 +82,27 @@ impl Memory {
             };
             let _ = writeln!(text, "{name:<24} {total:>12}  {each}");
         };
-        line("persistent values", 1, self.persistent_bytes);
-        line("inputs", self.input_slots, self.input_slot());
-        for (program, memory) in expanded.programs.iter().zip(&self.programs) {
-            line(&format!("outputs of {}", program.name), memory.output_slots, memory.outputs);
+        line("persistent values", 1, memory.persistent_bytes);
+        line("inputs", memory.input_slots, memory.input_slot());
+        for (program, of) in self.expanded().programs.iter().zip(&memory.programs) {
+            line(&format!("outputs of {}", program.name), of.output_slots, of.outputs);
         }
-        line("work", 1, self.work());
-        line("scratch", self.workers, self.scratch());
-        let _ = writeln!(text, "{:<24} {:>12}", "peak", self.peak());
+        line("work", 1, memory.work());
+        line("scratch", memory.workers, memory.scratch());
+        let _ = writeln!(text, "{:<24} {:>12}", "peak", memory.peak());
         text.push_str("largest tensors:\n");
-        for (name, bytes) in self.largest(expanded, graphs, 5) {
+        for (name, bytes) in self.largest(5) {
             let _ = writeln!(text, "  {bytes:>12}  {name}");
         }
         text
     }
-}
 
-impl Plan {
     /// How much of the work memory the same storages would take without reuse.
-    pub fn work_without_reuse(&self, graphs: &[TaskGraph]) -> Bytes {
+    pub fn work_without_reuse(&self) -> Bytes {
         let of = |graph: &TaskGraph| -> usize {
             let work = graph.layout.storages.iter().filter(|s| s.home == Home::Work);
             work.map(|s| s.bytes).sum()
         };
-        Bytes(graphs.iter().map(of).max().unwrap_or(0) as u64)
+        Bytes(self.graphs().iter().map(of).max().unwrap_or(0) as u64)
     }
 }

@@ -1,6 +1,6 @@
 //! The text of a plan, in a session that has more programs than it.
 
-use super::{Plan, Recompute};
+use super::{Plan, PlannedPrograms, Recompute};
 use crate::Isa;
 use crate::error::{Error, Result};
 use crate::graph::Programs;
@@ -52,15 +52,17 @@ impl Plan {
             programs: read.placement.programs.into_keys().collect(),
         })
     }
+}
 
+impl PlannedPrograms {
     /// Reads a plan of all or some of the programs; those that it does not have are as
     /// `others` has them, and then the memory is planned anew.
     ///
     /// # Errors
-    /// As [`Plan::parse`]; where it has programs that are not there, or none of them; and
+    /// As [`Self::parse`]; where it has programs that are not there, or none of them; and
     /// where `others` is for other workers or another instruction set.
     pub fn parse_some(text: &str, programs: &Programs, others: &Plan) -> Result<Self> {
-        let Outline { workers, isa, programs: names } = Self::outline(text)?;
+        let Outline { workers, isa, programs: names } = Plan::outline(text)?;
         if let Some(name) = names.iter().find(|name| programs.find(name).is_none()) {
             let own: Vec<&str> = programs.programs.iter().map(|p| &*p.name).collect();
             return Err(Error::plan("programs", format!("some of {own:?}"), name));
@@ -86,7 +88,6 @@ impl Plan {
             recompute.programs[all] = plan.recompute.programs[own].clone();
             placement.programs[all] = plan.placement.programs[own].clone();
         }
-        let whole = Self::with_recompute(programs, numerics, recompute, placement)?;
-        Ok(Self { prediction: plan.prediction, ..whole })
+        Self::plan(programs, numerics, recompute, |_| Ok(placement))
     }
 }

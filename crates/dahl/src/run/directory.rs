@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::file::{TensorFile, create_directories, create_directory, remove_temporary, replace};
 use crate::graph::Programs;
 use crate::os::disk;
-use crate::plan::{Numerics, Plan};
+use crate::plan::{Numerics, PlannedPrograms};
 use crate::train::{Checkpoints, EpochRecord};
 use serde_json::{Value, json};
 use std::fs;
@@ -59,10 +59,10 @@ pub fn numerics(run: &Path, programs: &Programs) -> Result<Numerics> {
     let path = run.join(files::PLAN);
     let text = disk::read_to_string(&path);
     let text = text.map_err(|source| Error::Io { path: path.clone(), source })?;
-    let plan = Plan::parse(&text, programs).map_err(|error| {
+    let planned = PlannedPrograms::parse(&text, programs).map_err(|error| {
         Error::data(&path, "plan", "that of the run, with the kernels that it has", error)
     })?;
-    Ok(plan.numerics)
+    Ok(planned.numerics.clone())
 }
 
 /// The hash of the tensors that a run has ended with.

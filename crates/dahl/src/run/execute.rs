@@ -71,7 +71,7 @@ impl<'a> Run<'a> {
             ..Native::default()
         };
         let engine = Scheduled::new(native, config.placement.rule(), known);
-        let (session, changes) = announced(engine.prepare(&lowered.programs, &plan)?);
+        let (session, changes) = announced(engine.prepare(&plan)?);
         let mut trainer = Trainer::with_session(lowered, plan, &spec, session)?;
         adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
         let (epochs, batch) = (config.placement.epochs, config.identity.batch);
@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
         let texts = vec![
             (files::CONFIG, config.to_toml()?),
             (files::MODEL, data.model.to_toml()?),
-            (files::PLAN, trainer.plan().to_text(&trainer.lowered().programs)?),
+            (files::PLAN, trainer.plan().to_text()),
         ];
         let planned = planned_parts(&trainer.plan().memory);
         let mut recorder = Recorder::begin((trainer.session().counters(), planned), meters);
@@ -170,8 +170,7 @@ impl<'a> Run<'a> {
         };
         if let (Some(directory), true) = (&directory, self.trainer.changes() > 0) {
             // The plan that the run ended with.
-            let text = self.trainer.plan().to_text(&self.trainer.lowered().programs);
-            let written = text.and_then(|text| directory.write(files::PLAN, &text));
+            let written = directory.write(files::PLAN, &self.trainer.plan().to_text());
             outcome.errors.extend(written.err());
         }
         if self.config.session.confusion.0 && outcome.stopped.is_none() {

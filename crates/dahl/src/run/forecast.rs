@@ -1,9 +1,8 @@
 //! The predicted time and energy of a step, to be compared with those of the run.
 
 use super::record::Predicted;
-use crate::graph::Programs;
 use crate::perf::PerfModel;
-use crate::plan::{Memory, Plan, trace_header};
+use crate::plan::{Memory, PlannedPrograms};
 use crate::platform::{Platform, UnitId};
 use crate::sim::{Costs, EngineModel, Known, Where, Worker, predict as simulated};
 use crate::units::ProgramId;
@@ -14,14 +13,14 @@ use std::collections::BTreeMap;
 /// that energy is modelled from.
 pub fn predict(
     (known, from): (&PerfModel, &str),
-    (programs, plan): (&Programs, &Plan),
+    planned: &PlannedPrograms,
     platform: Option<&Platform>,
 ) -> Result<Predicted> {
     let platform = platform.ok_or_else(|| Error::Unsupported {
         what: "predicting on a machine that says nothing of itself".to_owned(),
     })?;
     let on = platform.expand();
-    let count = plan.placement.workers;
+    let count = planned.placement.workers;
     if count > on.units.len() {
         let expected = format!("at most {}, the units of the platform", on.units.len());
         return Err(Error::config("workers", expected, count));
@@ -29,17 +28,15 @@ pub fn predict(
     let worker = |unit| Worker { unit: UnitId(unit), state: None };
     let workers = (0..count as u32).map(worker).collect();
     let (engine_model, mut costs) = (EngineModel::measured(known), Known::new(known));
-    let what = (programs, plan, ProgramId(0));
-    let step = simulated(what, &on, workers, &engine_model, &mut costs)?;
-    let (expanded, graphs) = plan.task_graphs(programs)?;
-    let header = trace_header(&expanded, &graphs, &[]);
-    let graph = &expanded.programs[0].graph;
+    let step = simulated((planned, ProgramId(0)), &on, workers, &engine_model, &mut costs)?;
+    let header = planned.trace_header(&[]);
+    let (graph, tasks) = planned.program(ProgramId(0));
     let mut by_codelet: BTreeMap<u32, f64> = BTreeMap::new();
-    for (task, work) in graphs[0].tasks.iter().zip(&header.programs[0].work) {
+    for (task, work) in tasks.tasks.iter().zip(&header.programs[0].work) {
         let of = on.units[task.worker.index()];
         let node = &on.platform.nodes[of.kind];
         let unit = &node.units[of.unit];
-        let place = Where { isa: plan.numerics.isa, unit, memory: &node.memories[unit.memory] };
+        let place = Where { isa: planned.numerics.isa, unit, memory: &node.memories[unit.memory] };
         for (call, &(cell, _)) in task.calls.iter().zip(&work.calls) {
             let nanos = costs.call(graph, call, &place).map_or(0.0, |cost| cost.nanos);
             *by_codelet.entry(header.cells[cell as usize].codelet).or_default() += nanos;
@@ -47,7 +44,7 @@ pub fn predict(
     }
     let name = |(codelet, nanos): (u32, f64)| (header.codelets[codelet as usize].clone(), nanos);
     Ok(Predicted {
-        program: programs.programs[0].name.clone(),
+        program: planned.programs().programs[0].name.clone(),
         step: step.step.0,
         interval: step.interval.map(|nanos| nanos.0),
         joules: step.joules.0,

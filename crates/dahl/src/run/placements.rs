@@ -113,9 +113,8 @@ mod tests {
         let model = Model::sequential("xor", &[2], |s| s.linear(2));
         let spec = TrainSpec::new(4, crate::DType::F32, Optimizer::adam(0.05));
         let lowered = model.lower(&spec).unwrap();
-        let (programs, plan) =
-            (lowered.programs.clone(), Grain::for_workers(1).plan(&lowered.programs).unwrap());
-        let (session, changes) = announced(Native::default().prepare(&programs, &plan).unwrap());
+        let plan = Grain::for_workers(1).plan(&lowered.programs).unwrap();
+        let (session, changes) = announced(Native::default().prepare(&plan).unwrap());
         let mut trainer = Trainer::with_session(lowered, plan.clone(), &spec, session).unwrap();
         trainer.set_steps(411);
         let mut steps = |to| {
@@ -131,7 +130,7 @@ mod tests {
         };
         assert!(steps(None).is_empty());
         let expected = "placement: sample=3,shares=2:1 from step 413 on: worker 1 is slow";
-        assert_eq!(steps(Some(Some((&programs, &plan)))), [expected]);
+        assert_eq!(steps(Some(Some(&plan))), [expected]);
         assert!(steps(Some(None)).is_empty() && steps(None).is_empty());
     }
 }

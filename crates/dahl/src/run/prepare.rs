@@ -13,7 +13,7 @@ use crate::native::{Native, Scheduling, headroom};
 use crate::ops::Target;
 use crate::os::disk;
 use crate::perf::PerfModel;
-use crate::plan::{Numerics, Outline, Plan};
+use crate::plan::{Numerics, Outline, Plan, PlannedPrograms};
 use crate::planner::pipeline::Objective;
 use crate::planner::{Adapter, Fitted, Flow, Grain, Patience, Ran, fit};
 use crate::platform::Platform;
@@ -62,7 +62,7 @@ pub struct Prepared {
     /// The programs.
     pub lowered: Lowered,
     /// Their plan.
-    pub plan: Plan,
+    pub plan: PlannedPrograms,
     /// What re-chooses the placement while the run goes on, if anything does.
     pub adapter: Option<Adapter>,
     /// How the tasks of the plan find their workers where no policy is set.
@@ -272,7 +272,7 @@ impl Preparing<'_> {
     fn finish(
         self,
         (pipelined, lowered): (Pipelined, Lowered),
-        (plan, adapter): (Plan, Option<Adapter>),
+        (plan, adapter): (PlannedPrograms, Option<Adapter>),
         is_predicted: bool,
     ) -> Result<Prepared> {
         self.check_scheduling(plan.placement.workers, &pipelined)?;
@@ -284,7 +284,7 @@ impl Preparing<'_> {
                 let from = self.config.session.calibration.as_deref().map(Path::display);
                 let from = from.map_or("steps of this machine".to_owned(), |from| from.to_string());
                 let known = (&self.with.known, from.as_str());
-                Some(predict(known, (&lowered.programs, &plan), Some(platform))?)
+                Some(predict(known, &plan, Some(platform))?)
             }
             None => None,
         };
@@ -299,7 +299,7 @@ impl Preparing<'_> {
         &mut self,
         lowered: &Lowered,
         (base, pipelined): (Grain, &Pipelined),
-    ) -> Result<(Plan, Option<Adapter>)> {
+    ) -> Result<(PlannedPrograms, Option<Adapter>)> {
         let programs = &lowered.programs;
         let numerics = match self.with.resumed.map(|run| directory::numerics(run, programs)) {
             Some(Ok(numerics)) => {
@@ -316,7 +316,7 @@ impl Preparing<'_> {
         };
         let limit = self.config.placement.memory_limit;
         match pipelined.plan(&base, lowered, &numerics, limit) {
-            Some(fitted) => Ok((self.fitted(programs, fitted?), None)),
+            Some(fitted) => Ok((self.fitted(fitted?), None)),
             None => self.of_grain(base, programs, numerics),
         }
     }
@@ -337,7 +337,7 @@ impl Preparing<'_> {
         base: Grain,
         programs: &Programs,
         numerics: Numerics,
-    ) -> Result<(Plan, Option<Adapter>)> {
+    ) -> Result<(PlannedPrograms, Option<Adapter>)> {
         let placement = &self.config.placement;
         let limit = placement.memory_limit;
         let most = limit.unwrap_or(Bytes(u64::MAX));
@@ -346,11 +346,11 @@ impl Preparing<'_> {
             Some(Cuts::Adaptive) => true,
             Some(Cuts::Given(text)) => {
                 let fitted = fit(&base.with(text)?, programs, &numerics, most)?;
-                return Ok((self.fitted(programs, fitted), None));
+                return Ok((self.fitted(fitted), None));
             }
             None => {
                 let fitted = fit(&base, programs, &numerics, most)?;
-                return Ok((self.fitted(programs, fitted), None));
+                return Ok((self.fitted(fitted), None));
             }
         };
         let samples = self.config.identity.batch;
@@ -368,7 +368,7 @@ impl Preparing<'_> {
             predicted: best.step.step,
             ran: best.took(),
         });
-        self.why.extend(recomputed(programs, &best.plan, best.plain));
+        self.why.extend(recomputed(&best.plan, best.plain));
         if adaptive {
             let (plan, adapter) = choice.adapting(&request, Patience::default())?;
             return Ok((plan, Some(adapter)));
@@ -382,7 +382,7 @@ impl Preparing<'_> {
         file: &PlanFile,
         lowered: &Lowered,
         (base, pipelined): (Grain, &Pipelined),
-    ) -> Result<Plan> {
+    ) -> Result<PlannedPrograms> {
         let programs = &lowered.programs;
         let numerics = Numerics::default_for(programs, base.target);
         let others = match pipelined.plan(&base, lowered, &numerics, None) {
@@ -391,13 +391,13 @@ impl Preparing<'_> {
         };
         let plan = file.plan(programs, &others)?;
         let limit = self.config.placement.memory_limit;
-        limit.map_or(Ok(()), |limit| plan.check_memory(programs, limit))?;
+        limit.map_or(Ok(()), |limit| plan.check_memory(limit))?;
         Ok(plan)
     }
 
     /// A plan that fits, with what it recomputes as a reason.
-    fn fitted(&mut self, programs: &Programs, Fitted { plan, plain }: Fitted) -> Plan {
-        self.why.extend(recomputed(programs, &plan, plain));
+    fn fitted(&mut self, Fitted { plan, plain }: Fitted) -> PlannedPrograms {
+        self.why.extend(recomputed(&plan, plain));
         plan
     }
 
@@ -456,7 +456,7 @@ pub fn tuned(
 ) -> Result<(Numerics, Reason)> {
     let shipped = grain.plan(programs)?;
     if let Some(room) = headroom() {
-        shipped.check_memory(programs, room)?;
+        shipped.check_memory(room)?;
     }
     let begin = Instant::now();
     let (numerics, ops) = measurer.tune(programs, &grain.target);
@@ -467,15 +467,15 @@ pub fn tuned(
 }
 
 /// What a plan recomputes, as a reason; none where it recomputes nothing.
-fn recomputed(programs: &Programs, plan: &Plan, plain: Bytes) -> Option<Reason> {
-    let what = recomputed_in_words(programs, plan)?;
+fn recomputed(plan: &PlannedPrograms, plain: Bytes) -> Option<Reason> {
+    let what = recomputed_in_words(plan)?;
     Some(Reason::Recomputed { what, peak: plan.memory.peak(), plain })
 }
 
 /// What a plan recomputes in words; none where it recomputes nothing.
-pub fn recomputed_in_words(programs: &Programs, plan: &Plan) -> Option<String> {
+pub fn recomputed_in_words(plan: &PlannedPrograms) -> Option<String> {
     let of = |(i, program): (usize, &crate::graph::Program)| {
-        let repeated = plan.recompute.repeated(programs, i);
+        let repeated = plan.recompute.repeated(plan.programs(), i);
         let mut ops: Vec<(&str, usize)> = Vec::new();
         for &id in &plan.recompute.programs[i] {
             let name = program.graph.node(id).op.name();
@@ -490,7 +490,7 @@ pub fn recomputed_in_words(programs: &Programs, plan: &Plan) -> Option<String> {
             format!("{ops} run again in {}, {percent:.1} % more flops", program.name)
         })
     };
-    let parts: Vec<String> = programs.programs.iter().enumerate().filter_map(of).collect();
+    let parts: Vec<String> = plan.programs().programs.iter().enumerate().filter_map(of).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
@@ -503,7 +503,7 @@ pub struct PlanFile {
 }
 
 impl PlanFile {
-    /// Reads a plan as [`Plan::to_text`] writes it.
+    /// Reads a plan as [`PlannedPrograms::to_text`] writes it.
     ///
     /// # Errors
     /// Where it is no plan, or one that this machine cannot run.
@@ -535,8 +535,9 @@ impl PlanFile {
     ///
     /// # Errors
     /// Where it is of other programs.
-    pub fn plan(&self, programs: &Programs, others: &Plan) -> Result<Plan> {
-        Plan::parse_some(&self.text, programs, others).map_err(|error| in_file(&self.path, error))
+    pub fn plan(&self, programs: &Programs, others: &Plan) -> Result<PlannedPrograms> {
+        PlannedPrograms::parse_some(&self.text, programs, others)
+            .map_err(|error| in_file(&self.path, error))
     }
 }
 

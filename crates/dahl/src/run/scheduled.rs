@@ -4,10 +4,9 @@ use super::config::{PlacementSettings, SchedulingName};
 use crate::calibrate::{self, this_machine};
 use crate::error::Result;
 use crate::exec::{Engine, Session};
-use crate::graph::Programs;
 use crate::native::{Native, Scheduling};
 use crate::perf::{PerfModel, cpu_kind};
-use crate::plan::Plan;
+use crate::plan::PlannedPrograms;
 use crate::platform::UnitId;
 use crate::sched::{Expectations, Rule};
 use crate::sim::{Known, Worker, expectations};
@@ -43,26 +42,26 @@ impl Scheduled {
         Self { native, rule, known: Mutex::new(known) }
     }
 
-    fn expectations(&self, programs: &Programs, plan: &Plan) -> Result<Expectations> {
+    fn expectations(&self, planned: &PlannedPrograms) -> Result<Expectations> {
         let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
-        let kind = cpu_kind(plan.numerics.isa);
+        let kind = cpu_kind(planned.numerics.isa);
         let expected = |known: &PerfModel| {
             let platform = this_machine(known)?;
             let on = platform.expand();
             // Workers beyond the units share them; a task takes the same time on each.
             let units = on.units.len().max(1);
             let unit = |w: usize| Worker { unit: UnitId((w % units) as u32), state: None };
-            let workers: Vec<Worker> = (0..plan.placement.workers).map(unit).collect();
-            expectations((programs, plan), (&on, &workers), &mut Known::new(known))
+            let workers: Vec<Worker> = (0..planned.placement.workers).map(unit).collect();
+            expectations(planned, (&on, &workers), &mut Known::new(known))
         };
         if known.kinds().contains(&kind)
             && let Ok(found) = expected(&known)
         {
             return Ok(found);
         }
-        for program in 0..programs.programs.len() {
+        for program in 0..planned.graphs().len() {
             let program = ProgramId::new(program);
-            calibrate::steps(programs, plan, program, Duration::ZERO, &kind, &mut known)?;
+            calibrate::steps(planned, program, Duration::ZERO, &kind, &mut known)?;
         }
         expected(&known)
     }
@@ -73,15 +72,15 @@ impl Engine for Scheduled {
         self.native.name()
     }
 
-    fn prepare(&self, programs: &Programs, plan: &Plan) -> Result<Box<dyn Session>> {
+    fn prepare(&self, planned: &PlannedPrograms) -> Result<Box<dyn Session>> {
         let of = |scheduling| Native { scheduling, ..self.native.clone() };
         match self.rule {
-            None => self.native.prepare(programs, plan),
-            Some(Rule::FirstCome) => of(Scheduling::FirstCome).prepare(programs, plan),
-            Some(Rule::WorkStealing) => of(Scheduling::WorkStealing).prepare(programs, plan),
+            None => self.native.prepare(planned),
+            Some(Rule::FirstCome) => of(Scheduling::FirstCome).prepare(planned),
+            Some(Rule::WorkStealing) => of(Scheduling::WorkStealing).prepare(planned),
             Some(rule) => {
-                let policy = self.expectations(programs, plan)?.policy(rule);
-                Ok(Box::new(self.native.prepare_with(programs, plan, policy)?))
+                let policy = self.expectations(planned)?.policy(rule);
+                Ok(Box::new(self.native.prepare_with(planned, policy)?))
             }
         }
     }

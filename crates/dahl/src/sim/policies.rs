@@ -3,8 +3,7 @@
 use super::scenario::{Job, JobId, Scenario, Worker};
 use super::steps::{Costs, task_costs};
 use crate::error::Result;
-use crate::graph::Programs;
-use crate::plan::Plan;
+use crate::plan::PlannedPrograms;
 use crate::platform::Expanded;
 use crate::sched::{CriticalPath, EarliestFinish, Expectations, TaskTimes, WorkerFigures};
 use crate::units::{Nanos, TaskId};
@@ -38,14 +37,13 @@ impl Scenario {
 /// # Errors
 /// Where nobody knows what a call takes.
 pub fn expectations(
-    (programs, plan): (&Programs, &Plan),
+    planned: &PlannedPrograms,
     (on, workers): (&Expanded<'_>, &[Worker]),
     costs: &mut dyn Costs,
 ) -> Result<Expectations> {
-    let (expanded, graphs) = plan.task_graphs(programs)?;
-    let mut all = Vec::with_capacity(graphs.len());
-    for (program, tasks) in expanded.programs.iter().zip(&graphs) {
-        let what = (&program.graph, tasks, plan.numerics.isa);
+    let mut all = Vec::with_capacity(planned.graphs().len());
+    for (program, tasks) in planned.expanded().programs.iter().zip(planned.graphs()) {
+        let what = (&program.graph, tasks, planned.numerics.isa);
         let costs = task_costs(what, (on, workers), costs)?;
         let sum = |calls: &Vec<super::Cost>| calls.iter().map(|call| call.nanos).sum::<f64>();
         let times = costs.iter().map(|calls| Nanos(sum(calls).round() as u64)).collect();

@@ -5,9 +5,8 @@ use super::run::{Order, run};
 use super::scenario::{EngineModel, JobId, Noise, Worker};
 use super::steps::{Cost, Costs, Steps};
 use crate::error::Result;
-use crate::graph::Programs;
 use crate::perf::Source;
-use crate::plan::Plan;
+use crate::plan::PlannedPrograms;
 use crate::platform::Expanded;
 use crate::units::{Joules, Nanos, ProgramId};
 use dahl_kernels::math;
@@ -37,7 +36,7 @@ pub struct StepPrediction {
 /// # Errors
 /// As [`Steps::new`].
 pub fn predict(
-    what: (&Programs, &Plan, ProgramId),
+    what: (&PlannedPrograms, ProgramId),
     on: &Expanded<'_>,
     workers: Vec<Worker>,
     engine_model: &EngineModel,
@@ -51,13 +50,13 @@ pub fn predict(
 /// # Errors
 /// As [`Steps::new`].
 pub fn predict_at(
-    what: (&Programs, &Plan, ProgramId),
+    what: (&PlannedPrograms, ProgramId),
     on: &Expanded<'_>,
     (workers, speeds): (Vec<Worker>, &[f64]),
     engine_model: &EngineModel,
     costs: &mut dyn Costs,
 ) -> Result<StepPrediction> {
-    let groups = what.1.placement.programs[what.2.index()].groups.iter();
+    let groups = what.0.placement.programs[what.1.index()].groups.iter();
     let tasks: usize = groups.map(|group| group.workers.len()).sum();
     let count = (TASKS / tasks.max(1)).clamp(*STEPS.start(), *STEPS.end());
     let mut steps = Steps::new(what, (on, workers), count, costs)?;

@@ -6,9 +6,9 @@
 
 use super::scenario::{Job, JobId, Scenario, Worker};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind, Programs};
+use crate::graph::{Graph, Kind};
 use crate::perf::Source;
-use crate::plan::{CallSpec, Edges, Plan, Task, TaskGraph, Use};
+use crate::plan::{CallSpec, Edges, Plan, PlannedPrograms, Task, TaskGraph, Use};
 use crate::platform::{Expanded, Memory, MemoryId, Unit};
 use crate::units::{Bytes, Nanos, PersistentId, ProgramId, TaskId, ValueId, WorkerId};
 use dahl_kernels::{Isa, Region};
@@ -64,8 +64,6 @@ pub struct Steps {
     pub jobs: Vec<Vec<JobId>>,
     /// The tasks of a step, with the costs of their calls.
     pub costs: Vec<Vec<Cost>>,
-    /// The edges from step to step.
-    pub(super) across: Edges,
 }
 
 impl Steps {
@@ -75,33 +73,30 @@ impl Steps {
     /// Where there are not as many workers, the plan needs more memory than there is,
     /// or nobody knows what a call takes.
     pub fn new(
-        (programs, plan, program): (&Programs, &Plan, ProgramId),
+        (planned, program): (&PlannedPrograms, ProgramId),
         (on, workers): (&Expanded<'_>, Vec<Worker>),
         count: usize,
         costs: &mut dyn Costs,
     ) -> Result<Self> {
-        if workers.len() != plan.placement.workers {
-            let expected = format!("{} workers, as the plan has", plan.placement.workers);
+        if workers.len() != planned.placement.workers {
+            let expected = format!("{} workers, as the plan has", planned.placement.workers);
             return Err(Error::platform("units", expected, workers.len()));
         }
-        let (expanded, graphs) = plan.task_graphs(programs)?;
-        let (graph, tasks) = (&expanded.programs[program.index()].graph, &graphs[program.index()]);
-        let memory = &plan.memory.programs[program.index()];
-        let across = Edges::across((tasks, memory), (tasks, memory));
-        let what = (graph, tasks, plan.numerics.isa);
+        let (graph, tasks) = planned.program(program);
+        let what = (graph, tasks, planned.numerics.isa);
         let task_costs = task_costs(what, (on, &workers), costs)?;
         let memories: Vec<MemoryId> =
             workers.iter().map(|w| on.units[w.unit.0 as usize].memory).collect();
         let mut build = Build {
             graph,
             tasks,
-            across: &across,
+            across: planned.across(program, program),
             apart: memories.iter().any(|m| *m != memories[0]),
             memories,
             scenario: Scenario::new(workers),
             written: BTreeMap::new(),
         };
-        build.scenario.needed = needed(plan, on, &build.scenario.workers);
+        build.scenario.needed = needed(planned, on, &build.scenario.workers);
         let mut jobs: Vec<Vec<JobId>> = Vec::with_capacity(count);
         for step in 0..count {
             let before = jobs.last().map_or(&[][..], Vec::as_slice);
@@ -109,7 +104,7 @@ impl Steps {
             jobs.push(new);
         }
         let scenario = build.scenario;
-        Ok(Self { scenario, jobs, costs: task_costs, across })
+        Ok(Self { scenario, jobs, costs: task_costs })
     }
 
     /// Has each worker take its jobs at a speed of its own, beside that of its unit;

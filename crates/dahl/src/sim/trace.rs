@@ -4,9 +4,7 @@ use super::outcome::Outcome;
 use super::scenario::{EngineModel, Job, Scenario};
 use super::steps::Steps;
 use super::tasks::Tasks;
-use crate::error::Result;
-use crate::graph::Programs;
-use crate::plan::{Plan, trace_header};
+use crate::plan::PlannedPrograms;
 use crate::platform::{Expanded, MemoryId};
 use crate::trace::{Event, Header, ProgramHeader, Trace, VERSION};
 use crate::units::ProgramId;
@@ -16,14 +14,12 @@ impl Steps {
     /// its calls as their costs say.
     pub fn trace(
         &self,
-        (programs, plan, program): (&Programs, &Plan, ProgramId),
+        (planned, program): (&PlannedPrograms, ProgramId),
         on: &Expanded<'_>,
         outcome: &Outcome,
         engine_model: &EngineModel,
-    ) -> Result<Trace> {
-        let (expanded, graphs) = plan.task_graphs(programs)?;
-        let own = (program, program, &self.across);
-        let header = trace_header(&expanded, &graphs, &[own]);
+    ) -> Trace {
+        let header = planned.trace_header(&[(program, program)]);
         let work = &header.programs[program.index()].work;
         let mut events = Vec::new();
         for (step, jobs) in self.jobs.iter().enumerate() {
@@ -62,7 +58,7 @@ impl Steps {
             memories: memories(on),
             ..header
         };
-        Ok(Trace { header, events })
+        Trace { header, events }
     }
 }
 

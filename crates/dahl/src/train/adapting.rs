@@ -80,7 +80,7 @@ impl Trainer {
         let begin = Instant::now();
         let counted = self.session.counters().cells();
         // A run does not end since nobody can say what would be better: it goes on as it is.
-        let verdict = match adapter.look((&self.lowered.programs, &self.plan), &counted) {
+        let verdict = match adapter.look(&self.plan, &counted) {
             Ok(verdict) => verdict,
             Err(error) => {
                 adapting.adapter = Err(error);
@@ -93,7 +93,7 @@ impl Trainer {
             let change = verdict.change.as_ref();
             let name = change.map_or(String::new(), |(grain, _)| grain.to_string());
             let replanned = self.session.replan(&Decision {
-                to: change.map(|(_, plan)| (&self.lowered.programs, plan)),
+                to: change.map(|(_, plan)| plan),
                 name: &name,
                 why: &verdict.why,
                 measured: Nanos(ran.as_nanos() as u64 / steps),

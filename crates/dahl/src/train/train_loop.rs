@@ -360,11 +360,10 @@ const PROGRAMS: &str = "programs";
 
 /// What decides the bits of a run, by key.
 fn recipe(trainer: &Trainer, config: &LoopConfig<'_>) -> BTreeMap<String, String> {
-    let programs = &trainer.lowered().programs;
     let mut recipe = config.recipe.clone();
     let known = [
         // Model, element type, batch sizes, optimiser: everything but the rate.
-        (PROGRAMS, trainer.plan().numerics_hash(programs)),
+        (PROGRAMS, trainer.plan().numerics_hash()),
         ("learning rate", format!("{:?} {:?}", trainer.lr, trainer.schedule)),
         // Not the name: a dataset may be moved, and named by another path.
         ("training samples", samples(config.train)),

@@ -81,7 +81,7 @@ pub(super) fn run(case: &Case<'_>, op: &str, settings: &Settings<'_>) -> Result<
         programs: vec![Program { name: op.to_owned(), graph, output_slots: 2, turn: 0 }],
     };
     let plan = settings.grain.plan(&programs)?;
-    let mut session = settings.engine.prepare(&programs, &plan)?;
+    let mut session = settings.engine.prepare(&plan)?;
     for name in TRACKED {
         if let Some(id) = programs.store.find(name) {
             let values = case.tensor(name)?.to_f64_vec();

@@ -9,7 +9,7 @@ use dahl::exec::{Decision, Session};
 use dahl::graph::Programs;
 use dahl::native::{Native, Scheduling, Throttle};
 use dahl::perf::{About, Contention, Overheads, PerfModel, Series, Work, cpu_kind};
-use dahl::plan::{Numerics, Plan, trace_header};
+use dahl::plan::{Numerics, Plan, PlannedPrograms};
 use dahl::planner::{Adapter, Circumstances, Gather, Grain, Patience, candidates, fit};
 use dahl::platform::{Figure, Memory, Node, Origin, Platform, Unit, UnitId};
 use dahl::report::{Calls, Stats};
@@ -52,14 +52,14 @@ fn machine() -> Platform {
 
 /// What the calls of plans take on that machine: on a busy one calls are found to take
 /// anything, and workers to wait for each other for ages.
-fn made_up(programs: &Programs, plans: &[Plan]) -> PerfModel {
+fn made_up(plans: &[PlannedPrograms]) -> PerfModel {
     let mut known = PerfModel::new(About::default());
     let (overhead_ns, step_ns, hop_ns, spin_ns) = (100.0, 500.0, Some(200.0), 20_000.0);
     known.overheads = Some(Overheads { overhead_ns, step_ns, hop_ns, spin_ns });
     for plan in plans {
         let kind = cpu_kind(plan.numerics.isa);
-        let (expanded, graphs) = plan.task_graphs(programs).unwrap();
-        for (program, graph) in expanded.programs.iter().zip(&graphs) {
+        let (expanded, graphs) = (plan.expanded(), plan.graphs());
+        for (program, graph) in expanded.programs.iter().zip(graphs) {
             for call in graph.tasks.iter().flat_map(|task| &task.calls) {
                 let work = Work::of_node(&program.graph, call.node, &call.piece);
                 let nanos = &[made_up_nanos(work.features.flops)];
@@ -72,7 +72,7 @@ fn made_up(programs: &Programs, plans: &[Plan]) -> PerfModel {
 }
 
 /// Plans of all cuts of a batch of 12.
-fn cuts_of_twelve(programs: &Programs, grain: &Grain) -> Vec<Plan> {
+fn cuts_of_twelve(programs: &Programs, grain: &Grain) -> Vec<PlannedPrograms> {
     let cut = |pieces| grain.with(&format!("sample={pieces}")).unwrap().plan(programs).unwrap();
     (1..=12).map(cut).collect()
 }
@@ -87,10 +87,10 @@ fn every_policy_gives_the_bits_of_the_plan() {
         let programs = setup.lower().programs;
         for workers in 1..=3 {
             let plan = grain(workers, 3, 1, Gather::On).plan(&programs).unwrap();
-            let known = made_up(&programs, std::slice::from_ref(&plan));
+            let known = made_up(std::slice::from_ref(&plan));
             let unit = |unit| Worker { unit: UnitId(unit), state: None };
             let units: Vec<Worker> = (0..workers as u32).map(unit).collect();
-            let what = (&programs, &plan);
+            let what = &plan;
             let expected = expectations(what, (&on, &units), &mut Known::new(&known)).unwrap();
             for rule in [
                 Rule::FirstCome,
@@ -118,7 +118,7 @@ fn shares_give_the_bits_of_the_plan() {
             let plan = Grain::for_workers(2).with(text).unwrap().plan(&programs).unwrap();
             let run = setup.train(&plan, &engine(Scheduling::Static)).unwrap();
             run.assert_same(&reference, &format!("{name} {text}"));
-            let stored = Plan::parse(&plan.to_text(&programs).unwrap(), &programs).unwrap();
+            let stored = PlannedPrograms::parse(&plan.to_text(), &programs).unwrap();
             assert_eq!(stored.placement, plan.placement, "{text}");
         }
     }
@@ -138,7 +138,7 @@ fn a_slow_worker_changes_no_bit_and_its_calls_follow_each_other() {
     let plan = Grain::for_workers(2).plan(&setup.lower().programs).unwrap();
     let throttles = vec![Throttle { worker: 1, speed: 0.2, from_step: 2 }];
     let engine = Native { record: true, throttles, ..engine(Scheduling::Static) };
-    let session = engine.prepare_native(&setup.lower().programs, &plan).unwrap();
+    let session = engine.prepare_native(&plan).unwrap();
     let mut trainer = setup.trainer(plan, Box::new(session));
     let run = setup.run(&mut trainer).unwrap();
     run.assert_same(&setup.reference(), "throttled");
@@ -153,7 +153,7 @@ fn a_slow_worker_changes_no_bit_and_its_calls_follow_each_other() {
         throttles: vec![Throttle { worker: 0, speed: 0.0, from_step: 0 }],
         ..Native::default()
     };
-    assert!(wrong.prepare_native(&setup.lower().programs, trainer.plan()).is_err());
+    assert!(wrong.prepare_native(trainer.plan()).is_err());
 }
 
 /// Steps with a change of placement before each of some of them.
@@ -161,7 +161,7 @@ fn changing(setup: &Setup, engine: &Native, texts: &[&str]) -> (Run, Trainer) {
     let programs = setup.lower().programs;
     let grain = Grain::for_workers(2);
     let plan = grain.plan(&programs).unwrap();
-    let session = engine.prepare_native(&programs, &plan).unwrap();
+    let session = engine.prepare_native(&plan).unwrap();
     let mut trainer = setup.trainer(plan, Box::new(session));
     let mut losses = Vec::new();
     let mut last = None;
@@ -171,7 +171,7 @@ fn changing(setup: &Setup, engine: &Native, texts: &[&str]) -> (Run, Trainer) {
         if let Some(text) = texts.get(step) {
             let plan = grain.with(text).unwrap().plan(&programs).unwrap();
             let decision = Decision {
-                to: Some((&programs, &plan)),
+                to: Some(&plan),
                 name: text,
                 why: "to see",
                 measured: Nanos(2),
@@ -239,18 +239,18 @@ fn other_numerics_and_policies_are_refused() {
     let programs = setup.lower().programs;
     let plan = Grain::for_workers(2).plan(&programs).unwrap();
     let decision = |plan| Decision {
-        to: Some((&programs, plan)),
+        to: Some(plan),
         name: "other",
         why: "to see",
         measured: Nanos(1),
         predicted: Nanos(1),
         took: Nanos(0),
     };
-    let mut session = engine(Scheduling::FirstCome).prepare_native(&programs, &plan).unwrap();
+    let mut session = engine(Scheduling::FirstCome).prepare_native(&plan).unwrap();
     assert!(session.replan(&decision(&plan)).is_err());
     let target = dahl::ops::Target { isa: dahl::Isa::Portable, accuracy: None };
     let other = Grain { target, ..Grain::for_workers(2) }.plan(&programs).unwrap();
-    let mut session = engine(Scheduling::Static).prepare_native(&programs, &plan).unwrap();
+    let mut session = engine(Scheduling::Static).prepare_native(&plan).unwrap();
     let refused = session.replan(&decision(&other));
     assert!(plan.numerics == other.numerics || refused.is_err());
 }
@@ -278,7 +278,7 @@ impl Begin {
 
 /// What an adapting run began with, and what became of it.
 struct Adapted {
-    plan: Plan,
+    plan: PlannedPrograms,
     limit: Option<Bytes>,
     trainer: Trainer,
 }
@@ -303,12 +303,12 @@ fn adapted_from(begin: Begin, speed: f64, retry: u64) -> Adapted {
     let plan = within(limit.unwrap_or(Bytes(u64::MAX))).unwrap().plan;
     let known = begin.known.unwrap_or_else(|| {
         let plans = [cuts_of_twelve(&lowered.programs, &grain), vec![plan.clone()]].concat();
-        made_up(&lowered.programs, &plans)
+        made_up(&plans)
     });
     let about = Circumstances { known, platform: machine(), grain, samples: 12, limit };
     let patience = Patience { steps: 4, time: Nanos(0), part: 1e9, retry, ..Patience::default() };
     let engine = Native { record: true, ..engine(Scheduling::Static) };
-    let session = Timed::new(engine.prepare_native(&lowered.programs, &plan).unwrap());
+    let session = Timed::new(engine.prepare_native(&plan).unwrap());
     session.clock().set_speeds([1.0, speed]);
     let mut trainer = setup.trainer(plan.clone(), Box::new(session));
     trainer.adapt(Adapter::new(about, patience));
@@ -318,13 +318,13 @@ fn adapted_from(begin: Begin, speed: f64, retry: u64) -> Adapted {
 }
 
 /// A training of two workers that is to adapt as soon as there is a reason to.
-fn adapter(retry: u64) -> (Setup, Plan, Adapter) {
+fn adapter(retry: u64) -> (Setup, PlannedPrograms, Adapter) {
     let mut setup = setup("lenet", DType::F32);
     setup.spec.train = vec![12];
     let grain = Grain::for_workers(2);
     let plan = grain.plan(&setup.lower().programs).unwrap();
     let programs = setup.lower().programs;
-    let known = made_up(&programs, &cuts_of_twelve(&programs, &grain));
+    let known = made_up(&cuts_of_twelve(&programs, &grain));
     let about = Circumstances { known, platform: machine(), grain, samples: 12, limit: None };
     let patience = Patience { steps: 4, time: Nanos(0), part: 1e9, retry, ..Patience::default() };
     (setup, plan, Adapter::new(about, patience))
@@ -341,7 +341,7 @@ fn gives_less(grain: &str) -> bool {
 fn a_worker_that_becomes_slow_gets_less() {
     let (mut setup, plan, adapter) = adapter(u64::MAX);
     let engine = Native { record: true, ..engine(Scheduling::Static) };
-    let session = engine.prepare_native(&setup.lower().programs, &plan).unwrap();
+    let session = engine.prepare_native(&plan).unwrap();
     let session = Timed::new(session);
     let clock = session.clock();
     let mut trainer = setup.trainer(plan, Box::new(session));
@@ -373,10 +373,9 @@ fn a_worker_that_becomes_slow_gets_less() {
 }
 
 /// What a run would have counted after a step more of a plan, at speeds of its workers.
-fn count(counted: &mut Vec<CellCount>, programs: &Programs, plan: &Plan, speeds: [f64; 2]) {
-    let (expanded, graphs) = plan.task_graphs(programs).unwrap();
-    let header = trace_header(&expanded, &graphs, &[]);
-    for (task, work) in graphs[0].tasks.iter().zip(&header.programs[0].work) {
+fn count(counted: &mut Vec<CellCount>, plan: &PlannedPrograms, speeds: [f64; 2]) {
+    let header = plan.trace_header(&[]);
+    for (task, work) in plan.graphs()[0].tasks.iter().zip(&header.programs[0].work) {
         for &(cell, _) in &work.calls {
             let cell = &header.cells[cell as usize];
             let (codelet, shape) =
@@ -396,12 +395,11 @@ fn count(counted: &mut Vec<CellCount>, programs: &Programs, plan: &Plan, speeds:
 
 #[test]
 fn a_worker_that_was_left_out_is_tried_again() {
-    let (setup, plan, mut adapter) = adapter(3);
-    let programs = setup.lower().programs;
-    let (mut plan, mut counted) = (plan, Vec::new());
+    let (_, mut plan, mut adapter) = adapter(3);
+    let mut counted = Vec::new();
     let mut look = |speeds: [f64; 2]| {
-        count(&mut counted, &programs, &plan, speeds);
-        let verdict = adapter.look((&programs, &plan), &counted).unwrap();
+        count(&mut counted, &plan, speeds);
+        let verdict = adapter.look(&plan, &counted).unwrap();
         let change = verdict.and_then(|verdict| verdict.change)?;
         plan = change.1;
         Some(change.0.to_string())
@@ -444,7 +442,7 @@ fn a_run_goes_on_where_nobody_knows_what_would_be_better() {
     let begin = Begin { known: nothing, ..Begin::with(Grain::for_workers(2)) };
     let Adapted { plan, trainer, .. } = adapted_from(begin, 0.02, 1000);
     assert_eq!(trainer.changes(), 0);
-    assert_eq!(*trainer.plan(), plan);
+    assert_eq!(**trainer.plan(), *plan);
     // Whoever asked for it can say why.
     assert!(trainer.stopped_adapting().is_some());
 }
@@ -457,13 +455,13 @@ fn a_decision_is_measured_by_steps_alone() {
     let grain = Grain::for_workers(1).among(2);
     let lowered = setup.lower();
     let plan = grain.plan(&lowered.programs).unwrap();
-    let known = made_up(&lowered.programs, &cuts_of_twelve(&lowered.programs, &grain));
+    let known = made_up(&cuts_of_twelve(&lowered.programs, &grain));
     let about = Circumstances { known, platform: machine(), grain, samples: 12, limit: None };
     // The first look, after four steps, tries the worker that has nothing.
     let patience =
         Patience { steps: 4, time: Nanos(0), part: 1e9, retry: 1, ..Patience::default() };
     let engine = Native { record: true, ..engine(Scheduling::Static) };
-    let session = engine.prepare_native(&lowered.programs, &plan).unwrap();
+    let session = engine.prepare_native(&plan).unwrap();
     let mut trainer = setup.trainer(plan, Box::new(session));
     trainer.adapt(Adapter::new(about, patience));
     let (mut around, mut before_last) = (Duration::ZERO, Duration::ZERO);
@@ -498,7 +496,7 @@ fn calls_that_nobody_knows_are_measured_for_a_choice() {
     let programs = setup.lower().programs;
     let numerics = Numerics::default_for(&programs, base.target);
     let others = other.lower().programs;
-    let partial = made_up(&others, &[base.plan(&others).unwrap()]);
+    let partial = made_up(&[base.plan(&others).unwrap()]);
     let (samples, limit, steps) = (4, None, 0);
     let request = GrainRequest { programs: &programs, numerics, base, samples, limit, steps };
     let unknown = request.choose(partial.clone(), None);
@@ -516,12 +514,12 @@ struct Briefly;
 impl Measurer for Briefly {
     fn learn(
         &mut self,
-        (programs, plan): (&Programs, &Plan),
+        plan: &PlannedPrograms,
         kind: &str,
         known: &mut PerfModel,
     ) -> dahl::Result<()> {
         let (step, short) = (ProgramId(0), Duration::ZERO);
-        dahl::calibrate::steps(programs, plan, step, short, kind, known).map(drop)
+        dahl::calibrate::steps(plan, step, short, kind, known).map(drop)
     }
 
     fn race(
@@ -540,7 +538,7 @@ fn a_trial_gives_the_time_of_a_step_of_every_plan() {
     let programs = setup.lower().programs;
     let plans = [1, 2].map(|workers| Grain::for_workers(workers).plan(&programs).unwrap());
     let (steps, engine) = (&[ProgramId(0)], &Native::default());
-    let racer = |plan| Racer { programs: &programs, plan, steps, engine };
+    let racer = |plan| Racer { plan, steps, engine };
     for budget in [Duration::ZERO, Duration::from_millis(1)] {
         let turns =
             race(&plans.each_ref().map(racer), budget, &|_, turn| turn.step().0 as f64).unwrap();

@@ -4,7 +4,7 @@ use dahl::exec::Engine;
 use dahl::graph::{Programs, needed_again, recomputable};
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::Native;
-use dahl::plan::{Numerics, Plan, Recompute};
+use dahl::plan::{Numerics, PlannedPrograms, Recompute};
 use dahl::planner::Grain;
 use dahl::units::Bytes;
 use dahl::{DType, Error};
@@ -102,21 +102,21 @@ fn plan_text() -> (Programs, String) {
     let recompute = Recompute { programs: again.collect() };
     let numerics = Numerics::default_for(&programs, dahl::Isa::detect());
     let plan = Grain::for_workers(2).plan_recomputing(&programs, numerics, recompute).unwrap();
-    let text = plan.to_text(&programs).unwrap();
+    let text = plan.to_text();
     let text = text.lines().filter(|line| !line.starts_with("hash")).collect::<Vec<_>>().join("\n");
     (programs, text + "\n")
 }
 
 /// True where the text is a plan, which can then be run and printed.
 fn is_plan(text: &str, programs: &Programs) -> bool {
-    match Plan::parse(text, programs) {
+    match PlannedPrograms::parse(text, programs) {
         Ok(plan) => {
             let peak = plan.memory.peak();
             // More workers or memory than this machine has are no fault of the plan.
             if plan.placement.workers <= 2 && peak < Bytes(1 << 20) {
-                Native::default().prepare(programs, &plan).unwrap();
+                Native::default().prepare(&plan).unwrap();
             }
-            assert_eq!(Plan::parse(&plan.to_text(programs).unwrap(), programs).unwrap(), plan);
+            assert_eq!(*PlannedPrograms::parse(&plan.to_text(), programs).unwrap(), *plan);
             true
         }
         Err(error @ Error::Plan { .. }) => {
@@ -140,7 +140,8 @@ fn a_plan_without_one_of_its_lines_is_refused() {
         assert!(!is_plan(&twice, &programs), "{line} twice");
     }
     let storages: Vec<&&str> = lines.iter().filter(|line| line.contains("home = ")).collect();
-    let error = Plan::parse(&text.replacen(&format!("{}\n", storages[0]), "", 1), &programs);
+    let error =
+        PlannedPrograms::parse(&text.replacen(&format!("{}\n", storages[0]), "", 1), &programs);
     let error = error.unwrap_err().to_string();
     assert!(error.starts_with("plan: memory of \"train 2\": expected "), "{error}");
     assert!(error.contains(" storages, found "), "{error}");
@@ -180,7 +181,7 @@ fn damaged_plans_are_refused_or_run() {
 fn more_workers_than_any_machine_has_are_refused() {
     let (programs, text) = plan_text();
     let text = text.replacen("workers = 2", "workers = 1000000000", 1);
-    let error = Plan::parse(&text, &programs).unwrap_err().to_string();
+    let error = PlannedPrograms::parse(&text, &programs).unwrap_err().to_string();
     let expected = "placement: expected 1 to 65536 workers, found 1000000000";
     assert!(error.contains(expected), "{error}");
     let error = Grain::for_workers(1_000_000_000).plan(&programs).unwrap_err().to_string();

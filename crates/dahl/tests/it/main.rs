@@ -9,6 +9,7 @@ mod layers;
 mod memory;
 mod models;
 mod ops;
+mod outside_engine;
 mod panics;
 mod pipelines;
 mod recompute;

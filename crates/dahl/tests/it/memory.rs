@@ -6,14 +6,14 @@ use dahl::exec::Session;
 use dahl::graph::Programs;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::{Native, resident_bytes};
-use dahl::plan::{Group, Home, Numerics, Plan, Storage, TaskGraph, Use};
+use dahl::plan::{Group, Home, Numerics, Plan, PlannedPrograms, Storage, TaskGraph, Use};
 use dahl::planner::{Gather, Grain};
 use dahl::train::Trainer;
 use dahl::units::{Bytes, TaskId, WorkerId};
 use dahl::{DType, Error};
 
 /// Plans of all models: gathered or not, cut and random.
-fn plans() -> Vec<(String, Programs, Plan)> {
+fn plans() -> Vec<(String, PlannedPrograms)> {
     let mut plans = Vec::new();
     for name in MODELS {
         let mut setup = setup(name, DType::F32);
@@ -24,13 +24,13 @@ fn plans() -> Vec<(String, Programs, Plan)> {
             [(1, 1, 1, Gather::On), (2, 3, 1, Gather::On), (3, 3, 2, Gather::Off)]
         {
             let plan = grain(workers, pieces, channels, gather).plan(&programs).unwrap();
-            plans.push((format!("{name} {pieces}x{channels}"), programs.clone(), plan));
+            plans.push((format!("{name} {pieces}x{channels}"), plan));
         }
         for seed in 0..5 {
             let mut rng = Rng(seed);
             let workers = 1 + rng.below(3);
             let plan = random_plan(&programs, workers, &mut rng).unwrap();
-            plans.push((format!("{name} seed {seed}"), programs.clone(), plan));
+            plans.push((format!("{name} seed {seed}"), plan));
         }
     }
     plans
@@ -38,9 +38,9 @@ fn plans() -> Vec<(String, Programs, Plan)> {
 
 #[test]
 fn the_session_has_what_was_planned() {
-    for (name, programs, plan) in plans() {
+    for (name, plan) in plans() {
         for scheduling in SCHEDULINGS {
-            let session = engine(scheduling).prepare_native(&programs, &plan).unwrap();
+            let session = engine(scheduling).prepare_native(&plan).unwrap();
             assert_eq!(session.allocated(), plan.memory.peak(), "{name} {scheduling:?}");
         }
     }
@@ -96,19 +96,16 @@ fn shared_bytes(plan: &Plan, graphs: &[TaskGraph]) -> Vec<String> {
 
 #[test]
 fn values_that_live_at_the_same_time_never_share_bytes() {
-    for (name, programs, plan) in plans() {
-        plan.check(&programs).unwrap();
-        let (_, graphs) = plan.task_graphs(&programs).unwrap();
-        assert_eq!(shared_bytes(&plan, &graphs), Vec::<String>::new(), "{name}");
+    for (name, plan) in plans() {
+        assert_eq!(shared_bytes(&plan, plan.graphs()), Vec::<String>::new(), "{name}");
     }
 }
 
 #[test]
 fn without_the_edges_of_reuse_values_would_share_bytes() {
     let mut seen = 0;
-    for (_, programs, plan) in plans() {
-        let expanded = plan.numerics.expand(&programs).unwrap();
-        let graphs = TaskGraph::build(&expanded, &plan.placement).unwrap();
+    for (_, plan) in plans() {
+        let graphs = TaskGraph::build(plan.expanded(), &plan.placement).unwrap();
         seen += usize::from(!shared_bytes(&plan, &graphs).is_empty());
     }
     assert!(seen > 10, "only {seen} plans need edges of reuse");
@@ -118,13 +115,12 @@ fn without_the_edges_of_reuse_values_would_share_bytes() {
 #[track_caller]
 fn check_refused(change: impl FnOnce(&mut Plan, &[TaskGraph], &Programs), expected: &str) {
     let programs = setup("projected", DType::F32).lower().programs;
-    let mut plan = grain(2, 2, 1, Gather::On).plan(&programs).unwrap();
-    let (expanded, graphs) = plan.task_graphs(&programs).unwrap();
-    change(&mut plan, &graphs, &expanded);
-    let error = plan.check(&programs).expect_err(expected);
+    let planned = grain(2, 2, 1, Gather::On).plan(&programs).unwrap();
+    let mut plan = Plan::clone(&planned);
+    change(&mut plan, planned.graphs(), planned.expanded());
+    let error = PlannedPrograms::new(&programs, plan).expect_err(expected);
     assert!(matches!(error, Error::Plan { .. }), "{error:?}");
     assert!(error.to_string().contains(expected), "expected {expected:?} in: {error}");
-    assert!(Native::default().prepare_native(&programs, &plan).is_err(), "{error}");
 }
 
 #[test]
@@ -214,15 +210,15 @@ fn a_node_placed_twice_or_nowhere_is_refused() {
 #[test]
 fn a_limit_below_the_peak_is_refused_with_the_largest_tensors_named() {
     let programs = setup("lenet", DType::F32).lower().programs;
-    let plan = Plan::new(
+    let plan = PlannedPrograms::placed(
         &programs,
         Numerics::default_for(&programs, dahl::Isa::detect()),
-        Grain::for_workers(1).plan(&programs).unwrap().placement,
+        Grain::for_workers(1).plan(&programs).unwrap().placement.clone(),
     )
     .unwrap();
     let peak = plan.memory.peak();
-    plan.check_memory(&programs, peak).unwrap();
-    let error = plan.check_memory(&programs, Bytes(peak.0 - 1)).unwrap_err();
+    plan.check_memory(peak).unwrap();
+    let error = plan.check_memory(Bytes(peak.0 - 1)).unwrap_err();
     let Error::Memory { needed, limit, largest, .. } = &error else { panic!("{error}") };
     assert_eq!((*needed, *limit), (peak, Bytes(peak.0 - 1).into()));
     assert!(largest.iter().any(|(name, _)| name == "7.weight f32 [120, 400]"), "{largest:?}");

@@ -5,6 +5,7 @@ use dahl::exec::Session;
 use dahl::model::{Lowering, Model, Module, Optimizer, TrainSpec};
 use dahl::native::Scheduling;
 use dahl::ops::{Backprop, Call, Cut, Meta, Metas, Mismatch, Op, Piece, Recorder, Var};
+use dahl::plan::{Plan, PlannedPrograms};
 use dahl::planner::Gather;
 use dahl::train::Trainer;
 use dahl::units::Flops;
@@ -134,11 +135,11 @@ fn an_op_from_outside_trains_as_the_crates_own() {
 #[test]
 fn a_plan_with_too_little_scratch_is_refused() {
     let trainer = trainer(SquareLayer(Trip::Never), Scheduling::Static, (2, Gather::On));
-    let mut plan = trainer.plan().clone();
+    let mut plan = Plan::clone(trainer.plan());
     let needed = plan.memory.scratch();
     assert!(needed >= SCRATCH && needed.is_multiple_of(64), "whole lines per worker");
     plan.memory.programs[0].scratch = SCRATCH - 1;
-    let error = plan.check(&trainer.lowered().programs).unwrap_err().to_string();
+    let error = PlannedPrograms::new(&trainer.lowered().programs, plan).unwrap_err().to_string();
     assert!(error.contains("bytes of scratch, found 12"), "{error}");
 }
 

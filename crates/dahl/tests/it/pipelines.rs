@@ -4,9 +4,10 @@ use crate::support::{Rng, Run, Setup, engine, feed, setup, state};
 use dahl::calibrate::{Racer, race};
 use dahl::model::{Delays, Model, NormOver, Optimizer, Stages, TrainSpec};
 use dahl::native::Scheduling;
-use dahl::plan::{Numerics, Plan};
+use dahl::plan::{Numerics, PlannedPrograms};
 use dahl::planner::{Flow, Grain, Order, even, flops, starting_with};
 use dahl::train::Trainer;
+use dahl::units::ProgramId;
 use dahl::{DType, Error};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +23,7 @@ fn stages(setup: &Setup, count: usize) -> Stages {
     even(&setup.lower().programs.programs[0].graph, &vec![1.0; count], &flops)
 }
 
-fn flow_plan(setup: &Setup, flow: &Flow, workers: usize) -> Plan {
+fn flow_plan(setup: &Setup, flow: &Flow, workers: usize) -> PlannedPrograms {
     let (programs, grain) = (setup.lower().programs, Grain::for_workers(workers));
     let numerics = Numerics::default_for(&programs, grain.target);
     flow.plan_with(&grain, &programs, numerics).unwrap()
@@ -137,7 +138,7 @@ fn a_stage_has_tasks_on_its_own_workers_only() {
     let setup = in_micro_batches(&setup("lenet", DType::F32), 4);
     let flow = Flow { stages: stages(&setup, 2), order: ORDERS[1], delays: None, own: Vec::new() };
     let plan = flow_plan(&setup, &flow, 2);
-    let (expanded, graphs) = plan.task_graphs(&setup.lower().programs).unwrap();
+    let (expanded, graphs) = (plan.expanded(), plan.graphs());
     let mut tasks = [0, 0];
     for task in &graphs[0].tasks {
         let stage = task.worker.index();
@@ -327,14 +328,10 @@ fn a_stale_pipeline_begins_a_step_before_the_last_has_ended() {
     // Stage 0 has three steps under way, which keep four versions, and so on.
     assert_eq!(plan.placement.ahead, [4, 2, 1]);
     assert_eq!(plan.memory.under_way(), 4);
-    let (_, graphs) = plan.task_graphs(&setup.lower().programs).unwrap();
     let across = |a: usize, b: usize| {
-        let edges = dahl::plan::Edges::across(
-            (&graphs[a], &plan.memory.programs[a]),
-            (&graphs[b], &plan.memory.programs[b]),
-        );
+        let edges = plan.across(ProgramId::new(a), ProgramId::new(b));
         let of = |worker: usize| {
-            let waits = graphs[b].tasks.iter().zip(&edges.preds);
+            let waits = plan.graphs()[b].tasks.iter().zip(&edges.preds);
             waits
                 .filter(|(t, _)| t.worker.index() == worker)
                 .map(|(_, p)| p.clone())
@@ -364,9 +361,9 @@ fn a_stale_plan_reads_back() {
         own: Vec::new(),
     };
     let (plan, programs) = (flow_plan(&setup, &flow, 2), setup.lower().programs);
-    let text = plan.to_text(&programs).unwrap();
+    let text = plan.to_text();
     assert!(text.contains("ahead = [2, 1]"), "{text}");
-    assert_eq!(Plan::parse(&text, &programs).unwrap(), plan);
+    assert_eq!(*PlannedPrograms::parse(&text, &programs).unwrap(), *plan);
 }
 
 #[test]
@@ -417,7 +414,7 @@ fn a_stale_pipeline_can_be_tried() {
     let steps = &lowered.train[&setup.spec.train[0]];
     assert!(steps.len() > 1);
     let engine = &engine(Scheduling::Staged);
-    let racer = Racer { programs: &lowered.programs, plan: &plan, steps, engine };
+    let racer = Racer { plan: &plan, steps, engine };
     let turns = race(&[racer], Duration::from_millis(1), &|_, turn| turn.step().0 as f64).unwrap();
     assert!(turns[0].iter().all(|turn| turn.steps.is_multiple_of(steps.len() as u64)));
     assert!(turns[0].iter().all(|turn| turn.did.workers.iter().all(|w| w.busy > 0)));
@@ -472,14 +469,12 @@ fn a_stage_waits_for_no_other_stages_update() {
     let setup = Setup { spec, ..plain };
     let flow = Flow { stages, order: ORDERS[1], delays: Some(delays), own: Vec::new() };
     let plan = flow_plan(&setup, &flow, 4);
-    let (expanded, graphs) = plan.task_graphs(&setup.lower().programs).unwrap();
+    let (expanded, graphs) = (plan.expanded(), plan.graphs());
     let phase = |program: usize, task: &dahl::plan::Task| {
         expanded.programs[program].graph.node(task.calls[0].node).phase
     };
     for (a, b) in [(0, 1), (0, 2), (1, 2), (3, 0)] {
-        let (before, after) =
-            ((&graphs[a], &plan.memory.programs[a]), (&graphs[b], &plan.memory.programs[b]));
-        let edges = dahl::plan::Edges::across(before, after);
+        let edges = plan.across(ProgramId::new(a), ProgramId::new(b));
         for (task, preds) in graphs[b].tasks.iter().zip(&edges.preds) {
             for pred in preds.iter().map(|&t| graphs[a].task(t)) {
                 let update = phase(a, pred) == dahl::graph::Phase::Update;

@@ -7,7 +7,7 @@ use dahl::graph::{Kind, Phase, Programs, needed_again, recomputable};
 use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
 use dahl::native::Scheduling;
 use dahl::ops::Access;
-use dahl::plan::{Numerics, Plan, Recompute};
+use dahl::plan::{Numerics, PlannedPrograms, Recompute};
 use dahl::planner::{Flow, Gather, Grain, Order, even, fit, flops};
 use dahl::units::{Bytes, NodeId, PersistentId};
 use dahl::{DType, Error};
@@ -71,7 +71,7 @@ fn any_nodes_that_run_again_change_no_bit() {
         let numerics = numerics(&programs);
         let placement =
             random_placement(&again.expand(&numerics, &programs).unwrap(), workers, &mut rng);
-        let plan = Plan::with_recompute(&programs, numerics, again, placement).unwrap();
+        let plan = PlannedPrograms::plan(&programs, numerics, again, |_| Ok(placement)).unwrap();
         let scheduling = SCHEDULINGS[rng.below(SCHEDULINGS.len())];
         let run = setup.train(&plan, &engine(scheduling)).unwrap();
         run.assert_same(&references[model], &format!("{} {seed} {workers}", MODELS[model]));
@@ -112,11 +112,11 @@ fn the_text_of_a_plan_says_what_runs_again() {
     let programs = setup("projected", DType::F32).lower().programs;
     let plan = Grain::for_workers(2);
     let plan = plan.plan_recomputing(&programs, numerics(&programs), all(&programs)).unwrap();
-    let text = plan.to_text(&programs).unwrap();
-    assert_eq!(Plan::parse(&text, &programs).unwrap(), plan);
+    let text = plan.to_text();
+    assert_eq!(*PlannedPrograms::parse(&text, &programs).unwrap(), *plan);
     let plain = Grain::for_workers(2).plan(&programs).unwrap();
-    assert_eq!(plan.numerics_hash(&programs), plain.numerics_hash(&programs));
-    assert!(!plain.to_text(&programs).unwrap().contains("recompute"));
+    assert_eq!(plan.numerics_hash(), plain.numerics_hash());
+    assert!(!plain.to_text().contains("recompute"));
     let first = plan.recompute.programs[0][0];
     let op = programs.programs[0].graph.node(first).op.name();
     let listed = format!("recompute = [\"{} {op}\"", first.0);
@@ -128,7 +128,7 @@ fn the_text_of_a_plan_says_what_runs_again() {
         ("recompute = [\"9999 relu\"".to_owned(), "a node of the lowered graph and its op"),
         (format!("recompute = [\"{last} {last_op}\""), "a node of the forward pass"),
     ] {
-        let error = Plan::parse(&text.replacen(&listed, &to, 1), &programs).unwrap_err();
+        let error = PlannedPrograms::parse(&text.replacen(&listed, &to, 1), &programs).unwrap_err();
         assert!(matches!(error, Error::Plan { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
@@ -171,7 +171,7 @@ fn a_plan_fits_from_the_least_on() {
 }
 
 /// ResNet-18 within a part of the work memory that it has without recomputation.
-fn resnet18(batch: usize, grain: Grain, part: f64) -> (Programs, Plan, Plan) {
+fn resnet18(batch: usize, grain: Grain, part: f64) -> (Programs, PlannedPrograms, PlannedPrograms) {
     let model = Model::named("resnet18").unwrap();
     let lowered = model.lower(&TrainSpec::new(batch, DType::F32, Optimizer::sgd(0.1))).unwrap();
     let plain = grain.plan(&lowered.programs).unwrap();
@@ -216,8 +216,8 @@ fn calls_of_a_plan_that_recomputes_are_measured() {
     let plan = plan.unwrap();
     let mut known = dahl::perf::PerfModel::default();
     let (step, short) = (dahl::units::ProgramId(0), std::time::Duration::ZERO);
-    let measured = dahl::calibrate::steps(&programs, &plan, step, short, "cpu", &mut known);
-    let (_, graphs) = plan.task_graphs(&programs).unwrap();
+    let measured = dahl::calibrate::steps(&plan, step, short, "cpu", &mut known);
+    let graphs = plan.graphs();
     let calls: usize = graphs[0].tasks.iter().map(|task| task.calls.len()).sum();
     assert_eq!(measured.unwrap().calls, calls);
 }

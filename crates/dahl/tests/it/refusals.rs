@@ -8,6 +8,7 @@ use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::Native;
 use dahl::ops::optim::Sgd;
 use dahl::ops::{Meta, Recorder};
+use dahl::plan::{Plan, PlannedPrograms};
 use dahl::planner::Grain;
 use dahl::sched::{Policy, Ready};
 use dahl::train::Trainer;
@@ -70,13 +71,19 @@ fn offsets_that_overflow_or_are_not_aligned_are_refused() {
     let plan = Grain::for_workers(1).plan(&lowered.programs).unwrap();
     for offset in [usize::MAX - 63, usize::MAX, 2] {
         for s in 0..plan.memory.programs[0].offsets.len() {
-            let mut wrong = plan.clone();
+            let mut wrong = Plan::clone(&plan);
             wrong.memory.programs[0].offsets[s] = offset;
-            assert!(wrong.check(&lowered.programs).is_err(), "storage {s} at {offset}");
+            assert!(
+                PlannedPrograms::new(&lowered.programs, wrong).is_err(),
+                "storage {s} at {offset}"
+            );
         }
-        let mut wrong = plan.clone();
+        let mut wrong = Plan::clone(&plan);
         wrong.memory.persistent[0] = offset;
-        assert!(wrong.check(&lowered.programs).is_err(), "persistent value at {offset}");
+        assert!(
+            PlannedPrograms::new(&lowered.programs, wrong).is_err(),
+            "persistent value at {offset}"
+        );
     }
 }
 
@@ -86,7 +93,7 @@ fn memory_that_is_not_there_is_an_error_that_names_tensors() {
     let lowered = model.lower(&TrainSpec::new(1 << 38, DType::F32, Optimizer::sgd(0.1))).unwrap();
     let plan = Grain::for_workers(1).plan(&lowered.programs).unwrap();
     assert!(plan.memory.peak() > Bytes(1 << 48), "no sum wraps: {}", plan.memory.peak());
-    let error = Native::default().prepare(&lowered.programs, &plan).err().expect("an error");
+    let error = Native::default().prepare(&plan).err().expect("an error");
     assert!(matches!(error, Error::Memory { .. }), "{error}");
 }
 
@@ -120,7 +127,7 @@ fn a_policy_that_gives_tasks_that_are_not_ready_is_named() {
         let plan = Grain { gather: dahl::planner::Gather::Off, ..Grain::for_workers(2) };
         let plan = plan.plan(&lowered.programs).unwrap();
         let policy = Box::new(Wrong { ready: Vec::new(), by });
-        let session = Native::default().prepare_with(&lowered.programs, &plan, policy).unwrap();
+        let session = Native::default().prepare_with(&plan, policy).unwrap();
         let mut trainer = Trainer::with_session(lowered, plan, &spec, Box::new(session)).unwrap();
         let result = feed(&mut trainer, 4, 1).and_then(|step| trainer.loss(step));
         check_refused(result, "policy \"wrong\" gave t");
@@ -141,7 +148,7 @@ fn inputs_persistent_values_and_views_can_be_fetched() {
     })
     .unwrap();
     let plan = Grain::for_workers(1).plan(&programs).unwrap();
-    let mut session = Native::default().prepare_native(&programs, &plan).unwrap();
+    let mut session = Native::default().prepare_native(&plan).unwrap();
     let w = programs.store.find("w").unwrap();
     session.write(w, &mut |mut to| to.write_f64([7.0, 8.0, 9.0])).unwrap();
     let mut slot = session.slot(ProgramId(0)).unwrap();

@@ -3,7 +3,7 @@
 use crate::support::{MODELS, Rng, engine, feed, grain, random_plan, setup, state};
 use dahl::DType;
 use dahl::native::Scheduling;
-use dahl::plan::Plan;
+use dahl::plan::PlannedPrograms;
 use dahl::planner::Gather;
 use dahl::sched::{Policy, Ready};
 use dahl::units::{Nanos, WorkerId};
@@ -67,7 +67,7 @@ fn check(plans: usize, policy: impl Fn(u64) -> Box<dyn Policy>) {
         for seed in 0..plans as u64 {
             let mut rng = Rng(1000 + seed);
             let workers = 1 + rng.below(4);
-            let plan: Plan = match seed % 3 {
+            let plan: PlannedPrograms = match seed % 3 {
                 0 => grain(workers, 3, 1, Gather::On).plan(&programs).unwrap(),
                 1 => grain(workers, 2, 2, Gather::Off).plan(&programs).unwrap(),
                 _ => random_plan(&programs, workers, &mut rng).unwrap(),
@@ -103,7 +103,7 @@ fn programs_that_alternate_give_the_sequential_result() {
         let mut rng = Rng(seed);
         let plan = random_plan(&programs, 1 + rng.below(3), &mut rng).unwrap();
         let engine = engine(Scheduling::Static);
-        let session = engine.prepare_with(&programs, &plan, AnyTask::boxed(seed)).unwrap();
+        let session = engine.prepare_with(&plan, AnyTask::boxed(seed)).unwrap();
         let mut trainer = setup.trainer(plan, Box::new(session));
         for (step, size) in sizes.into_iter().enumerate() {
             feed(&mut trainer, size, step as u64).unwrap();

@@ -6,7 +6,7 @@ use dahl::model::{Lowered, Model, Optimizer, Sequence, TrainSpec};
 use dahl::native::{Checks, Native, Scheduling};
 use dahl::ops::conv2d::Conv2d;
 use dahl::ops::{Metas, split};
-use dahl::plan::{Group, Numerics, Placement, Plan, ProgramPlacement};
+use dahl::plan::{Group, Numerics, Placement, PlannedPrograms, ProgramPlacement};
 use dahl::planner::{Gather, Grain};
 use dahl::sched::Policy;
 use dahl::train::Trainer;
@@ -126,24 +126,24 @@ impl Setup {
         self.model.lower(&self.spec).unwrap()
     }
 
-    pub(crate) fn trainer(&self, plan: Plan, session: Box<dyn Session>) -> Trainer {
+    pub(crate) fn trainer(&self, plan: PlannedPrograms, session: Box<dyn Session>) -> Trainer {
         Trainer::with_session(self.lower(), plan, &self.spec, session).unwrap()
     }
 
     /// Trains with a plan, steps overlapping as far as they can.
-    pub(crate) fn train(&self, plan: &Plan, engine: &Native) -> Result<Run> {
-        let session = Box::new(engine.prepare_native(&self.lower().programs, plan)?);
+    pub(crate) fn train(&self, plan: &PlannedPrograms, engine: &Native) -> Result<Run> {
+        let session = Box::new(engine.prepare_native(plan)?);
         self.run(&mut self.trainer(plan.clone(), session))
     }
 
     /// Trains with a plan and a policy.
     pub(crate) fn train_with(
         &self,
-        plan: &Plan,
+        plan: &PlannedPrograms,
         engine: &Native,
         policy: Box<dyn Policy>,
     ) -> Result<Run> {
-        let session = Box::new(engine.prepare_with(&self.lower().programs, plan, policy)?);
+        let session = Box::new(engine.prepare_with(plan, policy)?);
         self.run(&mut self.trainer(plan.clone(), session))
     }
 
@@ -250,10 +250,14 @@ fn random_program(graph: &Graph, workers: usize, rng: &mut Rng) -> ProgramPlacem
 }
 
 /// A random legal plan with the default numerics.
-pub(crate) fn random_plan(programs: &Programs, workers: usize, rng: &mut Rng) -> Result<Plan> {
+pub(crate) fn random_plan(
+    programs: &Programs,
+    workers: usize,
+    rng: &mut Rng,
+) -> Result<PlannedPrograms> {
     let numerics = Numerics::default_for(programs, dahl::Isa::detect());
     let placement = random_placement(&numerics.expand(programs)?, workers, rng);
-    Plan::new(programs, numerics, placement)
+    PlannedPrograms::placed(programs, numerics, placement)
 }
 
 /// A tool that a test needs is not there: the test is skipped, unless `REQUIRE_TOOLS` is set, as

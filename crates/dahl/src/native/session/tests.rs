@@ -3,7 +3,7 @@ use crate::exec::Session;
 use crate::graph::{Builder, Class, Program, Programs, Store};
 use crate::native::{Native, NativeSession};
 use crate::ops::{Access, Cut, Meta, Metas, Mismatch, Op};
-use crate::plan::{Group, Numerics, Placement, Plan, ProgramPlacement};
+use crate::plan::{Group, Numerics, Placement, PlannedPrograms, ProgramPlacement};
 use crate::units::{Flops, NodeId, PersistentId, ProgramId, WorkerId};
 use dahl_kernels::{Call, DType, Piece, Region, StepScalars};
 use std::sync::Arc;
@@ -62,11 +62,14 @@ fn session() -> NativeSession {
         ProgramPlacement::new(vec![group])
     });
     let placement = Placement::new(2, placed.collect());
-    let plan =
-        Plan::new(&programs, Numerics::default_for(&programs, crate::Isa::detect()), placement)
-            .expect("a plan");
+    let plan = PlannedPrograms::placed(
+        &programs,
+        Numerics::default_for(&programs, crate::Isa::detect()),
+        placement,
+    )
+    .expect("a plan");
     let native = Native { spins: 0, ..Native::default() };
-    native.prepare_native(&programs, &plan).expect("a session")
+    native.prepare_native(&plan).expect("a session")
 }
 
 fn step(session: &mut NativeSession, program: u32) -> crate::Result<()> {

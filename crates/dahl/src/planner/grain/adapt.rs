@@ -14,10 +14,9 @@
 use super::shares::apportion;
 use super::{Grain, PIECES_A_WORKER};
 use crate::error::Result;
-use crate::graph::Programs;
 use crate::perf::PerfModel;
-use crate::plan::{Plan, trace_header};
-use crate::planner::recompute::fit;
+use crate::plan::PlannedPrograms;
+use crate::planner::recompute::{Fitted, fit};
 use crate::platform::{Platform, UnitId};
 use crate::sim::{EngineModel, Known, StepPrediction, Steps, Worker, predict_at};
 use crate::trace::CellCount;
@@ -67,7 +66,7 @@ pub struct Circumstances {
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// The placement to go on with; `None` to stay.
-    pub change: Option<(Grain, Plan)>,
+    pub change: Option<(Grain, PlannedPrograms)>,
     /// In words.
     pub why: String,
     /// What a step is predicted to take, by that.
@@ -138,12 +137,12 @@ impl Adapter {
     /// Where nobody knows what a call of the placement takes.
     pub fn look(
         &mut self,
-        (programs, plan): (&Programs, &Plan),
+        planned: &PlannedPrograms,
         counted: &[CellCount],
     ) -> Result<Option<Verdict>> {
         let since = self.since(counted);
         if self.expected.is_none() {
-            self.expected = Some(self.expectations(programs, plan)?);
+            self.expected = Some(self.expectations(planned)?);
         }
         let expected = self.expected.as_ref().expect("just made");
         let of =
@@ -152,7 +151,7 @@ impl Adapter {
         let known = self.speeds.iter().zip(&found);
         self.speeds = normalised(known.map(|(old, new)| new.unwrap_or(*old)).collect());
         if self.tries_again() {
-            return self.decide(programs, plan).map(Some);
+            return self.decide(planned).map(Some);
         }
         if differs(&self.speeds, &self.chosen_for) <= self.patience.gain {
             self.agreed = 0;
@@ -162,7 +161,7 @@ impl Adapter {
         if self.agreed < self.patience.looks {
             return Ok(None);
         }
-        self.decide(programs, plan).map(Some)
+        self.decide(planned).map(Some)
     }
 
     /// Whether it is time to give something to a worker that got nothing, as if it were as
@@ -204,17 +203,11 @@ impl Adapter {
     }
 
     /// What the calls of a plan's training step take at a speed of 1, by codelet and shape.
-    fn expectations(
-        &self,
-        programs: &Programs,
-        plan: &Plan,
-    ) -> Result<BTreeMap<(String, String), f64>> {
+    fn expectations(&self, planned: &PlannedPrograms) -> Result<BTreeMap<(String, String), f64>> {
         let on = self.about.platform.expand();
-        let what = (programs, plan, ProgramId(0));
         let known = &mut Known::new(&self.about.known);
-        let steps = Steps::new(what, (&on, self.workers()), 1, known)?;
-        let (expanded, graphs) = plan.task_graphs(programs)?;
-        let header = trace_header(&expanded, &graphs, &[]);
+        let steps = Steps::new((planned, ProgramId(0)), (&on, self.workers()), 1, known)?;
+        let header = planned.trace_header(&[]);
         let mut all = BTreeMap::new();
         for (work, costs) in header.programs[0].work.iter().zip(&steps.costs) {
             for (&(cell, _), cost) in work.calls.iter().zip(costs) {
@@ -227,15 +220,15 @@ impl Adapter {
     }
 
     /// Predicts the placement as it is and those that suit the speeds.
-    fn decide(&mut self, programs: &Programs, plan: &Plan) -> Result<Verdict> {
-        let now = self.predicted(programs, plan)?.step;
-        let mut best: Option<(Nanos, Grain, Plan)> = None;
+    fn decide(&mut self, planned: &PlannedPrograms) -> Result<Verdict> {
+        let now = self.predicted(planned)?.step;
+        let mut best: Option<(Nanos, Grain, PlannedPrograms)> = None;
         for grain in shared(&self.speeds, self.about.samples, &self.about.grain) {
             // One that does not fit, or of which nobody knows what it takes, is no candidate.
             let limit = self.about.limit.unwrap_or(Bytes(u64::MAX));
-            let Ok(fitted) = fit(&grain, programs, &plan.numerics, limit) else { continue };
-            let candidate = fitted.plan;
-            let Ok(StepPrediction { step, .. }) = self.predicted(programs, &candidate) else {
+            let fitted = fit(&grain, planned.programs(), &planned.numerics, limit);
+            let Ok(Fitted { plan: candidate, .. }) = fitted else { continue };
+            let Ok(StepPrediction { step, .. }) = self.predicted(&candidate) else {
                 continue;
             };
             if best.as_ref().is_none_or(|(least, ..)| step.0 < least.0) {
@@ -256,12 +249,12 @@ impl Adapter {
         })
     }
 
-    fn predicted(&self, programs: &Programs, plan: &Plan) -> Result<StepPrediction> {
+    fn predicted(&self, planned: &PlannedPrograms) -> Result<StepPrediction> {
         let on = self.about.platform.expand();
         let engine_model = EngineModel::measured(&self.about.known);
         let known = &mut Known::new(&self.about.known);
         let workers = (self.workers(), &self.speeds[..]);
-        predict_at((programs, plan, ProgramId(0)), &on, workers, &engine_model, known)
+        predict_at((planned, ProgramId(0)), &on, workers, &engine_model, known)
     }
 }
 

@@ -14,7 +14,7 @@ use super::recompute::Placer;
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::ops::Target;
-use crate::plan::{MOST_PIECES, MOST_WORKERS, Numerics, Placement, Plan, Recompute};
+use crate::plan::{MOST_PIECES, MOST_WORKERS, Numerics, Placement, PlannedPrograms, Recompute};
 use gather::pieces;
 use std::fmt;
 
@@ -87,12 +87,12 @@ impl Grain {
     }
 
     /// The plan of this grain with the default numerics.
-    pub fn plan(&self, programs: &Programs) -> Result<Plan> {
+    pub fn plan(&self, programs: &Programs) -> Result<PlannedPrograms> {
         self.plan_with(programs, Numerics::default_for(programs, self.target))
     }
 
     /// The plan of this grain with given numerics.
-    pub fn plan_with(&self, programs: &Programs, numerics: Numerics) -> Result<Plan> {
+    pub fn plan_with(&self, programs: &Programs, numerics: Numerics) -> Result<PlannedPrograms> {
         self.plan_recomputing(programs, numerics, Recompute::none(programs))
     }
 
@@ -102,9 +102,8 @@ impl Grain {
         programs: &Programs,
         numerics: Numerics,
         recompute: Recompute,
-    ) -> Result<Plan> {
-        let placement = self.placement(&recompute.expand(&numerics, programs)?)?;
-        Plan::with_recompute(programs, numerics, recompute, placement)
+    ) -> Result<PlannedPrograms> {
+        PlannedPrograms::plan(programs, numerics, recompute, |p| self.placement(p))
     }
 
     fn check(&self) -> Result<()> {

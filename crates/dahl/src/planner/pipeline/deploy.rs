@@ -8,11 +8,10 @@ use super::cost::objective_value;
 use super::schedule::{Flow, Order};
 use super::stages::layer_paths;
 use crate::error::{Error, Result};
-use crate::graph::Programs;
 use crate::model::{Delays, Lowered, Model, Stages, TrainSpec};
 use crate::ops::Target;
 use crate::perf::PerfModel;
-use crate::plan::{Numerics, Plan};
+use crate::plan::{Numerics, Plan, PlannedPrograms};
 use crate::planner::grain::{Grain, shared};
 use crate::planner::recompute::fit;
 use crate::platform::{Expanded, Platform, UnitId};
@@ -47,7 +46,7 @@ pub struct Deployed {
     /// Its programs.
     pub lowered: Lowered,
     /// How it runs.
-    pub plan: Plan,
+    pub plan: PlannedPrograms,
     /// The grain, of what is no pipeline.
     pub grain: Option<Grain>,
     /// The stages, of a pipeline.
@@ -189,7 +188,7 @@ impl Deployment<'_> {
                 }
             };
             let workers = workers((of, places), on.units.len());
-            let step = self.predicted((&lowered.programs, &plan), on, workers).ok();
+            let step = self.predicted(&plan, on, workers).ok();
             let spec = self.spec.clone();
             let (of, grain) = (of.clone(), Some(grain));
             let deployed = Deployed { of, spec, lowered, plan, grain, flow: None, step, ran: None };
@@ -240,7 +239,7 @@ impl Deployment<'_> {
             true => None,
             false => {
                 let workers = workers((of, places), on.units.len());
-                self.predicted((&lowered.programs, &plan), on, workers).ok()
+                self.predicted(&plan, on, workers).ok()
             }
         };
         let (of, flow) = (of.clone(), Some(flow));
@@ -250,14 +249,14 @@ impl Deployment<'_> {
     /// A step, without the idle watts of units that get nothing: they are off.
     fn predicted(
         &self,
-        (programs, plan): (&Programs, &Plan),
+        planned: &PlannedPrograms,
         on: &Expanded<'_>,
         workers: Vec<Worker>,
     ) -> Result<StepPrediction> {
         let engine_model = EngineModel::measured(self.known);
         let known = &mut Known::new(self.known);
-        let step = predict((programs, plan, ProgramId(0)), on, workers, &engine_model, known)?;
-        let used = used(plan);
+        let step = predict((planned, ProgramId(0)), on, workers, &engine_model, known)?;
+        let used = used(planned);
         let idle = |(unit, of): (usize, &crate::platform::UnitOf)| match used.get(unit) {
             Some(true) => 0.0,
             _ => on.platform.nodes[of.kind].units[of.unit].idle_watts.value,

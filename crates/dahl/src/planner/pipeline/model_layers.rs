@@ -3,12 +3,13 @@
 use super::platform_units::Machinery;
 use super::stages::layer_paths;
 use crate::error::{Error, Result};
-use crate::graph::{Class, Node, Phase, Programs};
+use crate::graph::{Class, Node, Phase};
 use crate::model::Stages;
 use crate::perf::PerfModel;
-use crate::plan::Plan;
+use crate::plan::PlannedPrograms;
 use crate::platform::Platform;
 use crate::sim::{Costs, Known, Where};
+use crate::units::ProgramId;
 use dahl_certify::Layer;
 use std::collections::BTreeMap;
 
@@ -18,12 +19,11 @@ use std::collections::BTreeMap;
 /// # Errors
 /// Where nobody knows what a call takes on a unit.
 pub fn layers(
-    (programs, plan): (&Programs, &Plan),
+    planned: &PlannedPrograms,
     (platform, machines): (&Platform, &Machinery),
     known: &PerfModel,
 ) -> Result<Vec<Layer>> {
-    let (expanded, graphs) = plan.task_graphs(programs)?;
-    let graph = &expanded.programs[0].graph;
+    let (graph, tasks) = planned.program(ProgramId(0));
     let paths = layer_paths(graph);
     if paths.is_empty() {
         return Err(Error::config("model", "a layer", "none"));
@@ -44,11 +44,11 @@ pub fn layers(
     for node in &platform.nodes {
         types.extend(node.units.iter().map(|unit| (unit, &node.memories[unit.memory])));
     }
-    for call in graphs[0].tasks.iter().flat_map(|task| &task.calls) {
+    for call in tasks.tasks.iter().flat_map(|task| &task.calls) {
         let node = graph.node(call.node);
         let layer = &mut layers[place.of(&node.path)];
         for (seconds, (unit, memory)) in layer.seconds.iter_mut().zip(&types) {
-            let on = Where { isa: plan.numerics.isa, unit, memory };
+            let on = Where { isa: planned.numerics.isa, unit, memory };
             let cost = costs.call(graph, call, &on).ok_or_else(|| {
                 let what = format!("{} {:?} on {}", node.op.name(), node.path, unit.name);
                 let expected = "times by dahl calibrate, or flops of the unit";
@@ -57,7 +57,7 @@ pub fn layers(
             *seconds += cost.nanos / 1e9 / unit.speed.value;
         }
     }
-    for (_, parameter) in expanded.store.of_class(Class::Parameter) {
+    for (_, parameter) in planned.expanded().store.of_class(Class::Parameter) {
         layers[place.of(&parameter.name)].parameter_bytes += parameter.meta.bytes() as f64;
     }
     let (makers, roots) = (graph.makers(), graph.roots());

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Phase, Program, Programs};
 use crate::model::{Delays, Stages};
-use crate::plan::{Numerics, Placement, Plan};
+use crate::plan::{Numerics, Placement, PlannedPrograms, Recompute};
 use crate::planner::grain::{Batch, Grain, place, place_batches};
 use crate::planner::recompute::Placer;
 use crate::units::NodeId;
@@ -47,9 +47,9 @@ impl Flow {
         grain: &Grain,
         programs: &Programs,
         numerics: Numerics,
-    ) -> Result<Plan> {
-        let placement = (self, grain).placement(&numerics.expand(programs)?)?;
-        Plan::new(programs, numerics, placement)
+    ) -> Result<PlannedPrograms> {
+        let place = |expanded: &_| (self, grain).placement(expanded);
+        PlannedPrograms::plan(programs, numerics, Recompute::none(programs), place)
     }
 
     /// The placement of programs whose partial sums and repeated nodes are explicit.

@@ -13,7 +13,7 @@ mod search;
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Programs, needed_again};
-use crate::plan::{Memory, Numerics, Placement, Plan, Recompute, TaskGraph};
+use crate::plan::{Memory, Numerics, Placement, PlannedPrograms, Recompute, TaskGraph};
 use crate::units::{Bytes, NodeId};
 use live::Live;
 use search::{Found, cheapest, smallest};
@@ -37,7 +37,7 @@ pub trait Placer {
 #[derive(Clone, Debug)]
 pub struct Fitted {
     /// The plan.
-    pub plan: Plan,
+    pub plan: PlannedPrograms,
     /// The peak of the plan that recomputes nothing.
     pub plain: Bytes,
 }
@@ -54,8 +54,7 @@ pub fn fit(
     limit: Bytes,
 ) -> Result<Fitted> {
     let planned = |recompute: Recompute| {
-        let placement = placer.placement(&recompute.expand(numerics, programs)?)?;
-        Plan::with_recompute(programs, numerics.clone(), recompute, placement)
+        PlannedPrograms::plan(programs, numerics.clone(), recompute, |p| placer.placement(p))
     };
     let plan = planned(Recompute::none(programs))?;
     let plain = plan.memory.peak();
@@ -76,8 +75,7 @@ pub fn fit(
         }
     }
     if least > 0 || limit.0 < fixed {
-        let Err(Error::Memory { needed, limit, largest, .. }) = plan.check_memory(programs, limit)
-        else {
+        let Err(Error::Memory { needed, limit, largest, .. }) = plan.check_memory(limit) else {
             unreachable!("the plain plan does not fit");
         };
         let least = Some(Bytes(fixed + least));

@@ -35,7 +35,7 @@ fn layers_of(name: &str, platform: &Platform) -> Vec<Layer> {
     let numerics = Numerics::default_for(&lowered.programs, Target::here());
     let plan = Grain::for_workers(1).plan_with(&lowered.programs, numerics).unwrap();
     let machines = machinery(platform, Watts::Likely).unwrap();
-    let what = (&lowered.programs, &plan);
+    let what = &plan;
     layers(what, (platform, &machines), &PerfModel::default()).unwrap()
 }
 

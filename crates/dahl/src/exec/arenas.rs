@@ -1,0 +1,397 @@
+//! The memory of a plan on the host, and its calls on it: what an engine needs beside an order.
+//!
+//! # Invariants
+//! - A [`Buffer`]'s bytes are reached only through [`Operand`]s handed to calls, through one
+//!   exclusive lease at a time, and while no task runs.
+//! - The plan's edges order any two tasks whose operands overlap where one of
+//!   them writes; an engine starts a task only when its edges are met.
+#![expect(unsafe_code, reason = "the module that hands out disjoint views of arenas")]
+
+use super::{NamedTensors, TensorMut};
+use crate::error::{Error, MemoryLimit, Result};
+use crate::graph::{Graph, Value};
+use crate::ops::{Op, ViewMap};
+use crate::plan::{ALIGN, CallSpec, Home, Memory, OperandSpec, PlannedPrograms, TaskGraph, Use};
+use crate::units::{Bytes, PersistentId, ProgramId, TaskId, ValueId};
+use dahl_kernels::{Call, Isa, MAX_AXES, Operand, Piece, StepScalars};
+use std::cell::UnsafeCell;
+use std::collections::TryReserveError;
+use std::sync::Arc;
+
+#[repr(C, align(64))]
+struct Line(UnsafeCell<[u8; ALIGN]>);
+
+/// Zeroed, aligned bytes that tasks share.
+pub(crate) struct Buffer {
+    lines: Box<[Line]>,
+    len: usize,
+}
+
+// SAFETY: see the module's invariants.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Fails where there is not so much memory.
+    pub(crate) fn new(len: usize) -> Result<Arc<Self>, TryReserveError> {
+        // At least one line, so that the address of nothing is aligned too.
+        let count = len.div_ceil(ALIGN).max(1);
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(count)?;
+        lines.extend((0..count).map(|_| Line(UnsafeCell::new([0; ALIGN]))));
+        Ok(Arc::new(Self { lines: lines.into(), len }))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn base(&self) -> *mut u8 {
+        UnsafeCell::raw_get(self.lines.as_ptr().cast::<UnsafeCell<[u8; ALIGN]>>()).cast()
+    }
+
+    /// A part of the buffer.
+    ///
+    /// # Safety
+    /// No task writes to it while the slice lives.
+    pub(crate) unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: within the allocation; the caller excludes writers.
+        unsafe { std::slice::from_raw_parts(self.base().add(offset), len) }
+    }
+
+    /// A part of the buffer, to be written.
+    ///
+    /// # Safety
+    /// Nothing else reads or writes it while the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "the caller promises exclusive access")]
+    pub(crate) unsafe fn slice_mut(&self, offset: usize, len: usize) -> &mut [u8] {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: within the allocation; the caller promises exclusive access.
+        unsafe { std::slice::from_raw_parts_mut(self.base().add(offset), len) }
+    }
+}
+
+/// All memory of a session: the plan's, allocated once.
+pub(crate) struct Arenas {
+    pub(crate) persistent: Arc<Buffer>,
+    pub(crate) work: Arc<Buffer>,
+    pub(crate) inputs: Vec<Arc<Buffer>>,
+    /// By program and slot.
+    pub(crate) outputs: Vec<Vec<Arc<Buffer>>>,
+    pub(crate) scratch: Vec<Arc<Buffer>>,
+}
+
+impl Arenas {
+    /// Fails where there is not so much memory.
+    pub(crate) fn new(memory: &Memory) -> Result<Self, TryReserveError> {
+        let many = |count: usize, bytes: usize| (0..count).map(|_| Buffer::new(bytes)).collect();
+        let outputs = memory.programs.iter().map(|p| many(p.output_slots, p.outputs));
+        Ok(Self {
+            persistent: Buffer::new(memory.persistent_bytes)?,
+            work: Buffer::new(memory.work())?,
+            inputs: many(memory.input_slots, memory.input_slot())?,
+            outputs: outputs.collect::<Result<_, _>>()?,
+            scratch: many(memory.workers, memory.scratch())?,
+        })
+    }
+
+    /// All but the work memory and scratch, which are those of another placement.
+    pub(crate) fn with_work_of(&self, memory: &Memory) -> Result<Self, TryReserveError> {
+        let scratch = (0..memory.workers).map(|_| Buffer::new(memory.scratch()));
+        Ok(Self {
+            persistent: self.persistent.clone(),
+            work: Buffer::new(memory.work())?,
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            scratch: scratch.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What another placement has too: all but the work memory and scratch.
+    pub(crate) fn kept(&self) -> Result<Self, TryReserveError> {
+        let nothing = Buffer::new(0)?;
+        Ok(Self {
+            persistent: self.persistent.clone(),
+            work: nothing,
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// The bytes of all buffers.
+    pub(crate) fn allocated(&self) -> usize {
+        let shared = [&self.persistent, &self.work].into_iter();
+        let slots = self.inputs.iter().chain(self.outputs.iter().flatten());
+        shared.chain(slots).chain(&self.scratch).map(|b| b.len()).sum()
+    }
+
+    /// The calls of a program's tasks, in order, on these bytes.
+    pub(crate) fn calls(
+        &self,
+        planned: &PlannedPrograms,
+        program: ProgramId,
+    ) -> Vec<Box<[PreparedCall]>> {
+        let (graph, TaskGraph { tasks, layout, .. }) = planned.program(program);
+        let output_slots = planned.memory.programs[program.index()].output_slots;
+        let prepared = |spec: &CallSpec| {
+            let node = graph.node(spec.node);
+            let in_slots = spec.operands.iter().any(|o| {
+                let id = layout.find(o.root, &o.root_region);
+                matches!(layout.storages[id].home, Home::Input | Home::Output)
+            });
+            let combinations = if in_slots { planned.memory.input_slots * output_slots } else { 1 };
+            let operands = (0..combinations).map(|c| {
+                let slots = Slots { input: c / output_slots, output: c % output_slots };
+                let of = |o| self.operand(planned, program, o, slots);
+                spec.operands.iter().map(of).collect()
+            });
+            PreparedCall {
+                op: node.op.clone(),
+                variant: node.variant,
+                inputs: spec.operands.iter().filter(|o| o.usage == Use::Read).count(),
+                piece: spec.piece.clone(),
+                operands: operands.collect(),
+                output_slots,
+                scratch: spec.scratch,
+            }
+        };
+        tasks.iter().map(|task| task.calls.iter().map(prepared).collect()).collect()
+    }
+
+    /// The operand of a task's call.
+    fn operand(
+        &self,
+        planned: &PlannedPrograms,
+        program: ProgramId,
+        spec: &OperandSpec,
+        slots: Slots,
+    ) -> Operand {
+        let (graph, TaskGraph { layout, .. }) = planned.program(program);
+        let id = layout.find(spec.root, &spec.root_region);
+        let storage = &layout.storages[id];
+        let offset = planned.memory.programs[program.index()].offsets[id];
+        let buffer = match storage.home {
+            Home::Input => &self.inputs[slots.input],
+            Home::Output => &self.outputs[program.index()][slots.output],
+            Home::Persistent(_) => &self.persistent,
+            Home::Work => &self.work,
+        };
+        let meta = graph.value(spec.value).meta;
+        let size = meta.dtype.size();
+        let (strides, shift) = strides_of(graph, spec.value);
+        // A storage that holds a part of the first axis starts that much later.
+        let root = graph.value(spec.root).meta.shape;
+        let skipped =
+            if root.rank() == 0 { 0 } else { storage.region.range(0).start * root.strides()[0] };
+        let starts = spec.region.starts();
+        let inside: usize = (0..meta.shape.rank()).map(|a| starts[a] * strides[a]).sum();
+        let elements = if spec.region.is_empty() { 0 } else { shift + inside - skipped };
+        let at = offset + elements * size;
+        let last: usize = if spec.region.is_empty() {
+            0
+        } else {
+            let reach: usize =
+                (0..meta.shape.rank()).map(|a| (spec.region.len(a) - 1) * strides[a]).sum();
+            (reach + 1) * size
+        };
+        let end = offset.checked_add(storage.bytes).expect("an offset within memory");
+        assert!(end <= buffer.len(), "a storage lies in its buffer");
+        assert!(at + last <= end, "{} lies in its storage", spec.value);
+        // SAFETY: the region's last element was just shown to lie within the
+        // buffer, which the session keeps alive; offsets are aligned.
+        unsafe {
+            Operand::from_raw(buffer.base().add(at), meta.dtype, meta.shape, spec.region, strides)
+        }
+    }
+}
+
+/// Which slots of inputs and outputs a step has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// The slot of inputs, of all programs.
+    pub input: usize,
+    /// The slot of outputs, of the step's program.
+    pub output: usize,
+}
+
+/// A call with everything that does not change from step to step.
+pub struct PreparedCall {
+    op: Arc<dyn Op>,
+    variant: usize,
+    inputs: usize,
+    piece: Piece,
+    /// By input slot and output slot; one entry where the call touches no slot.
+    operands: Vec<Box<[Operand]>>,
+    output_slots: usize,
+    scratch: usize,
+}
+
+impl PreparedCall {
+    /// The bytes of scratch that it needs.
+    pub fn scratch(&self) -> usize {
+        self.scratch
+    }
+
+    /// Runs the kernel, for an instruction set that is available.
+    ///
+    /// # Safety
+    /// While it runs, nothing else writes what it reads, nor reads or writes what it writes, and
+    /// the memory that it was prepared on is there: the plan's edges are met.
+    #[inline]
+    pub unsafe fn run(&self, slots: Slots, scalars: &StepScalars, scratch: &mut [u8], isa: Isa) {
+        let operands = match &self.operands[..] {
+            [only] => only,
+            all => &all[slots.input * self.output_slots + slots.output],
+        };
+        // SAFETY: the caller's promise.
+        let call = unsafe { Call::new(operands, self.inputs, &self.piece, scalars, scratch) };
+        self.op.run(self.variant, &mut call.on(isa));
+    }
+}
+
+/// Planned programs on memory of their own, ready to run.
+///
+/// An engine that runs one task at a time needs nothing else: `&mut self` excludes whatever else
+/// could touch the memory. `tests/it/outside_engine.rs` is such an engine. One that runs several
+/// at the same time shares `&self` among its threads while a step is under way, and keeps the
+/// promise of [`PreparedCall::run`].
+pub struct PreparedPrograms {
+    planned: PlannedPrograms,
+    arenas: Arenas,
+    /// By program and task.
+    calls: Vec<Vec<Box<[PreparedCall]>>>,
+}
+
+impl PreparedPrograms {
+    /// Allocates the plan's memory, zeroed, and prepares all calls.
+    ///
+    /// # Errors
+    /// Where the plan's kernels need other instructions, or there is not so much memory.
+    pub fn new(planned: &PlannedPrograms) -> Result<Self> {
+        check_isa(planned)?;
+        let arenas = Arenas::new(&planned.memory).map_err(|_| Error::Memory {
+            needed: planned.memory.peak(),
+            limit: MemoryLimit::Unknown,
+            least: None,
+            largest: planned.largest(5),
+        })?;
+        let programs = (0..planned.graphs().len()).map(ProgramId::new);
+        let calls = programs.map(|program| arenas.calls(planned, program)).collect();
+        Ok(Self { planned: planned.clone(), arenas, calls })
+    }
+
+    /// What was prepared.
+    pub fn planned(&self) -> &PlannedPrograms {
+        &self.planned
+    }
+
+    /// The bytes of all memory.
+    pub fn allocated(&self) -> Bytes {
+        Bytes(self.arenas.allocated() as u64)
+    }
+
+    /// A slot of inputs: [`input_tensors`] says what lies where.
+    pub fn input(&mut self, slot: usize) -> &mut [u8] {
+        let buffer = &self.arenas.inputs[slot];
+        // SAFETY: `&mut self` excludes all calls and slices.
+        unsafe { buffer.slice_mut(0, buffer.len()) }
+    }
+
+    /// A slot of a program's outputs: [`output_tensors`] says what lies where.
+    pub fn output(&mut self, program: ProgramId, slot: usize) -> &[u8] {
+        let buffer = &self.arenas.outputs[program.index()][slot];
+        // SAFETY: `&mut self` excludes all calls and slices.
+        unsafe { buffer.slice(0, buffer.len()) }
+    }
+
+    /// A persistent value.
+    pub fn persistent(&mut self, id: PersistentId) -> TensorMut<'_> {
+        let meta = self.planned.programs().store.get(id).meta;
+        let offset = self.planned.memory.persistent[id.index()];
+        // SAFETY: `&mut self` excludes all calls and slices.
+        let bytes = unsafe { self.arenas.persistent.slice_mut(offset, meta.bytes()) };
+        TensorMut { meta, bytes }
+    }
+
+    /// The calls of a task, in order.
+    pub fn calls(&self, program: ProgramId, task: TaskId) -> &[PreparedCall] {
+        &self.calls[program.index()][task.index()]
+    }
+
+    /// Runs a task, alone.
+    pub fn run(&mut self, program: ProgramId, task: TaskId, slots: Slots, scalars: &StepScalars) {
+        for call in self.calls(program, task) {
+            // SAFETY: `&mut self` excludes all other calls and slices, of the scratch too.
+            unsafe {
+                let scratch = self.arenas.scratch[0].slice_mut(0, call.scratch);
+                call.run(slots, scalars, scratch, self.planned.numerics.isa);
+            }
+        }
+    }
+}
+
+/// Refuses a plan whose kernels need instructions that this machine does not have.
+pub(crate) fn check_isa(planned: &PlannedPrograms) -> Result<()> {
+    let isa = planned.numerics.isa;
+    if isa.is_available() {
+        return Ok(());
+    }
+    let expected = format!("instructions of this machine, such as {}", Isa::detect());
+    Err(Error::plan("numerics", expected, isa))
+}
+
+/// Where the inputs of a program lie in a slot.
+pub fn input_tensors(planned: &PlannedPrograms, program: ProgramId) -> NamedTensors {
+    let at = |(id, value): (ValueId, &Value)| {
+        (value.name.clone(), value.meta, offset(planned, program, id))
+    };
+    planned.program(program).0.inputs().map(at).collect()
+}
+
+/// Where the outputs of a program lie in a slot.
+pub fn output_tensors(planned: &PlannedPrograms, program: ProgramId) -> NamedTensors {
+    let graph = planned.program(program).0;
+    let roots = graph.roots();
+    let at = |(name, id): &(String, ValueId)| {
+        let meta = graph.value(*id).meta;
+        let (strides, shift) = strides_of(graph, *id);
+        assert_eq!(strides, meta.shape.strides(), "{name}: contiguous outputs");
+        let start = offset(planned, program, roots[id.index()].value);
+        (name.clone(), meta, start + shift * meta.dtype.size())
+    };
+    graph.fetches.iter().map(at).collect()
+}
+
+/// Where the first storage of a value begins.
+fn offset(planned: &PlannedPrograms, program: ProgramId, root: ValueId) -> usize {
+    let first = planned.program(program).1.layout.of_value[root.index()].start;
+    planned.memory.programs[program.index()].offsets[first]
+}
+
+/// The strides of a value in the bytes of the value it looks at, and how many
+/// elements it starts after them.
+fn strides_of(graph: &Graph, value: ValueId) -> ([usize; MAX_AXES], usize) {
+    let maker = graph.nodes.iter().find(|n| n.outputs.contains(&value) && n.op.view().is_some());
+    let shape = graph.value(value).meta.shape;
+    let Some(node) = maker else {
+        return (shape.strides(), 0);
+    };
+    let (base, shift) = strides_of(graph, node.inputs[0]);
+    match node.op.view().expect("a view") {
+        ViewMap::Reshape => {
+            let below = graph.value(node.inputs[0]).meta.shape;
+            assert_eq!(base, below.strides(), "a reshape of contiguous elements");
+            (shape.strides(), shift)
+        }
+        ViewMap::Slice { start } => (base, shift + start * base[0]),
+        ViewMap::Select { axis, index } => {
+            let mut strides = [0; MAX_AXES];
+            let kept = (0..=shape.rank()).filter(|a| *a != axis);
+            for (to, from) in kept.enumerate() {
+                strides[to] = base[from];
+            }
+            (strides, shift + index * base[axis])
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Programs with their plan and what follows from both, as one checked value.
+
+use super::{Edges, Memory, Numerics, Placement, Plan, Recompute, TaskGraph};
+use crate::error::{Error, MemoryLimit, Result};
+use crate::graph::{Graph, Programs};
+use crate::units::{Bytes, ProgramId};
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+/// Programs, a plan that fits them, and the tasks that it makes of them: what engines,
+/// simulations and predictions are given.
+///
+/// It is read as its [`Plan`], and exists only checked: whoever has one checks nothing again. A
+/// clone is another name of the same value.
+///
+/// ```
+/// use dahl::model::{Model, Optimizer, TrainSpec};
+/// use dahl::plan::PlannedPrograms;
+/// use dahl::planner::Grain;
+///
+/// let model = Model::sequential("xor", &[2], |s| s.linear(2));
+/// let spec = TrainSpec::new(4, dahl::DType::F32, Optimizer::adam(0.05));
+/// let programs = model.lower(&spec)?.programs;
+/// let planned = Grain::for_workers(2).plan(&programs)?;
+/// let mut plan = (*planned).clone();
+/// plan.memory.input_slots = 0;
+/// assert!(PlannedPrograms::new(&programs, plan).is_err());
+/// # Ok::<(), dahl::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PlannedPrograms(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    programs: Programs,
+    expanded: Programs,
+    plan: Plan,
+    graphs: Vec<TaskGraph>,
+    /// By the program before and the program after; made when they are first asked for.
+    across: Vec<OnceLock<Edges>>,
+}
+
+impl Deref for PlannedPrograms {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.0.plan
+    }
+}
+
+impl PlannedPrograms {
+    /// Checks that a plan fits the programs and does not contradict itself.
+    pub fn new(programs: &Programs, plan: Plan) -> Result<Self> {
+        let expanded = plan.recompute.expand(&plan.numerics, programs)?;
+        let graphs = TaskGraph::build(&expanded, &plan.placement)?;
+        Self::of(programs, expanded, plan, graphs)
+    }
+
+    /// Checks numerics and placement against the programs and plans the memory.
+    pub fn placed(programs: &Programs, numerics: Numerics, placement: Placement) -> Result<Self> {
+        Self::plan(programs, numerics, Recompute::none(programs), |_| Ok(placement))
+    }
+
+    /// Plans the memory of a placement in which some nodes run again for the backward pass.
+    /// `place` gets the programs with that, and their partial sums, made explicit.
+    pub fn plan(
+        programs: &Programs,
+        numerics: Numerics,
+        recompute: Recompute,
+        place: impl FnOnce(&Programs) -> Result<Placement>,
+    ) -> Result<Self> {
+        let expanded = recompute.expand(&numerics, programs)?;
+        let placement = place(&expanded)?;
+        let graphs = TaskGraph::build(&expanded, &placement)?;
+        let memory = Memory::plan(&expanded, &placement, &graphs);
+        let plan = Plan { numerics, recompute, placement, memory };
+        Self::of(programs, expanded, plan, graphs)
+    }
+
+    /// Adds the edges that the memory asks for, and checks it.
+    fn of(
+        programs: &Programs,
+        expanded: Programs,
+        plan: Plan,
+        mut graphs: Vec<TaskGraph>,
+    ) -> Result<Self> {
+        plan.memory.check_sizes(&expanded, &graphs)?;
+        for (graph, memory) in graphs.iter_mut().zip(&plan.memory.programs) {
+            graph.add_reuse(memory)?;
+        }
+        plan.memory.check(&expanded, &plan.placement, &graphs)?;
+        let across = graphs.iter().flat_map(|_| &graphs).map(|_| OnceLock::new()).collect();
+        Ok(Self(Arc::new(Parts { programs: programs.clone(), expanded, plan, graphs, across })))
+    }
+
+    /// The programs as they were lowered.
+    pub fn programs(&self) -> &Programs {
+        &self.0.programs
+    }
+
+    /// The programs with their partial sums and what runs again made explicit: tasks refer to
+    /// the nodes of these.
+    pub fn expanded(&self) -> &Programs {
+        &self.0.expanded
+    }
+
+    /// The tasks of each program, with the edges that the plan's memory asks for.
+    pub fn graphs(&self) -> &[TaskGraph] {
+        &self.0.graphs
+    }
+
+    /// The nodes and the tasks of a program.
+    pub fn program(&self, id: ProgramId) -> (&Graph, &TaskGraph) {
+        (&self.0.expanded.programs[id.index()].graph, &self.0.graphs[id.index()])
+    }
+
+    /// What the tasks of a program wait for where the step before was one of program `before`.
+    pub fn across(&self, before: ProgramId, after: ProgramId) -> &Edges {
+        let of = |p: ProgramId| (&self.0.graphs[p.index()], &self.memory.programs[p.index()]);
+        let at = before.index() * self.0.graphs.len() + after.index();
+        self.0.across[at].get_or_init(|| Edges::across(of(before), of(after)))
+    }
+
+    /// The largest tensors that are stored, by name.
+    pub fn largest(&self, count: usize) -> Vec<(String, Bytes)> {
+        let mut all: Vec<(String, u64)> = self
+            .expanded()
+            .programs
+            .iter()
+            .zip(self.graphs())
+            .flat_map(|(p, graph)| {
+                let roots = graph.layout.storages.iter().map(|s| p.graph.value(s.root));
+                roots.map(|v| (v.name.clone(), v.meta))
+            })
+            .map(|(name, meta)| (format!("{name} {meta}"), meta.bytes() as u64))
+            .collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all.dedup();
+        all.into_iter().take(count).map(|(name, bytes)| (name, Bytes(bytes))).collect()
+    }
+
+    /// Refuses a plan whose peak is above a limit, naming the largest tensors.
+    pub fn check_memory(&self, limit: impl Into<MemoryLimit>) -> Result<()> {
+        let (needed, limit) = (self.memory.peak(), limit.into());
+        if needed <= limit.bytes() {
+            return Ok(());
+        }
+        Err(Error::Memory { needed, limit, least: None, largest: self.largest(5) })
+    }
+
+    /// The same without the edges that the memory asks for: broken on purpose.
+    #[cfg(test)]
+    pub(crate) fn without_reuse(&self) -> Self {
+        let Parts { programs, expanded, plan, .. } = &*self.0;
+        let graphs = TaskGraph::build(expanded, &plan.placement).expect("as before");
+        let across = self.0.across.iter().map(|_| OnceLock::new()).collect();
+        let (programs, expanded, plan) = (programs.clone(), expanded.clone(), plan.clone());
+        Self(Arc::new(Parts { programs, expanded, plan, graphs, across }))
+    }
+}
