@@ -92,7 +92,10 @@ impl GrainRequest<'_> {
         let mut closest: Option<Error> = None;
         for grain in grains.into_iter().filter(|grain| grain.workers <= on.units.len()) {
             match fit(&grain, programs, &self.numerics, limit.unwrap_or(Bytes(u64::MAX))) {
-                Ok(fitted) => fitting.push((grain, fitted)),
+                Ok(Fitted { plan, plain }) => {
+                    let step = StepPrediction::default();
+                    fitting.push(GrainCandidate { grain, plan, plain, step, ran: None });
+                }
                 Err(error) => closest = Some(closer(closest, error)?),
             }
         }
@@ -100,14 +103,6 @@ impl GrainRequest<'_> {
             return Err(error);
         }
         let contest = Grains { on: &on, engine: Native::default() };
-        let candidate = |(grain, Fitted { plan, plain })| GrainCandidate {
-            grain,
-            plan,
-            plain,
-            step: StepPrediction::default(),
-            ran: None,
-        };
-        let fitting = fitting.into_iter().map(candidate).collect();
         let of = For { kind: &kind, steps: self.steps, limit };
         let (candidates, learned) = choose(&contest, fitting, &mut known, measurer, of)?;
         drop(on);

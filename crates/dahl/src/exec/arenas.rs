@@ -72,6 +72,7 @@ impl Buffer {
 }
 
 /// All memory of a session: the plan's, allocated once.
+#[derive(Clone)]
 pub(crate) struct Arenas {
     pub(crate) persistent: Arc<Buffer>,
     pub(crate) work: Arc<Buffer>,
@@ -95,28 +96,16 @@ impl Arenas {
         })
     }
 
-    /// All but the work memory and scratch, which are those of another placement.
+    /// The same persistent values, inputs and outputs with the work memory of another placement.
     pub(crate) fn with_work_of(&self, memory: &Memory) -> Result<Self, TryReserveError> {
         let scratch = (0..memory.workers).map(|_| Buffer::new(memory.scratch()));
-        Ok(Self {
-            persistent: self.persistent.clone(),
-            work: Buffer::new(memory.work())?,
-            inputs: self.inputs.clone(),
-            outputs: self.outputs.clone(),
-            scratch: scratch.collect::<Result<_, _>>()?,
-        })
+        let (work, scratch) = (Buffer::new(memory.work())?, scratch.collect::<Result<_, _>>()?);
+        Ok(Self { work, scratch, ..self.clone() })
     }
 
     /// What another placement has too: all but the work memory and scratch.
     pub(crate) fn kept(&self) -> Result<Self, TryReserveError> {
-        let nothing = Buffer::new(0)?;
-        Ok(Self {
-            persistent: self.persistent.clone(),
-            work: nothing,
-            inputs: self.inputs.clone(),
-            outputs: self.outputs.clone(),
-            scratch: Vec::new(),
-        })
+        Ok(Self { work: Buffer::new(0)?, scratch: Vec::new(), ..self.clone() })
     }
 
     /// The bytes of all buffers.
@@ -270,12 +259,8 @@ impl PreparedPrograms {
     /// Where the plan's kernels need other instructions, or there is not so much memory.
     pub fn new(planned: &PlannedPrograms) -> Result<Self> {
         check_isa(planned)?;
-        let arenas = Arenas::new(&planned.memory).map_err(|_| Error::Memory {
-            needed: planned.memory.peak(),
-            limit: MemoryLimit::Unknown,
-            least: None,
-            largest: planned.largest(5),
-        })?;
+        let arenas = Arenas::new(&planned.memory)
+            .map_err(|_| planned.too_large(MemoryLimit::Unknown, None))?;
         let programs = (0..planned.graphs().len()).map(ProgramId::new);
         let calls = programs.map(|program| arenas.calls(planned, program)).collect();
         Ok(Self { planned: planned.clone(), arenas, calls })

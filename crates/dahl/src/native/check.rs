@@ -5,8 +5,8 @@
 #![expect(unsafe_code, reason = "writes poison over bytes whose last user has ended")]
 
 use crate::exec::{Arenas, Buffer};
-use crate::graph::{Graph, Kind};
-use crate::plan::{Home, PlannedPrograms, TaskGraph, Use};
+use crate::graph::Kind;
+use crate::plan::{Home, OperandSpec, PlannedPrograms, Use};
 use crate::units::{ProgramId, TaskId};
 use dahl_kernels::Region;
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl Checker {
                 check.labels.push(graph.label(program, TaskId::new(t)));
                 let operands = task.calls.iter().flat_map(|c| &c.operands);
                 let live = operands.filter(|o| !o.root_region.is_empty());
-                check.touches.push(live.map(|o| touch(p, program, graph, memory, o)).collect());
+                check.touches.push(live.map(|o| touch(planned, p, o)).collect());
             }
             check
         });
@@ -169,13 +169,8 @@ fn lock_std<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-fn touch(
-    program: usize,
-    graph: &Graph,
-    tasks: &TaskGraph,
-    memory: &crate::plan::ProgramMemory,
-    operand: &crate::plan::OperandSpec,
-) -> Touch {
+fn touch(planned: &PlannedPrograms, program: usize, operand: &OperandSpec) -> Touch {
+    let (graph, tasks) = planned.program(ProgramId::new(program));
     let id = tasks.layout.find(operand.root, &operand.root_region);
     let storage = &tasks.layout.storages[id];
     // Persistent values are the same in all programs.
@@ -188,7 +183,8 @@ fn touch(
         Home::Persistent(_) => 1,
         Home::Input | Home::Output => SLOTS,
     };
-    let bytes = if home == SLOTS { 0..0 } else { memory.range(id, storage) };
+    let bytes =
+        if home == SLOTS { 0..0 } else { planned.memory.programs[program].range(id, storage) };
     let writes = operand.usage != Use::Read;
     Touch { value, region: operand.root_region, home, bytes, writes }
 }

@@ -11,7 +11,7 @@ use super::memory::Token;
 use super::runner::StepRecord;
 use super::{Native, NativeSession, Scheduling};
 use crate::error::Error;
-use crate::exec::Session;
+use crate::exec::{Session, Slots};
 use crate::graph::{Builder, Class, Program, Programs, Store};
 use crate::ops::{Access, Cut, Meta, Metas, Mismatch, Op};
 use crate::plan::{
@@ -190,8 +190,7 @@ fn record(number: u64) -> StdArc<StepRecord> {
         number,
         program: 0,
         before: (number > 0).then_some(0),
-        input_slot: 0,
-        output_slot: 0,
+        slots: Slots { input: 0, output: 0 },
         scalars: StepScalars::default(),
         recorded: false,
         base: Vec::new(),

@@ -30,7 +30,7 @@ use crate::exec::{Arenas, Buffer, Engine, Idle, Session, check_isa};
 use crate::plan::{Memory, PlannedPrograms};
 use crate::sched::{FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
-use crate::units::{Bytes, Headroom, ProgramId, TaskId};
+use crate::units::{Bytes, Headroom, ProgramId};
 use check::Checker;
 use counters::{SessionCounters, WorkerCounters};
 use memory::Lease;
@@ -159,9 +159,8 @@ impl Native {
             let expected = format!("a speed from {} to 1", Throttle::SLOWEST);
             return Err(Error::config("throttle", expected, throttle.speed));
         }
-        let placed = self.placed(planned, policy, Before::nothing())?;
+        let Placed { shared, threads, header } = self.placed(planned, policy, Before::nothing())?;
         let infos = (0..planned.graphs().len()).map(|p| ProgramInfo::new(planned, p)).collect();
-        let Placed { shared, threads, header } = placed;
         let free = shared
             .buffers
             .inputs
@@ -173,7 +172,6 @@ impl Native {
             driver: WorkerState::new(0, shared.buffers.scratch[0].clone()),
             threads,
             programs: infos,
-            planned: planned.clone(),
             header,
             recorder: Recorder::new(self.record.then_some(self.limit)),
             events: Vec::new(),
@@ -212,12 +210,7 @@ impl Native {
                 Mode::Dynamic { queue: dynamic::Queue::new(graphs, &across, policy, spins) }
             }
         };
-        let no_memory = |limit| Error::Memory {
-            needed: memory.peak(),
-            limit,
-            least: None,
-            largest: planned.largest(5),
-        };
+        let no_memory = |limit| planned.too_large(limit, None);
         let buffers = match &before.buffers {
             None => {
                 // Where the system promises more memory than there is, it ends who uses it.
@@ -247,13 +240,6 @@ impl Native {
         // Those of earlier placements come first.
         let earlier = header.programs.len() - graphs.len();
         let calls = |p: ProgramId| counted(buffers.calls(planned, p), &header, earlier + p.index());
-        let labels = programs.clone().map(|p| {
-            let (graph, tasks) = planned.program(p);
-            let calls = |t: TaskId| 0..tasks.task(t).calls.len();
-            let of = |t| calls(t).map(|c| tasks.call_label(graph, t, c)).collect();
-            (0..tasks.tasks.len()).map(TaskId::new).map(of).collect()
-        });
-        let labels: Vec<Vec<Vec<String>>> = labels.collect();
         let programs = programs.map(calls).collect();
         let checker = (self.checks == Checks::On).then(|| Checker::new(planned, &buffers));
         let counters =
@@ -264,9 +250,8 @@ impl Native {
             mode,
             runner: Runner { programs, isa, counters, checker, earlier, throttles },
             buffers,
-            workers,
+            planned: planned.clone(),
             first_step: before.first_step,
-            labels,
             steps: Shared::ring(),
             failed: sync::Mutex::new(None),
             events: sync::Mutex::new(Vec::new()),

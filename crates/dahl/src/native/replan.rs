@@ -68,7 +68,7 @@ impl NativeSession {
             let what = "another placement where a policy gives tasks to workers".to_owned();
             return Err(Error::Unsupported { what });
         }
-        if planned.numerics != self.planned.numerics {
+        if planned.numerics != self.shared.planned.numerics {
             return Err(Error::plan("numerics", "those that the session began with", "others"));
         }
         for (p, before) in self.programs.iter().enumerate() {
@@ -78,7 +78,7 @@ impl NativeSession {
                 return Err(Error::plan(place, "slots as before", "others"));
             }
         }
-        let (old, new) = (&self.planned.memory, &planned.memory);
+        let (old, new) = (&self.shared.planned.memory, &planned.memory);
         let slots = |m: &crate::plan::Memory| {
             let outputs: Vec<(usize, usize)> =
                 m.programs.iter().map(|p| (p.output_slots, p.outputs)).collect();
@@ -96,12 +96,7 @@ impl NativeSession {
         self.gather_events();
         self.shared.stop();
         self.threads.join();
-        let no_memory = |_| Error::Memory {
-            needed: new.peak(),
-            limit: MemoryLimit::Unknown,
-            least: None,
-            largest: Vec::new(),
-        };
+        let no_memory = |_| planned.too_large(MemoryLimit::Unknown, None);
         let kept = self.shared.buffers.kept().map_err(no_memory)?;
         let names = (decision.name.to_owned(), decision.why.to_owned());
         let before = Before {
@@ -117,12 +112,10 @@ impl NativeSession {
             shared.buffers = shared.buffers.kept().map_err(no_memory)?;
             shared.runner.programs.clear();
         }
-        let placed = self.engine.placed(planned, None, before)?;
-        let Placed { shared, threads, header } = placed;
+        let Placed { shared, threads, header } = self.engine.placed(planned, None, before)?;
         self.counters.go_on(shared.runner.counters.clone());
         self.driver = WorkerState::new(0, shared.buffers.scratch[0].clone());
         (self.shared, self.threads, self.header) = (shared, threads, header);
-        self.planned = planned.clone();
         self.base = vec![0; planned.placement.workers];
         self.last = None;
         self.placement += 1;

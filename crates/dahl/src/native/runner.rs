@@ -47,8 +47,7 @@ pub(crate) struct StepRecord {
     pub(crate) program: usize,
     /// The program of the step before, if there was one.
     pub(crate) before: Option<usize>,
-    pub(crate) input_slot: usize,
-    pub(crate) output_slot: usize,
+    pub(crate) slots: Slots,
     pub(crate) scalars: StepScalars,
     /// Whether its events are recorded.
     pub(crate) recorded: bool,
@@ -137,9 +136,8 @@ impl Runner {
         let program = &self.programs[step.program];
         worker.running = Some(Running { program: step.program, task, call: 0 });
         if let Some(checker) = &self.checker {
-            checker.begin(worker.index, (step.program, step.output_slot), task);
+            checker.begin(worker.index, (step.program, step.slots.output), task);
         }
-        let slots = Slots { input: step.input_slot, output: step.output_slot };
         for (i, counted) in program[task.index()].iter().enumerate() {
             let call = &counted.call;
             worker.running = Some(Running { program: step.program, task, call: i });
@@ -151,7 +149,7 @@ impl Runner {
             };
             // SAFETY: the plan orders this task with all others that touch its
             // operands, and the engine has met its edges.
-            unsafe { call.run(slots, &step.scalars, scratch, self.isa) };
+            unsafe { call.run(step.slots, &step.scalars, scratch, self.isa) };
             let now = self.delayed(worker, step.number);
             let took = now.wrapping_sub(worker.clock);
             self.counters.ran(worker.index, counted.cell, took);

@@ -9,8 +9,8 @@ use super::runner::{StepRecord, WorkerState};
 use super::worker::{Shared, Threads};
 use crate::error::{Error, Result};
 use crate::exec::{
-    Arenas, Counters, Decision, Idle, NamedTensors, Returned, Session, Slot, Snapshot, StepId,
-    TensorMut, TensorRef, input_tensors, output_tensors,
+    Arenas, Counters, Decision, Idle, NamedTensors, Returned, Session, Slot, Slots, Snapshot,
+    StepId, TensorMut, TensorRef, input_tensors, output_tensors,
 };
 use crate::ops::Meta;
 use crate::plan::PlannedPrograms;
@@ -25,7 +25,6 @@ pub(super) struct ProgramInfo {
     pub(super) name: String,
     pub(super) inputs: NamedTensors,
     pub(super) outputs: NamedTensors,
-    pub(super) output_slots: usize,
     /// The steps that used it, newest last, as many as it has output slots.
     recent: VecDeque<StepId>,
     runs: u64,
@@ -40,7 +39,6 @@ impl ProgramInfo {
             name: planned.programs().programs[p].name.clone(),
             inputs: input_tensors(planned, program),
             outputs: output_tensors(planned, program),
-            output_slots: planned.memory.programs[p].output_slots,
             recent: VecDeque::new(),
             runs: 0,
             token: Token::new(),
@@ -54,7 +52,6 @@ pub struct NativeSession {
     pub(super) threads: Threads,
     pub(super) driver: WorkerState,
     pub(super) programs: Vec<ProgramInfo>,
-    pub(super) planned: PlannedPrograms,
     pub(super) header: Arc<Header>,
     pub(super) recorder: Recorder,
     pub(super) events: Vec<Event>,
@@ -130,19 +127,19 @@ impl NativeSession {
         self.shared.check()?;
         let number = self.submitted;
         // As many steps under way as have inputs; fewer where the outputs' slots are.
-        let window = self.shared.under_way(&self.planned.memory);
+        let window = self.shared.under_way();
         if number >= window {
             self.wait(StepId(number - window))?;
         }
         let p = program.index();
-        let slots = self.programs[p].output_slots;
+        let slots = self.shared.planned.memory.programs[p].output_slots;
         if self.programs[p].recent.len() == slots
             && let Some(&step) = self.programs[p].recent.front()
         {
             self.wait(step)?;
         }
         let info = &mut self.programs[p];
-        let output_slot = (info.runs % slots as u64) as usize;
+        let output = (info.runs % slots as u64) as usize;
         info.runs += 1;
         info.recent.push_back(StepId(number));
         if info.recent.len() > slots {
@@ -164,8 +161,7 @@ impl NativeSession {
             number,
             program: p,
             before,
-            input_slot: input,
-            output_slot,
+            slots: Slots { input, output },
             scalars,
             recorded,
             base: self.base.clone(),
@@ -193,7 +189,8 @@ impl NativeSession {
             if let Some(at) = info.recent.iter().position(|&s| s == step) {
                 let behind = info.recent.len() - 1 - at;
                 let run = info.runs - 1 - behind as u64;
-                return Ok((p, (run % info.output_slots as u64) as usize));
+                let slots = self.shared.planned.memory.programs[p].output_slots;
+                return Ok((p, (run % slots as u64) as usize));
             }
         }
         let expected = "one of the last steps, whose outputs are kept";
@@ -201,12 +198,12 @@ impl NativeSession {
     }
 
     fn persistent(&self, value: PersistentId) -> Result<(Meta, usize)> {
-        let values = &self.planned.programs().store.values;
+        let values = &self.shared.planned.programs().store.values;
         let Some(persistent) = values.get(value.index()) else {
             let expected = format!("one of {} persistent values", values.len());
             return Err(Error::config("value", expected, value));
         };
-        Ok((persistent.meta, self.planned.memory.persistent[value.index()]))
+        Ok((persistent.meta, self.shared.planned.memory.persistent[value.index()]))
     }
 }
 

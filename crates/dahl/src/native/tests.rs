@@ -9,7 +9,7 @@ use crate::ops::elementwise::Unary;
 use crate::plan::{Group, Numerics, Placement, ProgramMemory, ProgramPlacement};
 use crate::sched::Ready;
 use crate::trace::Event;
-use crate::units::{MemoryBound, Nanos, ProgramId, WorkerId};
+use crate::units::{MemoryBound, Nanos, ProgramId, TaskId, WorkerId};
 use dahl_kernels::{DType, StepScalars};
 
 /// Which of the ready tasks is next, by their numbers.

@@ -8,9 +8,9 @@ use super::sync::{Mutex, lock};
 use crate::error::{Error, Result};
 use crate::exec::Arenas;
 use crate::os::threads::{JoinHandle, spawn};
-use crate::plan::Memory;
+use crate::plan::PlannedPrograms;
 use crate::trace::Event;
-use crate::units::{Nanos, WorkerId};
+use crate::units::{Nanos, ProgramId, WorkerId};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,11 +31,9 @@ pub(super) struct Shared {
     pub(super) mode: Mode,
     pub(super) runner: Runner,
     pub(super) buffers: Arenas,
-    pub(super) workers: usize,
+    pub(super) planned: PlannedPrograms,
     /// The first step that this placement runs.
     pub(super) first_step: u64,
-    /// The names of calls by program and task, for errors.
-    pub(super) labels: Vec<Vec<Vec<String>>>,
     /// Static mode: the steps under way, by number.
     pub(super) steps: Vec<Mutex<Option<Arc<StepRecord>>>>,
     /// The first failure: a task and its message.
@@ -51,7 +49,7 @@ impl Shared {
 
     /// The counter of submitted steps stands behind those of the workers.
     fn submissions(&self) -> usize {
-        self.workers
+        self.planned.placement.workers
     }
 
     /// How far each worker's counter goes on in a step of a program: one for
@@ -59,16 +57,16 @@ impl Shared {
     pub(super) fn lengths(&self, program: usize) -> Vec<u64> {
         match &self.mode {
             Mode::Static { lists, .. } => lists[program].lengths().map(|tasks| tasks + 1).collect(),
-            Mode::Dynamic { .. } => vec![0; self.workers],
+            Mode::Dynamic { .. } => vec![0; self.planned.placement.workers],
         }
     }
 
     /// How many steps may be under way at once: lists that are replayed know of the step
     /// before only.
-    pub(super) fn under_way(&self, memory: &Memory) -> u64 {
+    pub(super) fn under_way(&self) -> u64 {
         match &self.mode {
             Mode::Static { .. } => 2,
-            Mode::Dynamic { .. } => memory.under_way() as u64,
+            Mode::Dynamic { .. } => self.planned.memory.under_way() as u64,
         }
     }
 
@@ -154,7 +152,10 @@ impl Shared {
 
     fn fail(&self, running: Option<Running>, panic: &(dyn Any + Send)) {
         let task = match running {
-            Some(at) => self.labels[at.program][at.task.index()][at.call].clone(),
+            Some(at) => {
+                let (graph, tasks) = self.planned.program(ProgramId::new(at.program));
+                tasks.call_label(graph, at.task, at.call)
+            }
             None => "outside of any task".to_owned(),
         };
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
@@ -268,7 +269,7 @@ impl Threads {
     /// for each.
     pub(super) fn start(shared: &Arc<Shared>, processors: &[usize]) -> Result<Self> {
         let mut threads = Self::default();
-        for index in 1..shared.workers {
+        for index in 1..shared.planned.placement.workers {
             let shared_in = shared.clone();
             let processor = processors.get(index).copied();
             let body = move || {

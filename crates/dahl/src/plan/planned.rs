@@ -12,21 +12,6 @@ use std::sync::{Arc, OnceLock};
 ///
 /// It is read as its [`Plan`], and exists only checked: whoever has one checks nothing again. A
 /// clone is another name of the same value.
-///
-/// ```
-/// use dahl::model::{Model, Optimizer, TrainSpec};
-/// use dahl::plan::PlannedPrograms;
-/// use dahl::planner::Grain;
-///
-/// let model = Model::sequential("xor", &[2], |s| s.linear(2));
-/// let spec = TrainSpec::new(4, dahl::DType::F32, Optimizer::adam(0.05));
-/// let programs = model.lower(&spec)?.programs;
-/// let planned = Grain::for_workers(2).plan(&programs)?;
-/// let mut plan = (*planned).clone();
-/// plan.memory.input_slots = 0;
-/// assert!(PlannedPrograms::new(&programs, plan).is_err());
-/// # Ok::<(), dahl::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct PlannedPrograms(Arc<Parts>);
 
@@ -141,20 +126,20 @@ impl PlannedPrograms {
 
     /// Refuses a plan whose peak is above a limit, naming the largest tensors.
     pub fn check_memory(&self, limit: impl Into<MemoryLimit>) -> Result<()> {
-        let (needed, limit) = (self.memory.peak(), limit.into());
-        if needed <= limit.bytes() {
-            return Ok(());
-        }
-        Err(Error::Memory { needed, limit, least: None, largest: self.largest(5) })
+        let limit = limit.into();
+        if self.memory.peak() <= limit.bytes() { Ok(()) } else { Err(self.too_large(limit, None)) }
+    }
+
+    /// There is not so much memory; `least` is the smallest peak of any plan that was found.
+    pub(crate) fn too_large(&self, limit: MemoryLimit, least: Option<Bytes>) -> Error {
+        Error::Memory { needed: self.memory.peak(), limit, least, largest: self.largest(5) }
     }
 
     /// The same without the edges that the memory asks for: broken on purpose.
     #[cfg(test)]
-    pub(crate) fn without_reuse(&self) -> Self {
-        let Parts { programs, expanded, plan, .. } = &*self.0;
-        let graphs = TaskGraph::build(expanded, &plan.placement).expect("as before");
-        let across = self.0.across.iter().map(|_| OnceLock::new()).collect();
-        let (programs, expanded, plan) = (programs.clone(), expanded.clone(), plan.clone());
-        Self(Arc::new(Parts { programs, expanded, plan, graphs, across }))
+    pub(crate) fn without_reuse(mut self) -> Self {
+        let parts = Arc::get_mut(&mut self.0).expect("no clone");
+        parts.graphs = TaskGraph::build(&parts.expanded, &parts.plan.placement).expect("as before");
+        self
     }
 }

@@ -4,7 +4,7 @@ use super::record::Predicted;
 use crate::perf::PerfModel;
 use crate::plan::{Memory, PlannedPrograms};
 use crate::platform::{Platform, UnitId};
-use crate::sim::{Costs, EngineModel, Known, Where, Worker, predict as simulated};
+use crate::sim::{EngineModel, Known, Steps, Worker, predict as simulated};
 use crate::units::ProgramId;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -26,20 +26,15 @@ pub fn predict(
         return Err(Error::config("workers", expected, count));
     }
     let worker = |unit| Worker { unit: UnitId(unit), state: None };
-    let workers = (0..count as u32).map(worker).collect();
-    let (engine_model, mut costs) = (EngineModel::measured(known), Known::new(known));
-    let step = simulated((planned, ProgramId(0)), &on, workers, &engine_model, &mut costs)?;
+    let workers: Vec<Worker> = (0..count as u32).map(worker).collect();
+    let (what, mut costs) = ((planned, ProgramId(0)), Known::new(known));
+    let calls = Steps::new(what, (&on, workers.clone()), 1, &mut costs)?.costs;
+    let step = simulated(what, &on, workers, &EngineModel::measured(known), &mut costs)?;
     let header = planned.trace_header(&[]);
-    let (graph, tasks) = planned.program(ProgramId(0));
     let mut by_codelet: BTreeMap<u32, f64> = BTreeMap::new();
-    for (task, work) in tasks.tasks.iter().zip(&header.programs[0].work) {
-        let of = on.units[task.worker.index()];
-        let node = &on.platform.nodes[of.kind];
-        let unit = &node.units[of.unit];
-        let place = Where { isa: planned.numerics.isa, unit, memory: &node.memories[unit.memory] };
-        for (call, &(cell, _)) in task.calls.iter().zip(&work.calls) {
-            let nanos = costs.call(graph, call, &place).map_or(0.0, |cost| cost.nanos);
-            *by_codelet.entry(header.cells[cell as usize].codelet).or_default() += nanos;
+    for (work, costs) in header.programs[0].work.iter().zip(&calls) {
+        for (&(cell, _), cost) in work.calls.iter().zip(costs) {
+            *by_codelet.entry(header.cells[cell as usize].codelet).or_default() += cost.nanos;
         }
     }
     let name = |(codelet, nanos): (u32, f64)| (header.codelets[codelet as usize].clone(), nanos);

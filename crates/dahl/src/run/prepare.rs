@@ -344,12 +344,12 @@ impl Preparing<'_> {
         let adaptive = match &placement.grain {
             Some(Cuts::Auto) => false,
             Some(Cuts::Adaptive) => true,
-            Some(Cuts::Given(text)) => {
-                let fitted = fit(&base.with(text)?, programs, &numerics, most)?;
-                return Ok((self.fitted(fitted), None));
-            }
-            None => {
-                let fitted = fit(&base, programs, &numerics, most)?;
+            given => {
+                let grain = match given {
+                    Some(Cuts::Given(text)) => base.with(text)?,
+                    _ => base,
+                };
+                let fitted = fit(&grain, programs, &numerics, most)?;
                 return Ok((self.fitted(fitted), None));
             }
         };

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::plan::PlannedPrograms;
 use crate::platform::Expanded;
 use crate::sched::{CriticalPath, EarliestFinish, Expectations, TaskTimes, WorkerFigures};
-use crate::units::{Nanos, TaskId};
+use crate::units::{Nanos, ProgramId, TaskId};
 
 impl Scenario {
     /// What the jobs are expected to take, as the tasks of one program.
@@ -42,9 +42,8 @@ pub fn expectations(
     costs: &mut dyn Costs,
 ) -> Result<Expectations> {
     let mut all = Vec::with_capacity(planned.graphs().len());
-    for (program, tasks) in planned.expanded().programs.iter().zip(planned.graphs()) {
-        let what = (&program.graph, tasks, planned.numerics.isa);
-        let costs = task_costs(what, (on, workers), costs)?;
+    for (p, tasks) in planned.graphs().iter().enumerate() {
+        let costs = task_costs((planned, ProgramId::new(p)), (on, workers), costs)?;
         let sum = |calls: &Vec<super::Cost>| calls.iter().map(|call| call.nanos).sum::<f64>();
         let times = costs.iter().map(|calls| Nanos(sum(calls).round() as u64)).collect();
         all.push(TaskTimes { times, preds: tasks.edges.preds.clone() });

@@ -83,8 +83,7 @@ impl Steps {
             return Err(Error::platform("units", expected, workers.len()));
         }
         let (graph, tasks) = planned.program(program);
-        let what = (graph, tasks, planned.numerics.isa);
-        let task_costs = task_costs(what, (on, &workers), costs)?;
+        let task_costs = task_costs((planned, program), (on, &workers), costs)?;
         let memories: Vec<MemoryId> =
             workers.iter().map(|w| on.units[w.unit.0 as usize].memory).collect();
         let mut build = Build {
@@ -103,8 +102,7 @@ impl Steps {
             let new = build.step(step, before, &task_costs);
             jobs.push(new);
         }
-        let scenario = build.scenario;
-        Ok(Self { scenario, jobs, costs: task_costs })
+        Ok(Self { scenario: build.scenario, jobs, costs: task_costs })
     }
 
     /// Has each worker take its jobs at a speed of its own, beside that of its unit;
@@ -136,10 +134,11 @@ impl Steps {
 /// # Errors
 /// Where nobody knows what a call takes.
 pub(super) fn task_costs(
-    (graph, tasks, isa): (&Graph, &TaskGraph, Isa),
+    (planned, program): (&PlannedPrograms, ProgramId),
     (on, workers): (&Expanded<'_>, &[Worker]),
     costs: &mut dyn Costs,
 ) -> Result<Vec<Vec<Cost>>> {
+    let ((graph, tasks), isa) = (planned.program(program), planned.numerics.isa);
     let mut unknown = Vec::new();
     let mut all = Vec::with_capacity(tasks.tasks.len());
     for task in &tasks.tasks {

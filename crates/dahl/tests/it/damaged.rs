@@ -5,7 +5,7 @@ use dahl::graph::{Programs, needed_again, recomputable};
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::Native;
 use dahl::plan::{Numerics, PlannedPrograms, Recompute};
-use dahl::planner::Grain;
+use dahl::planner::{Grain, Placer};
 use dahl::units::Bytes;
 use dahl::{DType, Error};
 use rand_chacha::ChaCha8Rng;
@@ -101,7 +101,8 @@ fn plan_text() -> (Programs, String) {
     let again = programs.programs.iter().map(|p| needed_again(&p.graph, &recomputable(&p.graph)));
     let recompute = Recompute { programs: again.collect() };
     let numerics = Numerics::default_for(&programs, dahl::Isa::detect());
-    let plan = Grain::for_workers(2).plan_recomputing(&programs, numerics, recompute).unwrap();
+    let place = |expanded: &_| Grain::for_workers(2).placement(expanded);
+    let plan = PlannedPrograms::plan(&programs, numerics, recompute, place).unwrap();
     let text = plan.to_text();
     let text = text.lines().filter(|line| !line.starts_with("hash")).collect::<Vec<_>>().join("\n");
     (programs, text + "\n")

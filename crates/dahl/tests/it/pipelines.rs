@@ -4,8 +4,8 @@ use crate::support::{Rng, Run, Setup, engine, feed, setup, state};
 use dahl::calibrate::{Racer, race};
 use dahl::model::{Delays, Model, NormOver, Optimizer, Stages, TrainSpec};
 use dahl::native::Scheduling;
-use dahl::plan::{Numerics, PlannedPrograms};
-use dahl::planner::{Flow, Grain, Order, even, flops, starting_with};
+use dahl::plan::{Numerics, PlannedPrograms, Recompute};
+use dahl::planner::{Flow, Grain, Order, Placer, even, flops, starting_with};
 use dahl::train::Trainer;
 use dahl::units::ProgramId;
 use dahl::{DType, Error};
@@ -26,7 +26,8 @@ fn stages(setup: &Setup, count: usize) -> Stages {
 fn flow_plan(setup: &Setup, flow: &Flow, workers: usize) -> PlannedPrograms {
     let (programs, grain) = (setup.lower().programs, Grain::for_workers(workers));
     let numerics = Numerics::default_for(&programs, grain.target);
-    flow.plan_with(&grain, &programs, numerics).unwrap()
+    let (none, placer) = (Recompute::none(&programs), (flow, &grain));
+    PlannedPrograms::plan(&programs, numerics, none, |p| placer.placement(p)).unwrap()
 }
 
 /// The largest difference of two runs, of losses and of values.

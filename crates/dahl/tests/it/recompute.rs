@@ -8,7 +8,7 @@ use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
 use dahl::native::Scheduling;
 use dahl::ops::Access;
 use dahl::plan::{Numerics, PlannedPrograms, Recompute};
-use dahl::planner::{Flow, Gather, Grain, Order, even, fit, flops};
+use dahl::planner::{Flow, Gather, Grain, Order, Placer, even, fit, flops};
 use dahl::units::{Bytes, NodeId, PersistentId};
 use dahl::{DType, Error};
 use proptest::prelude::*;
@@ -25,6 +25,10 @@ fn chosen(programs: &Programs, mut choose: impl FnMut(NodeId) -> bool) -> Recomp
         needed_again(&program.graph, &again)
     });
     Recompute { programs: of.collect() }
+}
+
+fn recomputing(grain: &Grain, programs: &Programs, again: Recompute) -> PlannedPrograms {
+    PlannedPrograms::plan(programs, numerics(programs), again, |p| grain.placement(p)).unwrap()
 }
 
 fn numerics(programs: &Programs) -> Numerics {
@@ -45,8 +49,7 @@ fn everything_that_may_run_again_changes_no_bit() {
                 [(1, 1, 1, Gather::On), (2, 2, 1, Gather::On), (2, 3, 2, Gather::Off)]
             {
                 let grain = grain(workers, pieces, channels, gather);
-                let plan = grain.plan_recomputing(&programs, numerics(&programs), again.clone());
-                let plan = plan.unwrap();
+                let plan = recomputing(&grain, &programs, again.clone());
                 for scheduling in SCHEDULINGS {
                     let run = setup.train(&plan, &engine(scheduling)).unwrap();
                     let what = format!("{name} {dtype} {grain:?} {scheduling:?}");
@@ -110,8 +113,7 @@ fn what_outlives_a_step_is_updated_once() {
 #[test]
 fn the_text_of_a_plan_says_what_runs_again() {
     let programs = setup("projected", DType::F32).lower().programs;
-    let plan = Grain::for_workers(2);
-    let plan = plan.plan_recomputing(&programs, numerics(&programs), all(&programs)).unwrap();
+    let plan = recomputing(&Grain::for_workers(2), &programs, all(&programs));
     let text = plan.to_text();
     assert_eq!(*PlannedPrograms::parse(&text, &programs).unwrap(), *plan);
     let plain = Grain::for_workers(2).plan(&programs).unwrap();
@@ -212,8 +214,7 @@ fn resnet18_trains_to_the_same_bits_in_less_memory() {
 fn calls_of_a_plan_that_recomputes_are_measured() {
     let programs = setup("lenet", DType::F32).lower().programs;
     let again = all(&programs);
-    let plan = Grain::for_workers(2).plan_recomputing(&programs, numerics(&programs), again);
-    let plan = plan.unwrap();
+    let plan = recomputing(&Grain::for_workers(2), &programs, again);
     let mut known = dahl::perf::PerfModel::default();
     let (step, short) = (dahl::units::ProgramId(0), std::time::Duration::ZERO);
     let measured = dahl::calibrate::steps(&plan, step, short, "cpu", &mut known);

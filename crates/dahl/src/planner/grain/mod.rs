@@ -93,17 +93,8 @@ impl Grain {
 
     /// The plan of this grain with given numerics.
     pub fn plan_with(&self, programs: &Programs, numerics: Numerics) -> Result<PlannedPrograms> {
-        self.plan_recomputing(programs, numerics, Recompute::none(programs))
-    }
-
-    /// The plan of this grain with given numerics, in which some nodes run again.
-    pub fn plan_recomputing(
-        &self,
-        programs: &Programs,
-        numerics: Numerics,
-        recompute: Recompute,
-    ) -> Result<PlannedPrograms> {
-        PlannedPrograms::plan(programs, numerics, recompute, |p| self.placement(p))
+        let none = Recompute::none(programs);
+        PlannedPrograms::plan(programs, numerics, none, |p| self.placement(p))
     }
 
     fn check(&self) -> Result<()> {

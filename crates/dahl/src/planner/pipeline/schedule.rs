@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Phase, Program, Programs};
 use crate::model::{Delays, Stages};
-use crate::plan::{Numerics, Placement, PlannedPrograms, Recompute};
+use crate::plan::Placement;
 use crate::planner::grain::{Batch, Grain, place, place_batches};
 use crate::planner::recompute::Placer;
 use crate::units::NodeId;
@@ -41,17 +41,6 @@ struct Visit {
 }
 
 impl Flow {
-    /// The plan: training in stages, everything else as the grain says.
-    pub fn plan_with(
-        &self,
-        grain: &Grain,
-        programs: &Programs,
-        numerics: Numerics,
-    ) -> Result<PlannedPrograms> {
-        let place = |expanded: &_| (self, grain).placement(expanded);
-        PlannedPrograms::plan(programs, numerics, Recompute::none(programs), place)
-    }
-
     /// The placement of programs whose partial sums and repeated nodes are explicit.
     fn place(&self, grain: &Grain, expanded: &Programs) -> Result<Placement> {
         let stages = self.stages.count();

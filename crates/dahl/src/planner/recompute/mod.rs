@@ -75,11 +75,7 @@ pub fn fit(
         }
     }
     if least > 0 || limit.0 < fixed {
-        let Err(Error::Memory { needed, limit, largest, .. }) = plan.check_memory(limit) else {
-            unreachable!("the plain plan does not fit");
-        };
-        let least = Some(Bytes(fixed + least));
-        return Err(Error::Memory { needed, limit, least, largest });
+        return Err(plan.too_large(limit.into(), Some(Bytes(fixed + least))));
     }
     Ok(Fitted { plan: planned(recompute)?, plain })
 }
