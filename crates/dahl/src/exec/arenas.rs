@@ -217,7 +217,7 @@ pub struct PreparedCall {
 }
 
 impl PreparedCall {
-    /// The bytes of scratch that it needs.
+    /// The bytes of scratch that it needs, from a multiple of [`ALIGN`] on.
     pub fn scratch(&self) -> usize {
         self.scratch
     }

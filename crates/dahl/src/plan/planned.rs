@@ -137,9 +137,9 @@ impl PlannedPrograms {
 
     /// The same without the edges that the memory asks for: broken on purpose.
     #[cfg(test)]
-    pub(crate) fn without_reuse(mut self) -> Self {
-        let parts = Arc::get_mut(&mut self.0).expect("no clone");
-        parts.graphs = TaskGraph::build(&parts.expanded, &parts.plan.placement).expect("as before");
-        self
+    pub(crate) fn without_reuse(self) -> Self {
+        let parts = Arc::into_inner(self.0).expect("no clone");
+        let graphs = TaskGraph::build(&parts.expanded, &parts.plan.placement).expect("as before");
+        Self(Arc::new(Parts { graphs, ..parts }))
     }
 }

@@ -41,8 +41,7 @@ impl PlannedPrograms {
     /// The hash of what decides the bits, the programs and the numerics: plans
     /// with equal hashes give the same results.
     pub fn numerics_hash(&self) -> String {
-        let programs = self.programs();
-        hash(&(programs_hash(programs) + &numerics_text(&self.numerics, programs)))
+        hash(&(programs_hash(self.programs()) + &numerics_text(&self.numerics, self.programs())))
     }
 
     /// The plan as text.

@@ -72,7 +72,7 @@ fn arrows_up(module: &str, file: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-fn sources(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn sources(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

@@ -3,6 +3,7 @@
 
 mod adaptive;
 mod bits;
+mod claims;
 mod damaged;
 mod golden;
 mod layers;

@@ -221,11 +221,12 @@ impl RunConfig {
     ///
     /// # Errors
     /// [`Error::Identity`] for a setting that would make it another run.
-    pub fn resumed(mut self, now: &RunConfig, given: &[&str]) -> Result<Self> {
+    pub fn resumed(&self, now: &RunConfig, given: &[&str]) -> Result<Self> {
+        let mut resumed = self.clone();
         for name in given {
             let Some(setting) = Self::setting(name) else { continue };
-            let (stored, values) = (setting.of(&self), setting.of(now));
-            if setting.class == Class::Identity && !same(setting, &self, now) {
+            let (stored, values) = (setting.of(&resumed), setting.of(now));
+            if setting.class == Class::Identity && !same(setting, &resumed, now) {
                 return Err(Error::Identity {
                     setting: setting.name.to_owned(),
                     run: if stored.is_empty() { "none".to_owned() } else { stored.join(", ") },
@@ -233,10 +234,10 @@ impl RunConfig {
                 });
             }
             let texts: Vec<&str> = values.iter().map(String::as_str).collect();
-            self.set(name, &texts)?;
+            resumed.set(name, &texts)?;
         }
-        self.session = now.session.clone();
-        Ok(self)
+        resumed.session = now.session.clone();
+        Ok(resumed)
     }
 
     /// The settings that decide the result and are kept in checkpoints, by name. Files may move:
