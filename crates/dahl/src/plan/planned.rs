@@ -136,7 +136,7 @@ impl PlannedPrograms {
     }
 
     /// The same without the edges that the memory asks for: broken on purpose.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn without_reuse(self) -> Self {
         let parts = Arc::into_inner(self.0).expect("no clone");
         let graphs = TaskGraph::build(&parts.expanded, &parts.plan.placement).expect("as before");
