@@ -13,14 +13,14 @@ mod unequal;
 mod workloads;
 
 use crate::args::{KernelsAndTuning, Settings};
-use crate::output::{failed, show};
-use cell::{Cell, Row};
+use crate::files::{check_outputs, write};
+use crate::output::{show, show_json};
+use crate::table::Columns;
+use cell::{COLUMNS, Cell, Row};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use dahl::run::check_writable;
 use dahl::run::config::{at_least_one, threads};
 use dahl::{DType, Result};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::PathBuf;
 use workloads::WorkloadArgs;
 
 /// Measure training steps, alone or beside PyTorch
@@ -119,8 +119,8 @@ enum Against {
     Torch,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let result = match &args.of {
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.of {
         Some(Of::Kernels(args)) => kernels::run(args),
         Some(Of::Gemm(args)) => gemm::run(args),
         Some(Of::Predictions(args)) => predictions::run(args),
@@ -129,17 +129,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Some(Of::Pipelines(args)) => pipelines::run(args),
         Some(Of::Unequal(args)) => unequal::run(args),
         None => bench(args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
     }
 }
 
 fn bench(args: &Args) -> Result<()> {
-    // Before minutes of measuring.
-    args.markdown.as_deref().map_or(Ok(()), |path| check_writable("markdown", path))?;
-    args.trace.as_deref().map_or(Ok(()), |path| check_writable("trace", path))?;
+    check_outputs(&[("markdown", args.markdown.as_ref()), ("trace", args.trace.as_ref())])?;
     let threads = threads_or_default(&args.threads);
     let workloads = args.workloads.all()?;
     let cells = workloads.len() * args.dtypes.len() * threads.len();
@@ -153,7 +147,7 @@ fn bench(args: &Args) -> Result<()> {
     };
     let mut rows: Vec<Row> = Vec::new();
     if !args.json {
-        show(&Row::head(python.is_some()))?;
+        show(&COLUMNS.row(&COLUMNS.heads(if python.is_some() { 15 } else { 10 })))?;
     }
     for workload in &workloads {
         for &dtype in &args.dtypes {
@@ -163,10 +157,16 @@ fn bench(args: &Args) -> Result<()> {
                 let row = cell.measure(args.pairs, args.seconds)?;
                 let single = rows.iter().find(|r| r.is_single_of(&row)).map(|r| r.dahl_ms);
                 let row = Row { scaling: single.map(|one| one / row.dahl_ms), ..row };
-                show(&if args.json { row.to_json() } else { row.to_line() })?;
+                match args.json {
+                    true => show_json(&row.to_json())?,
+                    false => show(&COLUMNS.row(&row.cells()))?,
+                }
                 rows.push(row);
-                // Whoever stops it keeps what there is.
-                args.markdown.as_deref().map_or(Ok(()), |path| write_table(path, &rows, args))?;
+                let torch = rows.iter().find_map(|row| row.torch.as_ref());
+                let other = torch.map_or(String::new(), |t| format!("PyTorch {}; ", t.version));
+                let how = format!("{other}best of {} repetitions", args.pairs);
+                let cells = rows.iter().map(Row::cells).collect();
+                write_table(args.markdown.as_ref(), &how, &COLUMNS, cells)?;
                 args.trace.as_deref().map_or(Ok(()), |path| cell.trace(args.seconds, path))?;
             }
         }
@@ -184,20 +184,22 @@ fn threads_or_default(given: &[usize]) -> Vec<usize> {
     }
 }
 
-/// Writes the rows as a table, with where and how they were measured.
-fn write_table(path: &Path, rows: &[Row], args: &Args) -> Result<()> {
+/// Writes rows as a table in Markdown, with where and how they were measured. It is written again
+/// with every row: a run that is stopped keeps the rows that there are.
+fn write_table(
+    path: Option<&PathBuf>,
+    how: &str,
+    columns: &Columns,
+    rows: Vec<Vec<String>>,
+) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
     let about = crate::train::about();
     let cpu = about["machine"]["cpu"].as_str().unwrap_or("unknown processor");
-    let processors = &about["machine"]["processors"];
-    let torch = rows.iter().find_map(|row| row.torch.as_ref());
-    let other = torch.map_or(String::new(), |t| format!(", PyTorch {}", t.version));
-    let mut text = format!(
-        "dahl {} ({}){other}; {cpu}, {processors} processors; best of {} repetitions.\n\n{}",
+    let head = format!(
+        "dahl {} ({}); {cpu}, {} processors; {how}.\n\n",
         env!("CARGO_PKG_VERSION"),
         env!("BUILD_COMMIT"),
-        args.pairs,
-        Row::markdown_head(),
+        about["machine"]["processors"],
     );
-    rows.iter().for_each(|row| text += &row.to_markdown());
-    dahl::file::replace(path, |out| out.write_all(text.as_bytes()))
+    write(path, &(head + &columns.markdown(&rows)))
 }

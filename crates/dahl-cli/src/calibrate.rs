@@ -5,8 +5,8 @@ mod show;
 
 use crate::args::{Kernels, Settings};
 use crate::bench::seconds;
-use crate::output::{failed, say, show as print};
-use crate::progress::Show;
+use crate::output::{say, show as print, show_json};
+use crate::progress::{Measuring, Show};
 use cells::{Extent, Wanted};
 use clap::Args as ClapArgs;
 use dahl::calibrate::here;
@@ -16,10 +16,8 @@ use dahl::run::check_writable;
 use dahl::run::config::IdentitySettings;
 use dahl::run::config::at_least_one;
 use dahl::{DType, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Measure codelets on this machine, for predictions
@@ -73,14 +71,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let result = match &args.show {
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.show {
         Some(path) => show(path, args),
         None => calibrate(args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
     }
 }
 
@@ -96,7 +90,6 @@ fn show(path: &Path, args: &Args) -> Result<()> {
 }
 
 fn calibrate(args: &Args) -> Result<()> {
-    // Before minutes of measuring.
     check_writable("output", &args.output)?;
     let mut model = start(args)?;
     let extent = if args.quick { Extent::Quick } else { Extent::All };
@@ -112,8 +105,7 @@ fn calibrate(args: &Args) -> Result<()> {
 
     let total = args.seconds.unwrap_or(if args.quick { 20.0 } else { 180.0 });
     let (begin, total) = (Instant::now(), Duration::from_secs_f64(total));
-    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
-    let mut said = Said::new(show, cells.len());
+    let mut measuring = Measuring::new(Show::unless(args.quiet), Some(cells.len()));
     let (mut steps, mut calls, mut skipped) = (0, 0, 0);
     let mut saved = Instant::now();
     for (i, cell) in cells.iter().enumerate() {
@@ -122,7 +114,7 @@ fn calibrate(args: &Args) -> Result<()> {
             skipped += 1;
             continue;
         }
-        said.measures(i, &cell.name());
+        measuring.begin(i, &cell.name());
         let budget = left / (cells.len() - i) as u32;
         let measured = match cell.measure(kernels, budget, &mut model) {
             Ok(measured) => measured,
@@ -142,12 +134,12 @@ fn calibrate(args: &Args) -> Result<()> {
         steps += all;
         calls += all * measured.calls as u64;
     }
-    said.end();
+    drop(measuring);
     model.save(&args.output)?;
     let summaries = model.summaries();
     let shapes: usize = summaries.iter().map(|s| s.shapes).sum();
     if args.json {
-        let value = json!({
+        return show_json(&json!({
             "file": args.output,
             "seconds": begin.elapsed().as_secs_f64(),
             "programs": cells.len() - skipped,
@@ -158,8 +150,7 @@ fn calibrate(args: &Args) -> Result<()> {
             "shapes": shapes,
             "overheads": model.overheads,
             "bandwidth": model.bandwidth,
-        });
-        return print(&format!("{value}\n"));
+        }));
     }
     if skipped > 0 {
         say(format_args!(
@@ -197,45 +188,3 @@ fn start(args: &Args) -> Result<PerfModel> {
 
 /// How often the file is written.
 const SAVED: Duration = Duration::from_secs(20);
-/// How often a line is written where there is no terminal.
-const WRITTEN: Duration = Duration::from_secs(10);
-
-/// What is said while it takes its time: a bar on a terminal, a line now and then
-/// elsewhere.
-struct Said {
-    show: Show,
-    bar: Option<ProgressBar>,
-    cells: usize,
-    written: Instant,
-}
-
-impl Said {
-    fn new(show: Show, cells: usize) -> Self {
-        Self { show, bar: None, cells, written: Instant::now() }
-    }
-
-    fn measures(&mut self, done: usize, cell: &str) {
-        match self.show {
-            Show::Nothing => {}
-            Show::Lines if self.written.elapsed() < WRITTEN => {}
-            Show::Lines => {
-                self.written = Instant::now();
-                say(format_args!("measuring {cell} ({} of {})", done + 1, self.cells));
-            }
-            Show::Bar => {
-                let bar = self.bar.get_or_insert_with(|| {
-                    let style = ProgressStyle::with_template("{pos}/{len} {wide_bar} {msg}");
-                    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-                    ProgressBar::new(self.cells as u64).with_style(style)
-                });
-                bar.set_message(cell.to_owned());
-                bar.set_position(done as u64);
-            }
-        }
-    }
-
-    /// Removes what is no line of its own.
-    fn end(self) {
-        self.bar.iter().for_each(ProgressBar::finish_and_clear);
-    }
-}

@@ -1,8 +1,9 @@
 //! `dahl certify`: checks the proof of a plan.
 
-use crate::output::{DIFFERENT, fail, failed, print};
-use crate::plan::in_short;
-use dahl::Error;
+use crate::files::read_json;
+use crate::output::{DIFFERENT, fail, show, show_json};
+use dahl::Result;
+use dahl::planner::pipeline::in_short;
 use dahl_certify::{Certificate, certify};
 use serde_json::json;
 use std::path::PathBuf;
@@ -37,65 +38,45 @@ fn space(proof: &Certificate) -> String {
     )
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let read = dahl::os::disk::read_to_string(&args.file)
-        .map_err(|source| Error::Io { path: args.file.clone(), source })
-        .and_then(|text| {
-            serde_json::from_str::<Certificate>(&text).map_err(|error| {
-                Error::data(&args.file, "file", "a certificate of dahl plan", error)
-            })
-        });
-    let proof = match read {
-        Ok(proof) => proof,
-        Err(error) => return failed(&error),
-    };
-    let objective = proof.problem.objective;
-    let value = proof.plan_value();
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let proof: Certificate = read_json(&args.file, "a certificate of dahl plan")?;
+    let (objective, value) = (proof.problem.objective.name(), proof.plan_value());
     let gap = (value - proof.value) / value.max(f64::MIN_POSITIVE);
+    let (plan, space) = (in_short(&proof.problem, &proof.plan), space(&proof));
+    let [period, energy] = [proof.plan.period_s, proof.plan.energy_j];
     let result = certify(&proof);
-    let text = match (&result, args.json) {
+    match (&result, args.json) {
         (Ok(checked), true) => {
             let mut object = json!({
-                "holds": true, "plan": in_short(&proof.problem, &proof.plan),
-                "period_s": proof.plan.period_s, "energy_j": proof.plan.energy_j,
-                "refers_to": space(&proof),
-                "objective": objective.name(), "value": value,
+                "holds": true, "plan": plan, "period_s": period, "energy_j": energy,
+                "refers_to": space, "objective": objective, "value": value,
                 "no_plan_below": proof.value, "gap": gap, "inequalities": checked,
             });
             if let Some(plan) = &proof.not_about {
                 object["not_about"] = plan.as_str().into();
             }
-            object.to_string()
+            show_json(&object)?;
         }
-        (Err(flaw), true) => json!({ "holds": false, "flaw": flaw.to_string() }).to_string(),
+        (Err(flaw), true) => show_json(&json!({ "holds": false, "flaw": flaw.to_string() }))?,
         (Ok(checked), false) => {
-            let other = match &proof.not_about {
-                Some(plan) => format!(
+            let other = proof.not_about.iter().map(|plan| {
+                format!(
                     "not about      the plan with uneven shares that `dahl plan` printed: {plan}\n"
-                ),
-                None => String::new(),
-            };
-            format!(
-                "plan           {}: {} s and {} J per batch\n{other}space          {}\n\
-                 holds: no plan of this space has {} below {}; the plan has {value}, a gap of {:.6} % of it; {checked} inequalities",
-                in_short(&proof.problem, &proof.plan),
-                proof.plan.period_s,
-                proof.plan.energy_j,
-                space(&proof),
-                objective.name(),
+                )
+            });
+            show(&format!(
+                "plan           {plan}: {period} s and {energy} J per batch\n{}space          {space}\n\
+                 holds: no plan of this space has {objective} below {}; the plan has {value}, a gap of \
+                 {:.6} %; {checked} inequalities checked\n",
+                other.collect::<String>(),
                 proof.value,
                 100.0 * gap,
-            )
+            ))?;
         }
-        (Err(_), false) => String::new(),
-    };
-    if !text.is_empty()
-        && let Err(error) = print(&format!("{text}\n"))
-    {
-        return fail(error, DIFFERENT);
+        (Err(_), false) => {}
     }
-    match result {
+    Ok(match result {
         Ok(_) => ExitCode::SUCCESS,
         Err(flaw) => fail(format_args!("{}: {flaw}", args.file.display()), DIFFERENT),
-    }
+    })
 }

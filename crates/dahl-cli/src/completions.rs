@@ -1,9 +1,8 @@
 //! `dahl completions`: what a shell needs to complete commands and flags.
 
-use crate::output::{DIFFERENT, fail, print};
+use crate::output::show;
 use clap::{Args as ClapArgs, Command};
 use clap_complete::Shell;
-use std::process::ExitCode;
 
 /// Print the completions of a shell
 #[derive(ClapArgs)]
@@ -19,11 +18,8 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, mut command: Command) -> ExitCode {
+pub(crate) fn run(args: &Args, mut command: Command) -> dahl::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, "dahl", &mut text);
-    match print(&String::from_utf8_lossy(&text)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(error, DIFFERENT),
-    }
+    show(&String::from_utf8_lossy(&text))
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{Settings, Table};
 use crate::files::reading;
-use crate::output::{BAD_FILE, Colour, FAILED, fail, failed, one_line, print};
+use crate::output::{BAD_FILE, Colour, one_line, show as print};
 use crate::part::is_split;
 use crate::progress::{Progress, Show};
 use clap::Args as ClapArgs;
@@ -49,19 +49,13 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let text = match &args.data {
-        None => Ok((list(args), true)),
-        Some(source) => show(source, args),
+pub(crate) fn run(args: &Args) -> dahl::Result<ExitCode> {
+    let (text, fine) = match &args.data {
+        None => (list(args), true),
+        Some(source) => show(source, args)?,
     };
-    match text {
-        Ok((text, fine)) => match print(&text) {
-            Ok(()) if fine => ExitCode::SUCCESS,
-            Ok(()) => ExitCode::from(BAD_FILE),
-            Err(error) => fail(format_args!("standard output: {error}"), FAILED),
-        },
-        Err(error) => failed(&error),
-    }
+    print(&text)?;
+    Ok(ExitCode::from(if fine { 0 } else { BAD_FILE }))
 }
 
 fn list(args: &Args) -> String {
@@ -78,7 +72,7 @@ fn show(source: &str, args: &Args) -> dahl::Result<(String, bool)> {
     let table = args.table.config.identity.table(None);
     let options = data::Options { table, ..data::Options::default() };
     let parts = data::open_parts(source, &[Part::Train, Part::Test], &options)?;
-    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let show = Show::unless(args.quiet);
     let (mut text, mut fine) = (String::new(), true);
     for (i, part) in parts.iter().enumerate() {
         let set = match args.limit {

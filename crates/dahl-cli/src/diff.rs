@@ -1,9 +1,10 @@
 //! `dahl diff`: two files of tensors, compared.
 
-use crate::output::{self, Colour};
+use crate::output::{self, Colour, show};
+use crate::table::lines;
 use dahl::compare::{self, Comparison, Emphasis, Tolerance, Ulp, align};
 use dahl::file::{Stored, StoredTensor, TensorFile};
-use dahl::{DType, Error};
+use dahl::{DType, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -58,40 +59,27 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Compares, prints, and says how it went.
-pub(crate) fn run(args: Args) -> ExitCode {
-    let (a, b) = match read_both(&args) {
-        Ok(files) => files,
-        Err(error) => return output::fail_file(&error),
-    };
+/// Compares and prints.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let (a, b) = (TensorFile::read(&args.a)?, TensorFile::read(&args.b)?);
     let mut names: BTreeSet<&str> =
         a.tensors.keys().chain(b.tensors.keys()).map(String::as_str).collect();
     if let Some(unknown) = args.tensor.iter().find(|name| !names.contains(name.as_str())) {
         let error = format!("--tensor {unknown}: expected a tensor of A or B, found in neither");
-        return output::fail(error, output::USAGE);
+        return Ok(output::fail(error, output::USAGE));
     }
     if !args.tensor.is_empty() {
         names.retain(|name| args.tensor.iter().any(|wanted| wanted == name));
     }
     let mut rows: Vec<Row> = names
         .into_iter()
-        .map(|name| Row::new(name, a.tensors.get(name), b.tensors.get(name), &args))
+        .map(|name| Row::new(name, a.tensors.get(name), b.tensors.get(name), args))
         .collect();
     rows.sort_by(|x, y| natural(&x.name).cmp(&natural(&y.name)));
     let colour = Colour::of_stdout();
-    let text = if args.json { as_json(&rows, &args) } else { as_text(&rows, &args, colour) };
-    if let Err(error) = output::print(&text) {
-        return output::fail(format_args!("standard output: {error}"), output::FAILED);
-    }
-    if rows.iter().all(|row| row.equal(args.tolerance)) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(output::DIFFERENT)
-    }
-}
-
-fn read_both(args: &Args) -> Result<(TensorFile, TensorFile), Error> {
-    Ok((TensorFile::read(&args.a)?, TensorFile::read(&args.b)?))
+    show(&if args.json { as_json(&rows, args) } else { as_text(&rows, args, colour) })?;
+    let equal = rows.iter().all(|row| row.equal(args.tolerance));
+    Ok(ExitCode::from(if equal { 0 } else { output::DIFFERENT }))
 }
 
 /// What is said of one tensor.
@@ -223,25 +211,12 @@ fn relative(c: &Comparison) -> String {
 }
 
 fn as_text(rows: &[Row], args: &Args, colour: Colour) -> String {
-    let table: Vec<[String; 6]> = rows.iter().map(|row| cells(row, args.tolerance)).collect();
-    let heads = ["tensor", "shape", "type", "values", "ulp", "relative"].map(str::to_owned);
-    let mut widths = [0; 6];
-    for cells in table.iter().chain([&heads]) {
-        for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |[name, shape, dtype, values, ulp, relative]: &[String; 6]| {
-        let [w0, w1, w2, w3, w4, w5] = widths;
-        let line = format!(
-            "{name:<w0$}  {shape:<w1$}  {dtype:<w2$}  {values:<w3$}  {ulp:>w4$}  {relative:>w5$}"
-        );
-        line.trim_end().to_owned()
-    };
-    let mut text = format!("   {}\n", colour.paint("2", &line(&heads)));
-    for (row, cells) in rows.iter().zip(&table) {
+    let table: Vec<Vec<String>> = rows.iter().map(|row| cells(row, args.tolerance)).collect();
+    let table = lines(&["tensor", "shape", "type", "values", ">ulp", ">relative"], &table);
+    let mut text = format!("   {}\n", colour.paint("2", &table[0]));
+    for (row, line) in rows.iter().zip(&table[1..]) {
         let (sign, style) = if row.equal(args.tolerance) { ("=", "32") } else { ("≠", "1;31") };
-        text += &format!("{}  {}\n", colour.paint(style, sign), line(cells));
+        text += &format!("{}  {line}\n", colour.paint(style, sign));
     }
     for row in rows {
         text += &details(row, colour);
@@ -264,11 +239,12 @@ fn as_text(rows: &[Row], args: &Args, colour: Colour) -> String {
     text
 }
 
-fn cells(row: &Row, tolerance: Tolerance) -> [String; 6] {
+fn cells(row: &Row, tolerance: Tolerance) -> Vec<String> {
     let name = row.name.clone();
     let shape = |d: &Described| format!("{:?}", d.axes);
     let told = |d: &Described, what: &str| {
-        [name.clone(), shape(d), d.dtype.to_string(), what.to_owned(), String::new(), String::new()]
+        let (name, dtype) = (name.clone(), d.dtype.to_string());
+        vec![name, shape(d), dtype, what.to_owned(), String::new(), String::new()]
     };
     match &row.kind {
         Kind::OnlyInA(d) => told(d, "missing in B"),
@@ -277,10 +253,10 @@ fn cells(row: &Row, tolerance: Tolerance) -> [String; 6] {
         Kind::Compared { what, comparison: c, .. } => {
             let verb = if tolerance.accepts(c) { "close" } else { "differ" };
             let [count, ulps, relative] = match c.differing {
-                0 => ["".to_owned(), "".to_owned(), "".to_owned()],
+                0 => [(); 3].map(|()| String::new()),
                 n => [format!("{n} of {} {verb}", c.elements), ulps(c.ulps), relative(c)],
             };
-            [name, shape(what), what.dtype.to_string(), count, ulps, relative]
+            vec![name, shape(what), what.dtype.to_string(), count, ulps, relative]
         }
     }
 }

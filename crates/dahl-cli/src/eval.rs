@@ -1,6 +1,6 @@
 //! `dahl eval`: how well weights do on a dataset.
 
-use crate::output::{failed, one_line, show};
+use crate::output::{one_line, show, show_json};
 use crate::part::PartName;
 use crate::progress::{Progress, Show};
 use crate::weights::{PassArgs, WeightArgs};
@@ -8,7 +8,6 @@ use clap::Args as ClapArgs;
 use dahl::data::{self, Dataset, Order, Transform};
 use dahl::train::{Card, Confusion, Pass, Samples};
 use dahl::{Error, Result};
-use std::process::ExitCode;
 
 /// Evaluate weights on the test samples of a dataset
 ///
@@ -44,18 +43,11 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match eval(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
-    }
-}
-
-fn eval(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let weights = args.weights.open()?;
     let usual = if weights.is_other_set() { PartName::All } else { PartName::Test };
     let chosen = args.part.unwrap_or(usual).open(&weights)?;
-    let progress = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let progress = Show::unless(args.quiet);
     let card = weights.card(progress)?;
     check_classes(&card, &*chosen.set)?;
     let all = chosen.of.unwrap_or(chosen.set.len());
@@ -83,15 +75,12 @@ fn eval(args: &Args) -> Result<()> {
     drop(meter);
     let pass = pass.map_err(|error| weights.blame(error))?;
     let confusion = args.confusion.then_some(confusion);
-    let text = if args.json {
-        json(&pass, confusion, chosen.part)
-    } else {
-        let some = if all == pass.samples { String::new() } else { format!(" of {all}") };
-        let evaluated =
-            format!("evaluated on {}{some} samples, {}", pass.samples, chosen.part.words());
-        format!("{}{evaluated} of {}\n", table(&pass, confusion), one_line(&chosen.name()))
-    };
-    show(&text)
+    if args.json {
+        return show_json(&json(&pass, confusion, chosen.part));
+    }
+    let some = if all == pass.samples { String::new() } else { format!(" of {all}") };
+    let evaluated = format!("evaluated on {}{some} samples, {}", pass.samples, chosen.part.words());
+    show(&format!("{}{evaluated} of {}\n", table(&pass, confusion), one_line(&chosen.name())))
 }
 
 /// A label must mean the class that the weights learned under its number.
@@ -111,7 +100,7 @@ fn table(pass: &Pass, confusion: Option<Confusion>) -> String {
     format!("{table}{right:.2} % of {} samples right, loss {loss:.4}\n", pass.samples)
 }
 
-fn json(pass: &Pass, confusion: Option<Confusion>, part: PartName) -> String {
+fn json(pass: &Pass, confusion: Option<Confusion>, part: PartName) -> serde_json::Value {
     let mut value = serde_json::json!({
         "samples": pass.samples, "part": part.key(), "loss": pass.loss(), "accuracy": pass.accuracy(),
     });
@@ -126,7 +115,7 @@ fn json(pass: &Pass, confusion: Option<Confusion>, part: PartName) -> String {
         });
         value["classes"] = classes.collect();
     }
-    format!("{value}\n")
+    value
 }
 
 /// Names of classes with how often they were meant.

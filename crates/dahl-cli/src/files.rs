@@ -1,16 +1,18 @@
 //! Files that a command reads or writes beside its results.
 
 use crate::output::say;
-use crate::progress::{Meter, Progress, Show};
-use dahl::choose::{Measurer, ThisMachine};
+use crate::progress::{Measuring, Meter, Progress, Show};
+use dahl::choose::{GrainRequest, Measurer, ThisMachine};
 use dahl::graph::Programs;
 use dahl::ops::Target;
 use dahl::perf::PerfModel;
 use dahl::plan::{Numerics, PlannedPrograms};
 use dahl::planner::Grain;
-use dahl::run::tuned;
+use dahl::run::config::GrainChoice;
+use dahl::run::{check_writable, tuned};
+use dahl::units::Bytes;
 use dahl::{Error, Result, calibrate};
-use indicatif::{ProgressBar, ProgressStyle};
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,9 +22,25 @@ pub(crate) fn read(path: &Path) -> Result<String> {
         .map_err(|source| Error::Io { path: path.to_owned(), source })
 }
 
+/// What a JSON file says; `expected` is what it should be.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> {
+    serde_json::from_str(&read(path)?).map_err(|error| Error::data(path, "file", expected, error))
+}
+
+/// Writes a text to a file, which is whole or as it was before.
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+    dahl::file::replace(path, |out| out.write_all(text.as_bytes())).map_err(Error::while_writing)
+}
+
+/// Refuses the files of flags that cannot be written, before a command takes its time.
+pub(crate) fn check_outputs(flags: &[(&str, Option<&PathBuf>)]) -> Result<()> {
+    flags.iter().try_for_each(|(flag, path)| path.map_or(Ok(()), |path| check_writable(flag, path)))
+}
+
 /// The times of calls in calibration files, with notes on standard error.
-pub(crate) fn calibrations(paths: &[PathBuf]) -> Result<PerfModel> {
-    let (known, notes) = calibrate::load(paths)?;
+pub(crate) fn calibrations<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<PerfModel> {
+    let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
+    let (known, notes) = calibrate::load(&paths)?;
     notes.iter().for_each(|note| say(format_args!("note: {note}")));
     Ok(known)
 }
@@ -54,26 +72,33 @@ impl Measurer for Shown {
     }
 
     fn tune(&mut self, programs: &Programs, target: &Target) -> (Numerics, usize) {
-        let (show, mut ops, mut bar) = (self.0, 0, None);
+        let (mut measuring, mut ops) = (Measuring::new(self.0, None), 0);
         let numerics = calibrate::tuned(programs, target, |op| {
+            measuring.begin(ops, op);
             ops += 1;
-            match show {
-                Show::Nothing => {}
-                Show::Lines => say(format_args!("measuring {op}")),
-                Show::Bar => {
-                    let bar: &mut ProgressBar = bar.get_or_insert_with(|| {
-                        let style = ProgressStyle::with_template("measuring {msg}");
-                        let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
-                        ProgressBar::no_length().with_style(style)
-                    });
-                    bar.set_message(op.to_owned());
-                    bar.tick();
-                }
-            }
         });
-        bar.iter().for_each(ProgressBar::finish_and_clear);
         (numerics, ops)
     }
+}
+
+/// The grain of `--grain` where none is chosen.
+pub(crate) fn given_grain(base: Grain, given: Option<&GrainChoice>) -> Result<Grain> {
+    match given {
+        None => Ok(base),
+        Some(GrainChoice::Given(text)) => base.with(text),
+        Some(other) => Err(Error::config("grain", "pieces, such as sample=4", other)),
+    }
+}
+
+/// A choice among the grains of some programs.
+pub(crate) fn grain_request(
+    programs: &Programs,
+    base: Grain,
+    samples: usize,
+    limit: Option<Bytes>,
+) -> GrainRequest<'_> {
+    let numerics = Numerics::default_for(programs, base.target);
+    GrainRequest { programs, numerics, base, samples, limit, steps: 0 }
 }
 
 /// The plan of a grain, with kernels that are measured where `tune` says so.

@@ -32,6 +32,7 @@ mod report;
 mod see;
 mod simulate;
 mod stop;
+mod table;
 mod train;
 mod verify;
 mod weights;
@@ -127,24 +128,26 @@ fn run() -> ExitCode {
         Err(config::Failure::CommandLine(error)) => return output::answer(&error),
         Err(config::Failure::Setting(error)) => return output::fail(error, output::USAGE),
     };
-    match cli.command {
-        Command::Bench(args) => bench::run(&args),
-        Command::Calibrate(args) => calibrate::run(&args),
+    let done = |result: dahl::Result<()>| result.map(|()| ExitCode::SUCCESS);
+    let ended = match cli.command {
+        Command::Bench(args) => done(bench::run(&args)),
+        Command::Calibrate(args) => done(calibrate::run(&args)),
         Command::Certify(args) => certify::run(&args),
-        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Completions(args) => done(completions::run(&args, Cli::command())),
         Command::Data(args) => data::run(&args),
-        Command::Diff(args) => diff::run(args),
-        Command::Eval(args) => eval::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Models(args) => models::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Eval(args) => done(eval::run(&args)),
+        Command::Export(args) => done(export::run(&args)),
+        Command::Models(args) => done(models::run(&args)),
         Command::Plan(args) => plan::run(&args),
-        Command::Platform(args) => platform::run(&args),
+        Command::Platform(args) => done(platform::run(&args)),
         Command::Predict(args) => predict::run(&args),
-        Command::Simulate(args) => simulate::run(&args),
-        Command::Report(args) => see::report(&args),
-        Command::Stats(args) => see::stats(&args),
-        Command::Trace(args) => see::trace(&args),
-        Command::Train(args) => train::run(*args),
-        Command::Verify(args) => verify::run(args),
-    }
+        Command::Simulate(args) => done(simulate::run(&args)),
+        Command::Report(args) => done(see::report(&args)),
+        Command::Stats(args) => done(see::stats(&args)),
+        Command::Trace(args) => done(see::trace(&args)),
+        Command::Train(args) => Ok(train::run(*args)),
+        Command::Verify(args) => verify::run(&args),
+    };
+    ended.unwrap_or_else(|error| output::failed(&error))
 }

@@ -1,11 +1,12 @@
 //! `dahl models`: what models there are, and what one looks like.
 
-use crate::output::{Colour, fail, failed, print};
+use crate::output::{Colour, show};
+use crate::table::table;
 use clap::Args as ClapArgs;
 use dahl::graph::Class;
 use dahl::model::{Lowered, Model, NAMES};
-use std::fmt::Write as _;
-use std::process::ExitCode;
+use dahl::{Error, Result};
+use serde_json::json;
 
 /// List the models that come with dahl, or show one layer by layer
 ///
@@ -34,54 +35,37 @@ fn parameters(lowered: &Lowered) -> usize {
     all.map(|(_, p)| p.meta.shape.elements()).sum()
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let names: Vec<&str> = match &args.model {
         Some(name) => vec![name],
+        None if args.toml => return Err(Error::config("toml", "a model's name", "none")),
         None => NAMES.to_vec(),
     };
-    let mut text = String::new();
-    let colour = Colour::of_stdout();
-    if args.toml && args.model.is_none() {
-        return fail("--toml: expected a model's name", crate::output::USAGE);
-    }
-    if !args.json && !args.toml {
-        let head = format!("{:12} {:14} {:>12}\n", "model", "input", "parameters");
-        text += &colour.paint("1", &head);
-    }
+    let (mut text, mut rows, colour) = (String::new(), Vec::new(), Colour::of_stdout());
     for name in names {
-        let model = match Model::open(name) {
-            Ok(model) => model,
-            Err(error) => return failed(&error),
-        };
+        let model = Model::open(name)?;
         if args.toml {
-            match model.to_toml() {
-                Ok(toml) => text += &toml,
-                Err(error) => return failed(&error),
-            }
+            text += &model.to_toml()?;
             continue;
         }
-        let lowered = match model.lower_one() {
-            Ok(lowered) => lowered,
-            Err(error) => return failed(&error),
-        };
+        let lowered = model.lower_one()?;
         let count = parameters(&lowered);
         if args.json {
-            let value = serde_json::json!({
-                "model": model.name, "input": model.input, "parameters": count,
-            });
-            let _ = writeln!(text, "{value}");
-        } else {
-            let input = format!("{:?}", model.input);
-            let _ = writeln!(text, "{:12} {input:14} {:>12}", model.name, grouped(count));
+            let (model, input) = (&model.name, &model.input);
+            let value = json!({ "model": model, "input": input, "parameters": count });
+            text += &format!("{value}\n");
+            continue;
         }
-        if args.model.is_some() && !args.json {
+        let input = format!("{:?}", model.input);
+        rows.push(vec![model.name.clone(), input, grouped(count)]);
+        if args.model.is_some() {
             text += &layers(&lowered, colour);
         }
     }
-    match print(&text) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(error, crate::output::DIFFERENT),
+    if !rows.is_empty() {
+        text = table(&["model", "input", ">parameters"], &rows, colour) + &text;
     }
+    show(&text)
 }
 
 /// A line per layer: what comes out of it, and its parameters.
@@ -105,15 +89,12 @@ fn layers(lowered: &Lowered, colour: Colour) -> String {
             _ => rows.push((&node.path, op, sample, own)),
         }
     }
-    let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0).max(5);
-    let head = format!("{:width$} {:18} {:>14} {:>12}", "layer", "op", "output", "parameters");
-    let mut text = format!("\n{}\n", colour.paint("1", &head));
-    for (path, op, sample, own) in rows {
+    let row = |(path, op, sample, own): (&str, &str, String, usize)| {
         let own = if own == 0 { String::new() } else { grouped(own) };
-        let line = format!("{path:width$} {op:18} {sample:>14} {own:>12}");
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
+        vec![path.to_owned(), op.to_owned(), sample, own]
+    };
+    let rows: Vec<_> = rows.into_iter().map(row).collect();
+    format!("\n{}", table(&["layer", "op", ">output", ">parameters"], &rows, colour))
 }
 
 /// 11173962 as 11,173,962.

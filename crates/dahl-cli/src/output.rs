@@ -105,16 +105,16 @@ fn painted_by_clap(text: &str) -> String {
 }
 
 /// Prints a result. A reader that has seen enough (`| head`) is no error.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub(crate) fn show(text: &str) -> dahl::Result<()> {
     match write(text) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        other => other.map_err(unwritten),
     }
 }
 
-/// The same, as an error of dahl.
-pub(crate) fn show(text: &str) -> dahl::Result<()> {
-    print(text).map_err(unwritten)
+/// Prints a JSON object on a line of its own.
+pub(crate) fn show_json(object: &serde_json::Value) -> dahl::Result<()> {
+    show(&format!("{object}\n"))
 }
 
 /// Prints a part of the results of a command that goes on: a reader that has gone misses
@@ -149,13 +149,13 @@ pub(crate) fn answer(answer: &clap::Error) -> ExitCode {
     let printed = match answer.use_stderr() {
         true => {
             let text = styled(&painted_by_clap(&text(Colour::of_stderr())));
-            io::stderr().write_all(text.as_bytes())
+            io::stderr().write_all(text.as_bytes()).map_err(unwritten)
         }
-        false => print(&painted_by_clap(&text(Colour::of_stdout()))),
+        false => show(&painted_by_clap(&text(Colour::of_stdout()))),
     };
     // Without an answer, the code still tells.
     match printed {
-        Err(error) if answer.exit_code() == 0 => fail(unwritten(error), FAILED),
+        Err(error) if answer.exit_code() == 0 => failed(&error),
         _ => ExitCode::from(answer.exit_code() as u8),
     }
 }
@@ -204,11 +204,6 @@ pub(crate) fn code(error: &Error) -> u8 {
 /// Prints an error of the library, with the flags that may help, and gives its exit code.
 pub(crate) fn failed(error: &Error) -> ExitCode {
     fail(advised(error), code(error))
-}
-
-/// Prints an error of a file and gives the code to end with.
-pub(crate) fn fail_file(error: &Error) -> ExitCode {
-    fail(error, BAD_FILE)
 }
 
 #[cfg(test)]

@@ -1,32 +1,27 @@
 //! `dahl plan`: what a training run will do, before it does it.
 
-mod advise;
-mod compare;
 mod explain;
 mod pipeline;
-mod svg;
 mod text;
-mod time;
-
-pub(crate) use compare::in_short;
 
 use crate::args::{Settings, Training};
-use crate::files::{Shown, calibrations, read};
-use crate::output::{Colour, counted, fail, failed, one_line, print, say};
+use crate::files::{Shown, calibrations, grain_request, read};
+use crate::output::{Colour, DIFFERENT, counted, one_line, say, show};
 use crate::progress;
+use crate::table::facts;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dahl::calibrate::this_machine;
-use dahl::choose::GrainRequest;
 use dahl::model::{Fusion, Model, TrainSpec};
 use dahl::perf::PerfModel;
-use dahl::plan::{Numerics, PlannedPrograms};
+use dahl::plan::PlannedPrograms;
 use dahl::planner::Grain;
-use dahl::run::config::{GrainChoice, Value, processors};
+use dahl::report::plan_diff;
+use dahl::run::config::{GrainChoice, IdentitySettings, Value, processors};
 use dahl::run::{
     Prepare, Prepared, RunConfig, SampleCounts, in_file, predict, prepare, recomputed_in_words,
 };
-use dahl::units::{Bytes, Flops, Joules, Nanos, ProgramId};
-use std::fmt::Write as _;
+use dahl::units::{Bytes, Joules, Nanos, ProgramId};
+use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -92,7 +87,19 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Of {
-    Diff(compare::DiffArgs),
+    /// Compare two plans, with the cost of each difference
+    #[command(after_help = "Examples:
+  dahl plan --profile vgg16.graph.txt --platform lab.toml --json > a.json
+  dahl plan --profile vgg16.graph.txt --platform lab.toml --objective time --json > b.json
+  dahl plan diff a.json b.json
+
+Exit codes: 0 the same stages, 1 different, 4 a file that cannot be read.")]
+    Diff {
+        /// Output of `dahl plan --json`
+        a: PathBuf,
+        /// Output of `dahl plan --json` for the other plan
+        b: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -109,58 +116,33 @@ enum Show {
     Memory,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    if let Some(Of::Diff(of)) = &args.of {
-        let shown = compare::diff(of).and_then(|(text, different)| {
-            crate::output::show(&text)?;
-            Ok(different)
-        });
-        return match shown {
-            Ok(false) => ExitCode::SUCCESS,
-            Ok(true) => ExitCode::from(crate::output::DIFFERENT),
-            Err(error) => failed(&error),
-        };
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(Of::Diff { a, b }) = &args.of {
+        let (text, different) = plan_diff(a, b)?;
+        show(&text)?;
+        return Ok(ExitCode::from(if different { DIFFERENT } else { 0 }));
     }
-    if let Some(profile) = &args.pipeline.profile {
-        return match pipeline::run(
-            (&args.pipeline, args.config()),
-            profile,
-            args.config().placement.memory_limit,
-        ) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&error),
-        };
+    match &args.pipeline.profile {
+        Some(profile) => pipeline::run(&args.pipeline, args.config(), profile)?,
+        None if args.pipeline.platform.is_some() => over_units(args)?,
+        None => show(&text(args)?)?,
     }
-    if args.pipeline.platform.is_some() {
-        return match over_units(args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&error),
-        };
-    }
-    match text(args) {
-        Ok(text) => match print(&text) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(error, crate::output::DIFFERENT),
-        },
-        Err(error) => failed(&error),
-    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The training of a model over the units of a platform.
-fn over_units(args: &Args) -> dahl::Result<()> {
+fn over_units(args: &Args) -> Result<()> {
     let (model, spec) = args.trained()?;
-    let config = args.config();
-    let what = (&model, &spec, config.identity.target());
-    let limit = config.placement.memory_limit;
-    let planned = pipeline::of_model((&args.pipeline, config), what, limit)?;
-    match (args.show, planned.planned.deployed.first()) {
-        (Show::Summary, _) => pipeline::tell_model(&args.pipeline, &planned),
-        (Show::Plan, Some(run)) => crate::output::show(&run.plan.to_text()),
+    let what = (&model, &spec, args.config().identity.target());
+    let planned = pipeline::of_model(&args.pipeline, args.config(), what)?;
+    match (args.show, planned.deployed.first()) {
+        (Show::Summary, _) => pipeline::tell(&args.pipeline, &planned),
+        (Show::Plan, Some(run)) => show(&run.plan.to_text()),
         (Show::Plan, None) => {
             let expected = "one machine of processors, whose workers a plan can be for";
-            Err(dahl::Error::config("platform", expected, "another"))
+            Err(Error::config("platform", expected, "another"))
         }
-        _ => Err(dahl::Error::config("show", "summary or plan with --platform", "another")),
+        _ => Err(Error::config("show", "summary or plan with --platform", "another")),
     }
 }
 
@@ -180,28 +162,24 @@ impl Args {
     }
 
     /// What is trained, the batch in one part.
-    fn trained(&self) -> dahl::Result<(Model, TrainSpec)> {
+    fn trained(&self) -> Result<(Model, TrainSpec)> {
         let name = self.model.as_ref().or(self.named.as_ref()).map_or("", String::as_str);
         let spec = self.config().identity.train_spec()?;
         Ok((Model::open(name)?, TrainSpec { fusion: self.fusion(), ..spec }))
     }
 }
 
-fn text(args: &Args) -> dahl::Result<String> {
+fn text(args: &Args) -> Result<String> {
     let (model, spec) = args.trained()?;
     let (config, said) = (args.config(), progress::Show::on_stderr());
     if args.explain && config.placement.grain != Some(GrainChoice::Auto) {
-        return Err(dahl::Error::Requires {
-            setting: "explain".into(),
-            other: "grain auto".into(),
-        });
+        return Err(Error::Requires { setting: "explain".into(), other: "grain auto".into() });
     }
     if config.placement.grain == Some(GrainChoice::Adaptive) {
         let expected = "auto or pieces, such as sample=4; dahl train adapts";
-        return Err(dahl::Error::config("grain", expected, "adaptive"));
+        return Err(Error::config("grain", expected, "adaptive"));
     }
-    let paths: Vec<PathBuf> = config.session.calibration.iter().cloned().collect();
-    let known = calibrations(&paths)?;
+    let known = calibrations(&config.session.calibration)?;
     if args.explain {
         return explained(args, (&model, &spec), known);
     }
@@ -236,7 +214,7 @@ fn planned(
     args: &Args,
     model: &Model,
     (known, show): (PerfModel, progress::Show),
-) -> dahl::Result<Planned> {
+) -> Result<Planned> {
     let samples = SampleCounts { train: args.config().identity.batch, eval: Vec::new() };
     let mut measurer = Shown(show);
     let (fusion, measurer) = (args.fusion(), Some(&mut measurer as _));
@@ -254,7 +232,7 @@ fn checked(
     args: &Args,
     (model, spec): (&Model, TrainSpec),
     (path, known): (&Path, &PerfModel),
-) -> dahl::Result<Planned> {
+) -> Result<Planned> {
     let pipelined = args.config().identity.pipelined(model, spec, &args.base(), known)?;
     let lowered = model.lower(&pipelined.spec)?;
     let plan = PlannedPrograms::parse(&read(path)?, &lowered.programs);
@@ -263,71 +241,45 @@ fn checked(
 }
 
 /// The sizes of a plan, and its prediction.
-fn summary(args: &Args, model: &Model, of: &Planned, known: PerfModel) -> dahl::Result<String> {
+fn summary(args: &Args, model: &Model, of: &Planned, known: PerfModel) -> Result<String> {
     let (config, Planned { plan, pipeline }) = (args.config(), of);
-    let (train, tasks) = plan.program(ProgramId(0));
-    let colour = Colour::of_stdout();
-    let flops: Flops = train
-        .nodes
-        .iter()
-        .map(|node| {
-            let (inputs, outputs) = train.metas(node);
-            let metas = dahl::ops::Metas { inputs: &inputs, outputs: &outputs };
-            node.op.flops(metas, &train.whole(node))
-        })
-        .sum();
-    let mut text = String::new();
-    let mut line = |key: &str, value: String| {
-        let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:18}")));
-    };
-    line(
-        "model",
-        format!(
-            "{} on {:?}, batch {}, {}, {}",
-            one_line(&model.name),
-            model.input,
-            config.identity.batch,
-            config.identity.dtype,
-            config.identity.optimizer.print()
-        ),
-    );
-    line("nodes", train.nodes.len().to_string());
-    let edges: usize = tasks.edges.preds.iter().map(Vec::len).sum();
-    let [edges, workers] =
-        [(edges, "edge"), (plan.placement.workers, "worker")].map(|(n, of)| counted(n, of));
-    line("tasks per step", format!("{} with {edges}, {workers}", tasks.tasks.len()));
-    if let Some(text) = pipeline {
-        line("pipeline", text.clone());
-    }
-    line("work per step", flops.to_string());
-    line("memory", plan.memory.peak().to_string());
-    let reused = plan.work_without_reuse();
-    line("  reused", format!("{} for values of {reused}", Bytes(plan.memory.work() as u64)));
-    if let Some(what) = recomputed_in_words(plan) {
-        line("  recomputed", what);
-    }
-    line("time, energy", predicted(known, plan)?);
-    line("bits", plan.numerics_hash());
-    Ok(text)
+    let (train, graph) = plan.program(ProgramId(0));
+    let [edges, workers] = [
+        (graph.edges.preds.iter().map(Vec::len).sum(), "edge"),
+        (plan.placement.workers, "worker"),
+    ]
+    .map(|(n, of)| counted(n, of));
+    let (name, input) = (one_line(&model.name), &model.input);
+    let IdentitySettings { batch, dtype, optimizer, .. } = &config.identity;
+    let optimizer = optimizer.print();
+    let mut lines = vec![
+        ("model", format!("{name} on {input:?}, batch {batch}, {dtype}, {optimizer}")),
+        ("nodes", train.nodes.len().to_string()),
+        ("tasks per step", format!("{} with {edges}, {workers}", graph.tasks.len())),
+    ];
+    lines.extend(pipeline.iter().map(|text| ("pipeline", text.clone())));
+    lines.push(("work per step", train.flops().to_string()));
+    lines.push(("memory", plan.memory.peak().to_string()));
+    let (own, reused) = (Bytes(plan.memory.work() as u64), plan.work_without_reuse());
+    lines.push(("  reused", format!("{own} for values of {reused}")));
+    lines.extend(recomputed_in_words(plan).map(|what| ("  recomputed", what)));
+    lines.push(("time, energy", predicted(known, plan)?));
+    lines.push(("bits", plan.numerics_hash()));
+    Ok(facts(&lines, Colour::of_stdout()))
 }
 
 /// Why the grain is chosen.
-fn explained(
-    args: &Args,
-    (model, spec): (&Model, &TrainSpec),
-    known: PerfModel,
-) -> dahl::Result<String> {
+fn explained(args: &Args, (model, spec): (&Model, &TrainSpec), known: PerfModel) -> Result<String> {
     let config = args.config();
     let base = args.base();
     if config.identity.pipeline.is_some() {
-        return Err(dahl::Error::exclusive("grain", "pipeline, whose stages define the cut"));
+        return Err(Error::exclusive("grain", "pipeline, whose stages define the cut"));
     }
     let pipelined = config.identity.pipelined(model, spec.clone(), &base, &known)?;
     let lowered = model.lower(&pipelined.spec)?;
     let programs = &lowered.programs;
-    let numerics = Numerics::default_for(programs, base.target);
     let (samples, limit) = (config.identity.batch, config.placement.memory_limit);
-    let request = GrainRequest { programs, numerics, base, samples, limit, steps: 0 };
+    let request = grain_request(programs, base, samples, limit);
     let show = progress::Show::on_stderr();
     let progress = progress::Waiting::begin(show, "choosing the grain".to_owned());
     let choice = request.choose(known, Some(&mut Shown(show)))?;
@@ -336,7 +288,7 @@ fn explained(
 }
 
 /// What a step takes on this machine, as far as a calibration tells.
-fn predicted(known: PerfModel, plan: &PlannedPrograms) -> dahl::Result<String> {
+fn predicted(known: PerfModel, plan: &PlannedPrograms) -> Result<String> {
     if plan.programs().programs.iter().any(|program| program.turn > 0) {
         return Ok("no prediction: several steps are in flight at once".to_owned());
     }

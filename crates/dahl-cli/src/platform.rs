@@ -3,13 +3,12 @@
 mod measure;
 mod show;
 
-use crate::output::{Colour, failed, show as print};
+use crate::files::{check_outputs, write};
+use crate::output::{Colour, show as print};
 use clap::{Args as ClapArgs, Subcommand};
 use dahl::Result;
 use dahl::platform::{Platform, detect};
-use dahl::run::check_writable;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Describe machines: detect this one, show and check platform files
 ///
@@ -68,22 +67,17 @@ enum Of {
     },
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let result = match &args.of {
-        Of::Detect { output, root } => find(output.as_deref(), root.as_deref()),
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.of {
+        Of::Detect { output, root } => find(output.as_ref(), root.as_deref()),
         Of::Show { file } => Platform::read(file)
             .and_then(|platform| print(&show::text(&platform, Colour::of_stdout()))),
         Of::Check { file } => check(file),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
     }
 }
 
-fn find(output: Option<&Path>, root: Option<&Path>) -> Result<()> {
-    // Before seconds of measuring.
-    output.map_or(Ok(()), |path| check_writable("output", path))?;
+fn find(output: Option<&PathBuf>, root: Option<&Path>) -> Result<()> {
+    check_outputs(&[("output", output)])?;
     let mut found = detect(root.unwrap_or(Path::new("/")))?;
     if root.is_none() {
         measure::refine(&mut found)?;
@@ -95,8 +89,7 @@ fn find(output: Option<&Path>, root: Option<&Path>) -> Result<()> {
     found.notes.iter().for_each(|note| text += &format!("# - {note}\n"));
     text += &found.platform.to_toml();
     match output {
-        Some(path) => dahl::file::replace(path, |out| out.write_all(text.as_bytes()))
-            .map_err(dahl::Error::while_writing),
+        Some(path) => write(path, &text),
         None => print(&text),
     }
 }

@@ -1,6 +1,6 @@
 //! `dahl predict`: what is on images.
 
-use crate::output::{BAD_FILE, fail, failed, one_line, show};
+use crate::output::{BAD_FILE, fail, one_line, show};
 use crate::part::PartName;
 use crate::progress::Show;
 use crate::weights::{PassArgs, WeightArgs};
@@ -51,12 +51,11 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match predict(args) {
-        Ok((0, _)) => ExitCode::SUCCESS,
-        Ok((bad, all)) => fail(format_args!("{bad} of {all} images could not be read"), BAD_FILE),
-        Err(error) => failed(&error),
-    }
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    Ok(match predict(args)? {
+        (0, _) => ExitCode::SUCCESS,
+        (bad, all) => fail(format_args!("{bad} of {all} images could not be read"), BAD_FILE),
+    })
 }
 
 /// Predicts all images that can be read; how many could not, and how many there

@@ -36,6 +36,56 @@ impl Show {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if std::io::stderr().is_terminal() && !dumb { Show::Bar } else { Show::Lines }
     }
+
+    /// The same, but nothing with `--quiet`.
+    pub(crate) fn unless(quiet: bool) -> Self {
+        if quiet { Show::Nothing } else { Show::on_stderr() }
+    }
+}
+
+/// What is measured now, of things that take some time each: a bar that is gone when this is
+/// dropped, or lines.
+pub(crate) struct Measuring {
+    show: Show,
+    /// How many things there are, where that is known: then a line every ten seconds is enough.
+    count: Option<usize>,
+    bar: Option<ProgressBar>,
+    written: Instant,
+}
+
+impl Measuring {
+    pub(crate) fn new(show: Show, count: Option<usize>) -> Self {
+        Self { show, count, bar: None, written: Instant::now() }
+    }
+
+    /// Measuring of a thing begins; some are `done`.
+    pub(crate) fn begin(&mut self, done: usize, what: &str) {
+        match (self.show, self.count) {
+            (Show::Nothing, _) => {}
+            (Show::Lines, None) => say(format_args!("measuring {what}")),
+            (Show::Lines, Some(_)) if self.written.elapsed() < WRITTEN => {}
+            (Show::Lines, Some(count)) => {
+                self.written = Instant::now();
+                say(format_args!("measuring {what} ({} of {count})", done + 1));
+            }
+            (Show::Bar, count) => {
+                let bar = self.bar.get_or_insert_with(|| {
+                    let bars = count.map_or("measuring {msg}", |_| "{pos}/{len} {wide_bar} {msg}");
+                    let style = ProgressStyle::with_template(bars);
+                    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+                    ProgressBar::new(count.unwrap_or(0) as u64).with_style(style)
+                });
+                bar.set_message(what.to_owned());
+                bar.set_position(done as u64);
+            }
+        }
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
+    }
 }
 
 /// Reports, line by line, that something that may take minutes is still under way, until it is
@@ -202,9 +252,7 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
     }
 }
 

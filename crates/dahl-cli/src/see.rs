@@ -8,6 +8,7 @@ pub(crate) use report::{Args as ReportArgs, run as report};
 pub(crate) use stats::{Args as StatsArgs, run as stats};
 pub(crate) use trace::{Args as TraceArgs, run as trace};
 
+use crate::files::read as read_text;
 use crate::output::say;
 use dahl::run as rundir;
 use dahl::run::{RunRecord, files};
@@ -19,9 +20,7 @@ use std::path::Path;
 /// are left out, but of the one that whoever asks cannot do without: that is an error.
 fn read(name: &Path, needed: Option<&str>) -> Result<RunRecord> {
     if name.is_file() {
-        let text = dahl::os::disk::read_to_string(name)
-            .map_err(|source| Error::Io { path: name.to_owned(), source })?;
-        let trace = Some(Trace::parse(&text, name)?);
+        let trace = Some(Trace::parse(&read_text(name)?, name)?);
         let name = name.display().to_string();
         return Ok(RunRecord { name, trace, ..RunRecord::default() });
     }
@@ -41,9 +40,7 @@ fn traced<'a>(run: &'a RunRecord, name: &Path) -> Result<&'a Trace> {
     if run.problem(files::TRACE).is_some() {
         // What is wrong with it is the answer.
         let path = rundir::find(name).join(files::TRACE);
-        let text = dahl::os::disk::read_to_string(&path);
-        let text = text.map_err(|source| Error::Io { path: path.clone(), source })?;
-        Trace::parse(&text, &path)?;
+        Trace::parse(&read_text(&path)?, &path)?;
     }
     run.trace.as_ref().ok_or_else(|| {
         let expected = format!("a run with {}, which dahl train --trace writes", files::TRACE);

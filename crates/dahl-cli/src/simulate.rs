@@ -3,8 +3,8 @@
 mod show;
 
 use crate::args::{Settings, Simulated as Group};
-use crate::files::{calibrations, read};
-use crate::output::{Colour, failed, say, show as print};
+use crate::files::{calibrations, check_outputs, given_grain, read, write};
+use crate::output::{Colour, say, show as print, show_json};
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::calibrate::this_machine;
 use dahl::model::{Fusion, Model, TrainSpec};
@@ -13,8 +13,6 @@ use dahl::plan::{Numerics, PlannedPrograms};
 use dahl::planner::Grain;
 use dahl::platform::{Expanded, Platform, UnitId, UnitOf};
 use dahl::run::RunConfig;
-use dahl::run::check_writable;
-use dahl::run::config::GrainChoice;
 use dahl::run::config::at_least_one;
 use dahl::run::in_file;
 use dahl::sim::{
@@ -24,7 +22,6 @@ use dahl::sim::{
 use dahl::units::ProgramId;
 use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Simulate a plan on a platform, in virtual time
 ///
@@ -114,13 +111,6 @@ fn deviation(text: &str) -> std::result::Result<f64, String> {
     value.ok_or_else(|| "expected a number from 0 to 10, such as 0.05".to_owned())
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match simulate(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
-    }
-}
-
 /// What was simulated, and what it gave.
 struct Simulated<'a> {
     on: &'a Expanded<'a>,
@@ -130,8 +120,8 @@ struct Simulated<'a> {
     step: Option<StepPrediction>,
 }
 
-fn simulate(args: &Args) -> Result<()> {
-    args.trace.as_deref().map_or(Ok(()), |path| check_writable("trace", path))?;
+pub(crate) fn run(args: &Args) -> Result<()> {
+    check_outputs(&[("trace", args.trace.as_ref())])?;
     match &args.tasks {
         Some(path) => of_tasks(args, path),
         None => of_model(args, args.model.as_deref().unwrap_or_default()),
@@ -169,11 +159,7 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let on = platform.expand();
     let workers = args.default_workers(&on);
     let base = Grain { target: identity.target(), ..Grain::for_workers(workers) };
-    let grain = match &placement.grain {
-        None => base.clone(),
-        Some(GrainChoice::Given(text)) => base.clone().with(text)?,
-        Some(other) => return Err(Error::config("grain", "pieces, such as sample=4", other)),
-    };
+    let grain = given_grain(base.clone(), placement.grain.as_ref())?;
     let flowing = identity.pipelined(&model, spec, &base, &known)?;
     if flowing.scheduling() == Scheduling::Staged {
         let expected = "gpipe or 1f1b: several steps of others are under way at once";
@@ -293,9 +279,7 @@ impl Args {
 
     fn write_trace(&self, text: impl FnOnce() -> Result<String>) -> Result<()> {
         let Some(path) = &self.trace else { return Ok(()) };
-        let text = text()?;
-        dahl::file::replace(path, |out| out.write_all(text.as_bytes()))
-            .map_err(Error::while_writing)
+        write(path, &text()?)
     }
 
     fn export(
@@ -309,10 +293,8 @@ impl Args {
         };
         let (text, left_out) = to_simgrid(scenario, on, engine_model)?;
         dahl::file::create_directories(directory).map_err(Error::while_writing)?;
-        for (name, text) in [("scenario.json", text.as_str()), ("replay.py", SCRIPT)] {
-            dahl::file::replace(directory.join(name), |out| out.write_all(text.as_bytes()))
-                .map_err(Error::while_writing)?;
-        }
+        write(&directory.join("scenario.json"), &text)?;
+        write(&directory.join("replay.py"), SCRIPT)?;
         for what in left_out {
             say(format_args!("note: SimGrid will not know of {what}"));
         }
@@ -320,9 +302,9 @@ impl Args {
     }
 
     fn print(&self, simulated: &Simulated<'_>) -> Result<()> {
-        print(&match self.json {
-            true => show::object(simulated),
-            false => show::text(simulated, Colour::of_stdout()),
-        })
+        match self.json {
+            true => show_json(&show::object(simulated)),
+            false => print(&show::text(simulated, Colour::of_stdout())),
+        }
     }
 }

@@ -63,16 +63,15 @@ pub(crate) fn run(args: Args) -> ExitCode {
 fn train(args: Args) -> Result<u8, Failure> {
     let begin = Instant::now();
     let voice = args.voice();
-    let show = if args.quiet { Show::Nothing } else { Show::on_stderr() };
+    let show = Show::unless(args.quiet);
     let Args { settings, live, .. } = args;
     let batch_is_given = settings.given.contains(&"batch");
     let opened = open(*settings.config, &settings.given)?;
     let data = opened.data(&mut reading(show))?;
     let mut report = Report::new(voice, Length::of(&opened.config, &data));
     let meters = Meters::open(&opened.config)?;
-    let calibration = opened.config.session.calibration.iter().cloned().collect::<Vec<_>>();
     let known = match opened.config.needs_times() {
-        true => calibrations(&calibration)?,
+        true => calibrations(&opened.config.session.calibration)?,
         false => PerfModel::default(),
     };
     let prepared = {

@@ -1,15 +1,16 @@
 //! `dahl verify`: golden cases against PyTorch's results.
 
 use crate::args::{Settings as RunSettings, Verified};
-use crate::files::calibrations;
-use crate::output::{BAD_FILE, Colour, DIFFERENT, fail, failed, show};
+use crate::files::{calibrations, given_grain};
+use crate::output::{BAD_FILE, Colour, DIFFERENT, fail, show, show_json};
 use clap::Args as ClapArgs;
+use dahl::Result;
 use dahl::model::Fusion;
 use dahl::native::{Checks, Native};
 use dahl::perf::PerfModel;
 use dahl::planner::Grain;
 use dahl::run::Scheduled;
-use dahl::run::config::{GrainChoice, at_least_one};
+use dahl::run::config::at_least_one;
 use dahl::sched::Rule;
 use dahl::verify::{self, Report, Settings};
 use serde_json::json;
@@ -50,78 +51,51 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: Args) -> ExitCode {
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let cases = match verify::cases(&args.path) {
         Ok(cases) => cases,
-        Err(error) => return fail(error, BAD_FILE),
+        Err(error) => return Ok(fail(error, BAD_FILE)),
     };
     let checks = if args.checked { Checks::On } else { Checks::Off };
     let placement = &args.settings.config.placement;
-    let native = Native { checks, ..Native::default() };
     let known = match placement.rule().is_some_and(Rule::expects) {
-        true => calibrations(&[]),
-        false => Ok(PerfModel::default()),
+        true => calibrations(&[])?,
+        false => PerfModel::default(),
     };
-    let known = match known {
-        Ok(known) => known,
-        Err(error) => return failed(&error),
-    };
+    let native = Native { checks, ..Native::default() };
     let engine = Scheduled::new(native, placement.rule(), known);
     let base = Grain { target: args.settings.target(), ..Grain::for_workers(args.workers) };
-    let grain = match &placement.grain {
-        None => Ok(base),
-        Some(GrainChoice::Given(text)) => base.with(text),
-        Some(other) => Err(dahl::Error::config("grain", "pieces, such as sample=4", other)),
-    };
-    let grain = match grain {
-        Ok(grain) => grain,
-        Err(error) => return failed(&error),
-    };
+    let grain = given_grain(base, placement.grain.as_ref())?;
     let fusion = if args.no_fusion { Fusion::Off } else { Fusion::On };
     let settings = Settings { grain, fusion, engine: &engine };
     let colour = Colour::of_stdout();
     let names: Vec<String> = cases.iter().map(|path| name(path)).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0).max(4);
     if !args.json {
-        let head = format!(
-            "{:width$} {:>6} {:>7} {:>5}      {:8} {}\n",
-            "case", "ULP", "error", "limit", "bits", "worst"
-        );
-        if let Err(error) = show(&colour.paint("1", &head)) {
-            return failed(&error);
-        }
+        let head = format!("{:width$}    ULP   error limit      bits     worst\n", "case");
+        show(&colour.paint("1", &head))?;
     }
-    let (mut passed, mut wrong) = (0, 0);
+    let mut passed = 0;
     for (path, name) in cases.iter().zip(&names) {
         let result = verify::run(path, &settings);
-        let ok = result.as_ref().is_ok_and(Report::passes);
-        if ok {
-            passed += 1;
-        } else {
-            wrong += 1;
-        }
-        let line = if args.json {
-            json_line(name, &result)
-        } else {
-            text_line(name, width, &result, colour)
-        };
-        if let Err(error) = show(&line) {
-            return failed(&error);
+        passed += usize::from(result.as_ref().is_ok_and(Report::passes));
+        match args.json {
+            true => show_json(&object(name, &result))?,
+            false => show(&text_line(name, width, &result, colour))?,
         }
     }
-    if !args.json
-        && let Err(error) = show(&format!("{passed} passed, {wrong} failed\n"))
-    {
-        return failed(&error);
+    let wrong = cases.len() - passed;
+    if !args.json {
+        show(&format!("{passed} passed, {wrong} failed\n"))?;
     }
-    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
+    Ok(ExitCode::from(if wrong == 0 { 0 } else { DIFFERENT }))
 }
 
 fn name(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned())
 }
 
-fn text_line(name: &str, width: usize, result: &dahl::Result<Report>, colour: Colour) -> String {
+fn text_line(name: &str, width: usize, result: &Result<Report>, colour: Colour) -> String {
     let verdict =
         |ok: bool| if ok { colour.paint("32", "pass") } else { colour.paint("31", "FAIL") };
     match result {
@@ -144,8 +118,8 @@ fn text_line(name: &str, width: usize, result: &dahl::Result<Report>, colour: Co
     }
 }
 
-fn json_line(name: &str, result: &dahl::Result<Report>) -> String {
-    let value = match result {
+fn object(name: &str, result: &Result<Report>) -> serde_json::Value {
+    match result {
         Err(error) => json!({ "case": name, "pass": false, "error": error.to_string() }),
         Ok(report) => json!({
             "case": name,
@@ -159,6 +133,5 @@ fn json_line(name: &str, result: &dahl::Result<Report>) -> String {
                 "pass": c.passes(),
             })).collect::<Vec<_>>(),
         }),
-    };
-    format!("{value}\n")
+    }
 }

@@ -1,15 +1,15 @@
 //! `dahl bench adaptive`: a worker that becomes slow in mid-run, and what is made of it.
 
-use super::measure::{Bench, Timings};
+use super::measure::{Bench, Racer, least};
 use super::workloads::{Workload, WorkloadArgs};
 use crate::args::{Kernels, Settings};
-use crate::files::calibrations;
-use crate::output::show;
+use crate::files::{calibrations, grain_request};
+use crate::output::{show, show_json};
 use clap::Args as ClapArgs;
-use dahl::choose::{GrainCandidate, GrainRequest, ThisMachine};
+use dahl::choose::{GrainCandidate, ThisMachine};
 use dahl::model::{Lowered, Optimizer, TrainSpec};
 use dahl::native::{Native, Throttle};
-use dahl::plan::{Numerics, PlannedPrograms};
+use dahl::plan::PlannedPrograms;
 use dahl::planner::{Grain, Patience, shared};
 use dahl::run::config::{at_least_one, throttle_speed};
 use dahl::{DType, Error, Result};
@@ -51,21 +51,8 @@ pub(crate) struct Args {
 /// How often the adaptive run is given a repetition to adapt in, at most.
 const WAITING: usize = 20;
 
-/// A way to train, and how long its step took.
-struct Way {
-    name: String,
-    grain: String,
-    bench: Bench,
-    steps: u64,
-    timings: Timings,
-}
-
-impl Way {
-    fn new(name: &str, grain: String, mut bench: Bench, seconds: f64) -> Result<Self> {
-        let steps = bench.steps_of(seconds)?;
-        Ok(Self { name: name.to_owned(), grain, bench, steps, timings: Timings::default() })
-    }
-}
+/// A way to train: its name and grain.
+type Way = Racer<(&'static str, String)>;
 
 pub(super) fn run(args: &Args) -> Result<()> {
     args.workloads.all()?.iter().try_for_each(|workload| throttled(args, workload))
@@ -86,9 +73,7 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
     let base = Grain { target: args.kernels.target(), ..Grain::for_workers(2) };
     let lowered = model.lower(&TrainSpec::new(*batch, args.dtype, Optimizer::sgd(0.01)))?;
     let programs = &lowered.programs;
-    let numerics = Numerics::default_for(programs, base.target);
-    let (samples, limit) = (*batch, None);
-    let request = GrainRequest { programs, numerics, base, samples, limit, steps: 0 };
+    let request = grain_request(programs, base, *batch, None);
     let mut chosen = request.choose(calibrations(&[])?, Some(&mut ThisMachine))?;
     keep_pairs(&mut chosen.candidates)?;
     let (auto, plan) = (chosen.best().grain.clone(), chosen.best().plan.clone());
@@ -98,7 +83,7 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
         let engine = Native { throttles, ..Native::default() };
         Bench::on(model, (*batch, args.dtype), |_: &Lowered| Ok(plan.clone()), &engine)
     };
-    let way = |name: &str, grain: String, bench| Way::new(name, grain, bench, args.seconds);
+    let way = |name, grain: String, bench| Way::new((name, grain), bench, args.seconds);
     let mut all = vec![
         way("before", auto.to_string(), bench(&plan, None)?)?,
         way("slow worker, same placement", auto.to_string(), bench(&plan, Some(0))?)?,
@@ -122,33 +107,25 @@ fn throttled(args: &Args, workload: &Workload) -> Result<()> {
         all.push(way("fresh plan", grain.to_string(), bench(&plan, Some(0))?)?);
     }
     for _ in 0..args.rounds {
-        for way in &mut all {
-            let timing = way.bench.run(way.steps)?;
-            way.timings.0.push(timing);
-        }
+        all.iter_mut().try_for_each(|way| way.run().map(drop))?;
     }
-    let best = |way: &Way| way.timings.best().wall;
-    let fresh = all[3..].iter().map(best).fold(f64::INFINITY, f64::min);
-    let over = best(&all[2]) / fresh - 1.0;
+    let over = all[2].best() / least(all[3..].iter().map(Way::best)) - 1.0;
     if args.json {
-        let ways = all.iter().map(|way| {
-            json!({
-                "way": way.name, "grain": way.grain, "ms": 1e3 * best(way),
-                "spread": way.timings.spread(),
-            })
-        });
-        let ways: Vec<_> = ways.collect();
-        let value = json!({
-            "workload": name, "speed": args.speed, "ways": ways, "over_fresh": over,
-            "spurious_changes": spurious,
-        });
-        return show(&format!("{value}\n"));
+        let way = |way: &Way| {
+            let ((name, grain), ms) = (&way.of, 1e3 * way.best());
+            json!({ "way": name, "grain": grain, "ms": ms, "spread": way.timings.spread() })
+        };
+        return show_json(&json!({
+            "workload": name, "speed": args.speed, "over_fresh": over,
+            "ways": all.iter().map(way).collect::<Vec<_>>(), "spurious_changes": spurious,
+        }));
     }
     let mut text = format!("{name}, worker 1 at {} of its speed\n", args.speed);
     text += &format!("  {:28} {:24} {:>9} {:>7}\n", "", "grain", "ms per step", "spread");
     for way in &all {
-        let (ms, spread) = (1e3 * best(way), 100.0 * way.timings.spread());
-        text += &format!("  {:28} {:24} {ms:>9.3} {spread:>5.1} %\n", way.name, way.grain);
+        let ((name, grain), ms) = (&way.of, 1e3 * way.best());
+        let spread = 100.0 * way.timings.spread();
+        text += &format!("  {name:28} {grain:24} {ms:>9.3} {spread:>5.1} %\n");
     }
     text += &format!(
         "  adaptive is {:.1} % above the best fresh plan; {:.3} ms in the same run before\n\n",

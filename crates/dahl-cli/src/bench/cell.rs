@@ -6,6 +6,7 @@ use super::workloads::Workload;
 use crate::args::{KernelsAndTuning, Settings};
 use crate::files::plan;
 use crate::progress::Show;
+use crate::table::Columns;
 use dahl::model::Lowered;
 use dahl::native::Native;
 use dahl::ops::Accuracy;
@@ -62,12 +63,6 @@ pub(super) struct Row {
     pub(super) scaling: Option<f64>,
 }
 
-impl Theirs {
-    fn interval(&self) -> String {
-        format!("{:.2}-{:.2}", self.interval[0], self.interval[1])
-    }
-}
-
 /// One mode of PyTorch with what it took so far.
 struct Mode {
     name: &'static str,
@@ -94,30 +89,33 @@ impl Cell<'_> {
         dahl::file::replace(path, |out| trace.write_to(out)).map_err(Error::while_writing)
     }
 
-    /// Measures both sides in turns.
-    pub(super) fn measure(&self, pairs: usize, seconds: f64) -> Result<Row> {
-        let Self { workload, dtype, threads, kernels, python, .. } = *self;
-        let Workload { model, batch, .. } = workload;
-        let mut bench = self.bench(&Native::default())?;
-        let steps_of_dahl = bench.steps_of(seconds)?;
-        let module = python.map(|_| workload.model.to_torch()).transpose()?;
-        let mut modes: Vec<Mode> = Vec::new();
-        if let (Some(python), Some(module)) = (python, &module) {
-            let mut refused = Vec::new();
-            for name in MODES {
-                let (batch, dtype) = (*batch, dtype.name());
-                let classes = bench.classes;
-                let setup = Setup { module, batch, classes, dtype, threads, mode: name };
-                match Torch::start(python, setup)? {
-                    Ok(torch) => modes.push(Mode { name, torch, timings: Timings::default() }),
-                    Err(why) => refused.push(format!("{name}: {why}")),
-                }
-            }
-            if modes.is_empty() {
-                let expected = format!("a mode in which PyTorch trains {}", workload.name);
-                return Err(Error::config("against", expected, refused.join("; ")));
+    /// Starts PyTorch in every mode that it has for this network.
+    fn modes(&self, classes: usize) -> Result<Vec<Mode>> {
+        let Self { workload, dtype, threads, python, .. } = *self;
+        let Some(python) = python else { return Ok(Vec::new()) };
+        let (module, batch, dtype) = (&workload.model.to_torch()?, workload.batch, dtype.name());
+        let (mut modes, mut refused) = (Vec::new(), Vec::new());
+        for name in MODES {
+            let setup = Setup { module, batch, classes, dtype, threads, mode: name };
+            match Torch::start(python, setup)? {
+                Ok(torch) => modes.push(Mode { name, torch, timings: Timings::default() }),
+                Err(why) => refused.push(format!("{name}: {why}")),
             }
         }
+        if modes.is_empty() {
+            let expected = format!("a mode in which PyTorch trains {}", workload.name);
+            return Err(Error::config("against", expected, refused.join("; ")));
+        }
+        Ok(modes)
+    }
+
+    /// Measures both sides in turns.
+    pub(super) fn measure(&self, pairs: usize, seconds: f64) -> Result<Row> {
+        let Self { workload, dtype, threads, kernels, .. } = *self;
+        let Workload { model, batch, name } = workload;
+        let mut bench = self.bench(&Native::default())?;
+        let steps_of_dahl = bench.steps_of(seconds)?;
+        let mut modes = self.modes(bench.classes)?;
         let mut ours = Timings::default();
         let (mut outside, mut steps_of_torch) = (f64::INFINITY, vec![0; modes.len()]);
         for pair in 0..pairs {
@@ -143,19 +141,11 @@ impl Cell<'_> {
                 mode.timings.0.push(timing);
             }
         }
-        let torch = modes.into_iter().map(|mode| Theirs {
-            ms: 1e3 * mode.timings.best().wall,
-            spread: mode.timings.spread(),
-            valid: mode.timings.best().is_valid(threads),
-            interval: median_interval(mode.timings.ratios(&ours)),
-            version: mode.torch.version.clone(),
-            mode: mode.name,
-        });
-        let torch = torch.min_by(|a, b| a.ms.total_cmp(&b.ms));
+        let torch = modes.into_iter().map(|mode| mode.against(&ours, threads));
         let best = ours.best();
         let gflops = flops(model, *batch)? / best.wall / 1e9;
         Ok(Row {
-            workload: workload.name.clone(),
+            workload: name.clone(),
             dtype,
             threads,
             conv: match kernels.target().accuracy(dtype) {
@@ -170,11 +160,44 @@ impl Cell<'_> {
             outside_us: 1e6 * outside,
             spread: ours.spread(),
             valid: best.is_valid(threads),
-            torch,
+            torch: torch.min_by(|a, b| a.ms.total_cmp(&b.ms)),
             scaling: None,
         })
     }
 }
+
+impl Mode {
+    fn against(self, ours: &Timings, threads: usize) -> Theirs {
+        let best = self.timings.best();
+        Theirs {
+            ms: 1e3 * best.wall,
+            spread: self.timings.spread(),
+            valid: best.is_valid(threads),
+            interval: median_interval(self.timings.ratios(ours)),
+            version: self.torch.version.clone(),
+            mode: self.name,
+        }
+    }
+}
+
+/// Those of dahl, and, where it was measured too, those of PyTorch.
+pub(super) const COLUMNS: Columns = Columns(&[
+    ("workload", -19),
+    ("dtype", 5),
+    ("threads", 7),
+    ("dahl ms", 11),
+    ("samples/s", 9),
+    ("GFLOP/s", 8),
+    ("of peak", 8),
+    ("outside µs", 11),
+    ("spread", 7),
+    ("scaling", 8),
+    ("torch ms", 9),
+    ("mode", -13),
+    ("ratio", 6),
+    ("of pairs", -11),
+    ("spread", 7),
+]);
 
 impl Row {
     /// Whether this is the same cell on one thread.
@@ -189,47 +212,37 @@ impl Row {
         self.torch.as_ref().map(|torch| torch.ms / self.dahl_ms)
     }
 
-    pub(super) fn head(against: bool) -> String {
-        let torch =
-            if against { "  torch ms  mode           ratio  of pairs     spread" } else { "" };
-        format!(
-            "workload            dtype threads    dahl ms  samples/s  GFLOP/s  of peak  outside us  spread  scaling{torch}\n"
-        )
-    }
-
-    /// A line of the table; `!` marks a side whose processors were busy.
-    pub(super) fn to_line(&self) -> String {
-        let mark = |valid: bool| if valid { ' ' } else { '!' };
-        let scaling = self.scaling.map_or("-".to_owned(), |s| format!("{s:.2}"));
-        let mut line = format!(
-            "{:<19} {:>5} {:>7} {:>10}{}{:>10.0} {:>8.1} {:>7.1}% {:>11.1} {:>6.0}% {scaling:>8}",
-            self.workload,
-            self.dtype.name(),
-            self.threads,
-            ms(self.dahl_ms),
-            mark(self.valid),
-            self.samples_per_second,
-            self.gflops,
-            100.0 * self.of_peak,
-            self.outside_us,
-            100.0 * self.spread,
-        );
+    /// What is in [`COLUMNS`]; `!` marks a side whose processors were busy.
+    pub(super) fn cells(&self) -> Vec<String> {
+        let marked = |ms, valid| format!("{}{}", digits(ms), if valid { ' ' } else { '!' });
+        let mut cells = vec![
+            self.workload.clone(),
+            self.dtype.to_string(),
+            self.threads.to_string(),
+            marked(self.dahl_ms, self.valid),
+            format!("{:.0}", self.samples_per_second),
+            format!("{:.1}", self.gflops),
+            format!("{:.1}%", 100.0 * self.of_peak),
+            format!("{:.1}", self.outside_us),
+            format!("{:.0}%", 100.0 * self.spread),
+            self.scaling.map_or("-".to_owned(), |s| format!("{s:.2}")),
+        ];
         if let (Some(torch), Some(ratio)) = (&self.torch, self.ratio()) {
-            line += &format!(
-                "  {:>8}{}  {:<13} {ratio:>5.2}x  {:<11} {:>6.0}%",
-                ms(torch.ms),
-                mark(torch.valid),
-                torch.mode,
-                torch.interval(),
-                100.0 * torch.spread
-            );
+            let [low, high] = torch.interval;
+            cells.extend([
+                marked(torch.ms, torch.valid),
+                torch.mode.to_owned(),
+                format!("{ratio:.2}x"),
+                format!("{low:.2}-{high:.2}"),
+                format!("{:.0}%", 100.0 * torch.spread),
+            ]);
         }
-        line + "\n"
+        cells
     }
 
-    pub(super) fn to_json(&self) -> String {
+    pub(super) fn to_json(&self) -> serde_json::Value {
         let torch = self.torch.as_ref();
-        let value = serde_json::json!({
+        serde_json::json!({
             "workload": self.workload,
             "dtype": self.dtype.name(),
             "threads": self.threads,
@@ -248,44 +261,12 @@ impl Row {
             "of_peak": self.of_peak,
             "outside_us": self.outside_us,
             "scaling": self.scaling,
-        });
-        format!("{value}\n")
-    }
-
-    pub(super) fn markdown_head() -> String {
-        "| workload | dtype | threads | dahl ms | of peak | outside µs | scaling | PyTorch ms | mode | ratio | of pairs | spread |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n"
-            .to_owned()
-    }
-
-    pub(super) fn to_markdown(&self) -> String {
-        let (torch, mode, interval, spread) = match &self.torch {
-            Some(t) => (
-                ms(t.ms),
-                t.mode,
-                t.interval(),
-                format!("{:.0} %, {:.0} %", 100.0 * self.spread, 100.0 * t.spread),
-            ),
-            None => ("-".to_owned(), "-", "-".to_owned(), format!("{:.0} %", 100.0 * self.spread)),
-        };
-        let valid = self.valid && self.torch.as_ref().is_none_or(|t| t.valid);
-        let ratio = self.ratio().map_or("-".to_owned(), |r| format!("{r:.2}"));
-        format!(
-            "| {} | {} | {} | {} | {:.0} % | {:.1} | {} | {torch} | {mode} | {ratio}{} | {interval} | {spread} |\n",
-            self.workload,
-            self.dtype.name(),
-            self.threads,
-            ms(self.dahl_ms),
-            100.0 * self.of_peak,
-            self.outside_us,
-            self.scaling.map_or("-".to_owned(), |s| format!("{s:.2}")),
-            if valid { "" } else { " !" },
-        )
+        })
     }
 }
 
 /// Milliseconds with three or four digits that count.
-fn ms(ms: f64) -> String {
+fn digits(ms: f64) -> String {
     match ms {
         ms if ms < 10.0 => format!("{ms:.3}"),
         ms if ms < 100.0 => format!("{ms:.2}"),

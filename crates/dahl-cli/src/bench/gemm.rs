@@ -1,7 +1,8 @@
 //! `dahl bench gemm`: products of square matrices beside the machine's peak.
 
-use super::measure::{Timing, Timings, peak_of, timed};
-use crate::output::show;
+use super::measure::{Timings, noise, peak_of, steps_of, timed};
+use crate::output::{show, show_json};
+use crate::table::Columns;
 use clap::Args as ClapArgs;
 use dahl::exec::Session;
 use dahl::graph::{Builder, Class, Program, Programs, Store};
@@ -51,17 +52,17 @@ const SIDES: [(&str, [Side; 2]); 3] = [
 
 pub(super) fn run(args: &Args) -> Result<()> {
     if !args.json {
-        show(&format!(
-            "{:>6} {:<8} {:>5} {:>7} {:>10} {:>9} {:>8} {:>8} {:>7}\n",
-            "size", "product", "dtype", "threads", "ms", "GFLOP/s", "peak", "of peak", "spread"
-        ))?;
+        show(&COLUMNS.row(&COLUMNS.heads(9)))?;
     }
     for &dtype in &args.dtypes {
         for threads in super::threads_or_default(&args.threads) {
             for &size in &args.sizes {
                 for (name, sides) in SIDES {
                     let line = measure(size, sides, dtype, threads, args.pairs)?;
-                    show(&line.to_text(name, args.json))?;
+                    match args.json {
+                        true => show_json(&line.to_json(name))?,
+                        false => show(&COLUMNS.row(&line.cells(name)))?,
+                    }
                 }
             }
         }
@@ -86,10 +87,8 @@ fn measure(
     pairs: usize,
 ) -> Result<Line> {
     let mut session = prepare(size, sides, dtype, threads)?;
-    let steps = |one: Timing| (SECONDS / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
     let mut run = |steps: u64| timed(steps, || multiply(&mut session, steps));
-    let first = run(1)?;
-    let count = steps(run(steps(first).div_ceil(4))?);
+    let count = steps_of(SECONDS, &mut run)?;
     let (mut timings, mut peak) = (Timings::default(), 0.0f64);
     for _ in 0..pairs {
         peak = peak.max(peak_of(dtype, threads)?);
@@ -130,42 +129,60 @@ fn prepare(size: usize, sides: [Side; 2], dtype: DType, threads: usize) -> Resul
     let mut session = Native::default().prepare_native(&plan)?;
     for name in ["a", "b"] {
         let id = programs.store.find(name).expect("declared above");
-        let noise = |i: usize| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0;
-        session.write(id, &mut |mut to| to.write_f64((0..size * size).map(noise)))?;
+        session.write(id, &mut |mut to| to.write_f64(noise(size * size)))?;
     }
     Ok(session)
 }
 
+const COLUMNS: Columns = Columns(&[
+    ("size", 6),
+    ("product", -8),
+    ("dtype", 5),
+    ("threads", 7),
+    ("ms", 11),
+    ("GFLOP/s", 8),
+    ("peak", 8),
+    ("of peak", 8),
+    ("spread", 7),
+]);
+
 impl Line {
-    fn to_text(&self, product: &str, json: bool) -> String {
-        let Self { size, dtype, threads, timings, peak } = self;
-        let best = timings.best();
-        let flops = 2.0 * (*size as f64).powi(3) / best.wall;
-        let valid = best.is_valid(*threads);
-        if json {
-            let value = serde_json::json!({
-                "size": size,
-                "product": product,
-                "dtype": dtype.name(),
-                "threads": threads,
-                "ms": 1e3 * best.wall,
-                "gflops": flops / 1e9,
-                "peak_gflops": peak / 1e9,
-                "of_peak": flops / peak,
-                "spread": timings.spread(),
-                "valid": valid,
-            });
-            return format!("{value}\n");
-        }
-        format!(
-            "{size:>6} {product:<8} {:>5} {threads:>7} {:>10.3}{} {:>8.1} {:>8.1} {:>7.1}% {:>6.0}%\n",
-            dtype.name(),
-            1e3 * best.wall,
-            if valid { ' ' } else { '!' },
-            flops / 1e9,
-            peak / 1e9,
-            100.0 * flops / peak,
-            100.0 * timings.spread(),
-        )
+    /// Operations per second.
+    fn flops(&self) -> f64 {
+        2.0 * (self.size as f64).powi(3) / self.timings.best().wall
+    }
+
+    fn is_valid(&self) -> bool {
+        self.timings.best().is_valid(self.threads)
+    }
+
+    fn cells(&self, product: &str) -> Vec<String> {
+        let mark = if self.is_valid() { ' ' } else { '!' };
+        vec![
+            self.size.to_string(),
+            product.to_owned(),
+            self.dtype.to_string(),
+            self.threads.to_string(),
+            format!("{:.3}{mark}", 1e3 * self.timings.best().wall),
+            format!("{:.1}", self.flops() / 1e9),
+            format!("{:.1}", self.peak / 1e9),
+            format!("{:.1}%", 100.0 * self.flops() / self.peak),
+            format!("{:.0}%", 100.0 * self.timings.spread()),
+        ]
+    }
+
+    fn to_json(&self, product: &str) -> serde_json::Value {
+        serde_json::json!({
+            "size": self.size,
+            "product": product,
+            "dtype": self.dtype.name(),
+            "threads": self.threads,
+            "ms": 1e3 * self.timings.best().wall,
+            "gflops": self.flops() / 1e9,
+            "peak_gflops": self.peak / 1e9,
+            "of_peak": self.flops() / self.peak,
+            "spread": self.timings.spread(),
+            "valid": self.is_valid(),
+        })
     }
 }

@@ -1,16 +1,16 @@
 //! `dahl bench grains`: every grain that `--grain auto` chooses from, predicted and run.
 
-use super::measure::{Bench, Timings};
+use super::measure::{Bench, Racer, least};
 use super::workloads::{Workload, WorkloadArgs};
 use crate::args::{Kernels, Settings};
-use crate::files::calibrations;
-use crate::output::show;
+use crate::files::{calibrations, grain_request};
+use crate::output::{show, show_json};
+use crate::table::Columns;
 use clap::Args as ClapArgs;
-use dahl::choose::{GrainCandidate, GrainRequest, ThisMachine};
+use dahl::choose::{GrainCandidate, ThisMachine};
 use dahl::model::{Lowered, Optimizer, TrainSpec};
-use dahl::plan::Numerics;
 use dahl::planner::Grain;
-use dahl::run::config::{at_least_one, threads};
+use dahl::run::config::{at_least_one, processors, threads};
 use dahl::{DType, Result};
 use serde_json::json;
 
@@ -46,18 +46,26 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A candidate, and how long its step took.
-struct Ran {
-    candidate: GrainCandidate,
-    bench: Bench,
-    steps: u64,
-    timings: Timings,
-}
+type Ran = Racer<GrainCandidate>;
 
-impl Ran {
-    fn best(&self) -> f64 {
-        self.timings.best().wall
-    }
+const COLUMNS: Columns = Columns(&[
+    ("", 1),
+    ("grain", -28),
+    ("workers", 7),
+    ("predicted ms", 12),
+    ("measured ms", 12),
+    ("spread", 7),
+]);
+
+fn cells(chosen: bool, ran: &Ran) -> Vec<String> {
+    vec![
+        if chosen { "*" } else { "" }.to_owned(),
+        ran.of.grain.to_string(),
+        ran.of.grain.workers.to_string(),
+        format!("{:.3}", ran.of.step.step.0 as f64 / 1e6),
+        format!("{:.3}", 1e3 * ran.best()),
+        format!("{:.1} %", 100.0 * ran.timings.spread()),
+    ]
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -66,65 +74,39 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 fn sweep(args: &Args, workload: &Workload) -> Result<()> {
     let Workload { model, batch, name } = workload;
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = args.threads.unwrap_or(processors);
+    let workers = args.threads.unwrap_or_else(processors);
     let base = Grain { target: args.kernels.target(), ..Grain::for_workers(workers) };
     let lowered = model.lower(&TrainSpec::new(*batch, args.dtype, Optimizer::sgd(0.01)))?;
-    let programs = &lowered.programs;
-    let numerics = Numerics::default_for(programs, base.target);
-    let (samples, limit) = (*batch, None);
-    let request = GrainRequest { programs, numerics, base, samples, limit, steps: 0 };
+    let request = grain_request(&lowered.programs, base, *batch, None);
     let choice = request.choose(calibrations(&[])?, Some(&mut ThisMachine))?;
     let mut all = Vec::new();
     for candidate in choice.candidates {
         let plan = candidate.plan.clone();
-        let mut bench = Bench::new(model, *batch, args.dtype, |_: &Lowered| Ok(plan))?;
-        let steps = bench.steps_of(args.seconds)?;
-        all.push(Ran { candidate, bench, steps, timings: Timings::default() });
+        let bench = Bench::new(model, *batch, args.dtype, |_: &Lowered| Ok(plan))?;
+        all.push(Ran::new(candidate, bench, args.seconds)?);
     }
     for _ in 0..args.rounds {
-        for ran in &mut all {
-            let timing = ran.bench.run(ran.steps)?;
-            ran.timings.0.push(timing);
-        }
+        all.iter_mut().try_for_each(|ran| ran.run().map(drop))?;
     }
     // The first is what was chosen.
     let chosen = all[0].best();
-    let best = all.iter().map(Ran::best).fold(f64::INFINITY, f64::min);
-    let single = all.iter().filter(|ran| ran.candidate.grain.workers == 1);
-    let single = single.map(Ran::best).fold(f64::INFINITY, f64::min);
+    let best = least(all.iter().map(Ran::best));
+    let single = least(all.iter().filter(|ran| ran.of.grain.workers == 1).map(Ran::best));
     if args.json {
         for ran in &all {
-            let (grain, step) = (&ran.candidate.grain, &ran.candidate.step);
-            let value = json!({
-                "workload": name, "grain": grain.to_string(), "workers": grain.workers,
-                "predicted_ms": step.step.0 as f64 / 1e6, "measured_ms": 1e3 * ran.best(),
+            show_json(&json!({
+                "workload": name, "grain": ran.of.grain.to_string(), "workers": ran.of.grain.workers,
+                "predicted_ms": ran.of.step.step.0 as f64 / 1e6, "measured_ms": 1e3 * ran.best(),
                 "spread": ran.timings.spread(),
-            });
-            show(&format!("{value}\n"))?;
+            }))?;
         }
-        let value = json!({
+        return show_json(&json!({
             "workload": name, "chosen_ms": 1e3 * chosen, "best_ms": 1e3 * best,
             "over_best": chosen / best - 1.0, "over_one_worker": chosen / single - 1.0,
-        });
-        return show(&format!("{value}\n"));
+        }));
     }
-    let mut text = format!(
-        "{name}\n  {:28} {:>7} {:>12} {:>12} {:>7}\n",
-        "grain", "workers", "predicted ms", "measured ms", "spread"
-    );
-    for (i, ran) in all.iter().enumerate() {
-        let (grain, step) = (&ran.candidate.grain, &ran.candidate.step);
-        let mark = if i == 0 { "*" } else { " " };
-        text += &format!(
-            "{mark} {:28} {:>7} {:>12.3} {:>12.3} {:>5.1} %\n",
-            grain.to_string(),
-            grain.workers,
-            step.step.0 as f64 / 1e6,
-            1e3 * ran.best(),
-            100.0 * ran.timings.spread(),
-        );
-    }
+    let mut text = format!("{name}\n{}", COLUMNS.row(&COLUMNS.heads(6)));
+    text.extend(all.iter().enumerate().map(|(i, ran)| COLUMNS.row(&cells(i == 0, ran))));
     text += &format!(
         "  the choice (*) is {:.1} % above the best, and {:.2} times one worker\n\n",
         100.0 * (chosen / best - 1.0),

@@ -1,9 +1,10 @@
 //! `dahl bench kernels`: every variant of an op on its shapes, beside what the
 //! machine could do at most.
 
-use super::measure::{bandwidth, peak};
+use super::measure::{peak, read_rates};
 use crate::args::{Kernels, Settings};
-use crate::output::show;
+use crate::output::{show, show_json};
+use crate::table::Columns;
 use clap::Args as ClapArgs;
 use dahl::graph::Graph;
 use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
@@ -114,14 +115,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return Err(Error::config("op", expected, format!("{:?}", args.op)));
     }
     let target = args.kernels.target();
-    let (peak, bandwidth) = (peak(args.dtype, 1)?, bandwidth());
+    let peak = peak(args.dtype, 1)?;
+    let bandwidth = read_rates(1, 256 << 20, 5)?.into_iter().fold(0.0, f64::max);
     if !args.json {
         show(&format!(
-            "{} on one thread; the machine has {:.1} GFLOP/s at most, {:.1} GB/s from memory\n\n{}",
+            "{} on one thread; peak {:.1} GFLOP/s, memory bandwidth {:.1} GB/s\n\n{}",
             target.isa,
             peak / 1e9,
             bandwidth / 1e9,
-            Line::head()
+            COLUMNS.row(&COLUMNS.heads(9))
         ))?;
     }
     let mut seen = BTreeSet::new();
@@ -133,7 +135,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             continue;
         }
         let metas = Metas { inputs: &inputs, outputs: &outputs };
-        let flops = node.op.flops(metas, &graph.whole(node)).0 as f64;
+        let flops = graph.flops_of(node).0 as f64;
         let bytes: usize = inputs.iter().chain(&outputs).map(Meta::bytes).sum();
         let needed = Bytes(bytes as u64);
         if let Some(room) = headroom().filter(|room| needed > room.left()) {
@@ -154,7 +156,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 bytes: bytes as f64,
                 roofs: [1e3 * flops / peak, 1e3 * bytes as f64 / bandwidth],
             };
-            show(&if args.json { line.to_json() } else { line.to_text() })?;
+            match args.json {
+                true => show_json(&line.to_json())?,
+                false => show(&COLUMNS.row(&line.cells()))?,
+            }
         }
     }
     Ok(())
@@ -170,36 +175,41 @@ fn shapes(inputs: &[Meta], outputs: &[Meta]) -> String {
     format!("{} -> {}", inputs.join(" "), text(&outputs[0]))
 }
 
-impl Line<'_> {
-    fn head() -> String {
-        format!(
-            "{:<32} {:<48} {:<12} {:>9} {:>9} {:>7} {:>9} {:>8}\n",
-            "op", "shapes", "variant", "ms", "GFLOP/s", "GB/s", "roof ms", "of roof"
-        )
-    }
+const COLUMNS: Columns = Columns(&[
+    ("op", -32),
+    ("shapes", -48),
+    ("variant", -12),
+    ("ms", 9),
+    ("GFLOP/s", 9),
+    ("GB/s", 7),
+    ("roof ms", 9),
+    ("of roof", 8),
+    ("", -8),
+]);
 
+impl Line<'_> {
     /// What limits: the longer of the two.
     fn roof(&self) -> f64 {
         self.roofs[0].max(self.roofs[1])
     }
 
-    fn to_text(&self) -> String {
+    fn cells(&self) -> Vec<String> {
         let limit = if self.roofs[0] >= self.roofs[1] { "products" } else { "bytes" };
-        format!(
-            "{:<32} {:<48} {:<12} {:>9.4} {:>9.1} {:>7.1} {:>9.4} {:>7.0}% {limit}\n",
-            self.op,
-            self.shapes,
+        vec![
+            self.op.to_owned(),
+            self.shapes.clone(),
             format!("{}{}", self.variant, if self.is_default { "*" } else { "" }),
-            self.ms,
-            self.flops / self.ms / 1e6,
-            self.bytes / self.ms / 1e6,
-            self.roof(),
-            100.0 * self.roof() / self.ms,
-        )
+            format!("{:.4}", self.ms),
+            format!("{:.1}", self.flops / self.ms / 1e6),
+            format!("{:.1}", self.bytes / self.ms / 1e6),
+            format!("{:.4}", self.roof()),
+            format!("{:.0}%", 100.0 * self.roof() / self.ms),
+            limit.to_owned(),
+        ]
     }
 
-    fn to_json(&self) -> String {
-        let value = serde_json::json!({
+    fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
             "op": self.op,
             "shapes": self.shapes,
             "dtype": self.dtype.name(),
@@ -210,7 +220,6 @@ impl Line<'_> {
             "gb_per_second": self.bytes / self.ms / 1e6,
             "roof_ms": self.roof(),
             "of_roof": self.roof() / self.ms,
-        });
-        format!("{value}\n")
+        })
     }
 }

@@ -1,9 +1,7 @@
 //! Steps of a network, timed.
 
-use dahl::graph::Graph;
 use dahl::model::{Fusion, Lowered, Model, Optimizer, TrainSpec};
 use dahl::native::Native;
-use dahl::ops::Metas;
 use dahl::os::threads::together;
 use dahl::plan::PlannedPrograms;
 use dahl::train::Trainer;
@@ -58,6 +56,40 @@ impl Timings {
     pub(super) fn ratios(&self, others: &Self) -> Vec<f64> {
         self.0.iter().zip(&others.0).map(|(this, other)| this.wall / other.wall).collect()
     }
+}
+
+/// A way to train that takes turns with others, so that all see the same machine.
+pub(super) struct Racer<T> {
+    pub(super) of: T,
+    pub(super) bench: Bench,
+    /// Steps per repetition.
+    pub(super) steps: u64,
+    pub(super) timings: Timings,
+}
+
+impl<T> Racer<T> {
+    /// A repetition takes about so many seconds.
+    pub(super) fn new(of: T, mut bench: Bench, seconds: f64) -> Result<Self> {
+        let steps = bench.steps_of(seconds)?;
+        Ok(Self { of, bench, steps, timings: Timings::default() })
+    }
+
+    /// One more repetition.
+    pub(super) fn run(&mut self) -> Result<Timing> {
+        let timing = self.bench.run(self.steps)?;
+        self.timings.0.push(timing);
+        Ok(timing)
+    }
+
+    /// Seconds per step in the best repetition.
+    pub(super) fn best(&self) -> f64 {
+        self.timings.best().wall
+    }
+}
+
+/// The least of some values.
+pub(super) fn least(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(f64::INFINITY, f64::min)
 }
 
 /// The median of some values.
@@ -127,13 +159,12 @@ impl Bench {
     ) -> Result<Self> {
         let classes = lowered.outputs().max(1);
         let mut trainer = Trainer::with_plan(lowered, plan, spec, engine)?;
-        // Both slots are filled once; what is in them stays.
-        let slots = [trainer.slot(batch)?, trainer.slot(batch)?];
-        for slot in slots {
-            let mut slot = slot;
-            let samples = slot.input("input")?.meta.shape.elements();
-            let noise = (0..samples).map(|i| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0);
-            slot.input("input")?.write_f64(noise)?;
+        // All slots are filled once; what is in them stays.
+        let slots = trainer.plan().memory.input_slots;
+        let slots = (0..slots).map(|_| trainer.slot(batch)).collect::<Result<Vec<_>>>()?;
+        for mut slot in slots {
+            let elements = slot.input("input")?.meta.shape.elements();
+            slot.input("input")?.write_f64(noise(elements))?;
             slot.input("target")?.write_f64((0..batch).map(|i| (i % classes) as f64))?;
             trainer.step(slot)?;
         }
@@ -157,16 +188,26 @@ impl Bench {
         })
     }
 
-    /// How many steps take about so many seconds, after some to get warm.
+    /// How many steps take about so many seconds.
     pub(super) fn steps_of(&mut self, seconds: f64) -> Result<u64> {
-        let first = self.run(1)?;
-        Ok(self.run(first.steps_in(seconds).div_ceil(4))?.steps_in(seconds))
+        steps_of(seconds, |steps| self.run(steps))
     }
 
     /// How long kernels ran since the start, on all workers, in seconds.
     pub(super) fn in_kernels(&mut self) -> f64 {
         self.trainer.session().counters().codelets().iter().map(|c| c.time.0 as f64 / 1e9).sum()
     }
+}
+
+/// How many steps take about so many seconds, after some to get warm.
+pub(super) fn steps_of(seconds: f64, mut run: impl FnMut(u64) -> Result<Timing>) -> Result<u64> {
+    let first = run(1)?;
+    Ok(run(first.steps_in(seconds).div_ceil(4))?.steps_in(seconds))
+}
+
+/// Numbers from -1 to 1 that look random and are the same every time.
+pub(super) fn noise(count: usize) -> impl Iterator<Item = f64> {
+    (0..count).map(|i| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0)
 }
 
 /// The time of one of the steps that `run` makes.
@@ -189,14 +230,7 @@ pub(super) fn flops(model: &Model, batch: usize) -> Result<f64> {
         fusion: Fusion::Off,
         ..TrainSpec::new(batch, DType::F32, Optimizer::sgd(0.01))
     };
-    let lowered = model.lower(&spec)?;
-    let graph: &Graph = &lowered.programs.programs[0].graph;
-    let flops = graph.nodes.iter().map(|node| {
-        let (inputs, outputs) = graph.metas(node);
-        let metas = Metas { inputs: &inputs, outputs: &outputs };
-        node.op.flops(metas, &graph.whole(node)).0 as f64
-    });
-    Ok(flops.sum())
+    Ok(model.lower(&spec)?.programs.programs[0].graph.flops().0 as f64)
 }
 
 /// The most floating-point operations per second of some threads. The best of some
@@ -224,17 +258,23 @@ pub(crate) fn on_all<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Re
     together(threads, name, work).map_err(|source| Error::thread(name, source))
 }
 
-/// The bytes a second that one thread reads from memory: the sum of far more
-/// than a cache holds. The best of some tries.
-pub(super) fn bandwidth() -> f64 {
-    let words = vec![1u64; (256 << 20) / 8];
-    let tries = (0..5).map(|_| {
-        let from = Instant::now();
-        let sum: u64 = std::hint::black_box(&words).iter().fold(0, |a, b| a.wrapping_add(*b));
-        std::hint::black_box(sum);
-        (8 * words.len()) as f64 / from.elapsed().as_secs_f64()
-    });
-    tries.fold(0.0, f64::max)
+/// The bytes per second that some threads read from memory together, by try: each reads so many
+/// bytes, which should be far more than its caches hold.
+pub(crate) fn read_rates(threads: usize, bytes: usize, tries: usize) -> Result<Vec<f64>> {
+    let start = Barrier::new(threads);
+    let read = || {
+        let words = vec![1u64; bytes / 8 + 1];
+        let tries = (0..tries).map(|_| {
+            start.wait();
+            let from = Instant::now();
+            let sum: u64 = std::hint::black_box(&words).iter().fold(0, |a, b| a.wrapping_add(*b));
+            std::hint::black_box(sum);
+            (8 * words.len()) as f64 / from.elapsed().as_secs_f64()
+        });
+        tries.collect::<Vec<f64>>()
+    };
+    let all = on_all(threads, read)?;
+    Ok((0..tries).map(|i| all.iter().map(|rates| rates[i]).sum()).collect())
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! `dahl bench pipelines`: every pipeline, beside what the formula makes of its stages' times.
 
+use super::measure::Bench;
 use crate::args::{Kernels, Settings};
-use crate::output::show;
+use crate::output::{Colour, show, show_json};
+use crate::table::table;
 use clap::Args as ClapArgs;
 use dahl::graph::Phase;
 use dahl::model::{Model, NormOver};
@@ -14,12 +16,10 @@ use dahl::run::Pipelined;
 use dahl::run::config::{IdentitySettings, PipelineKind, StagesChoice, Switch, Value};
 use dahl::run::config::{at_least_one, threads};
 use dahl::trace::Event;
-use dahl::train::Trainer;
 use dahl::units::Bytes;
 use dahl::{DType, Result};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 /// Run every pipeline over the same stages, and compare it with the formula for them
 ///
@@ -64,15 +64,14 @@ pub(crate) struct Args {
 struct Ran {
     name: &'static str,
     flowing: Pipelined,
-    trainer: Trainer,
+    bench: Bench,
     /// What each task of each program is, by its first node.
     phases: Vec<Vec<Phase>>,
     rounds: Vec<Round>,
     allocated: Bytes,
 }
 
-/// What one repetition took, in seconds a step.
-#[derive(Clone)]
+/// What one repetition took, in seconds per step.
 struct Round {
     step: f64,
     formula: f64,
@@ -103,20 +102,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let phases = phases.collect();
         let scheduling = flowing.scheduling();
         let engine = Native { record: true, scheduling, ..Native::default() };
-        let mut trainer = Trainer::with_plan(lowered, plan, &flowing.spec, &engine)?;
-        let slots = trainer.plan().memory.input_slots;
-        let slots = (0..slots).map(|_| trainer.slot(args.batch)).collect::<Result<Vec<_>>>()?;
-        for slot in slots {
-            let mut slot = slot;
-            let mut input = slot.input("input")?;
-            let count = input.meta.shape.elements();
-            input.write_f64((0..count).map(|i| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0))?;
-            slot.input("target")?.write_f64((0..args.batch).map(|i| (i % 2) as f64))?;
-            trainer.step(slot)?;
-        }
-        trainer.last_loss()?;
-        let allocated = trainer.session().allocated();
-        all.push(Ran { name, flowing, trainer, phases, rounds: Vec::new(), allocated });
+        let mut bench = Bench::of(lowered, plan, &flowing.spec, (&engine, args.batch))?;
+        let allocated = bench.trainer().session().allocated();
+        all.push(Ran { name, flowing, bench, phases, rounds: Vec::new(), allocated });
     }
     for _ in 0..args.rounds {
         for ran in &mut all {
@@ -124,7 +112,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             ran.rounds.push(round);
         }
     }
-    print(args, &all)
+    print(args, all)
 }
 
 impl Args {
@@ -142,16 +130,10 @@ impl Args {
 
 impl Ran {
     fn round(&mut self, args: &Args) -> Result<Round> {
-        drop(self.trainer.session().take_trace());
-        let from = Instant::now();
-        for _ in 0..args.steps {
-            let slot = self.trainer.slot(args.batch)?;
-            self.trainer.step(slot)?;
-        }
-        self.trainer.last_loss()?;
+        drop(self.bench.trainer().session().take_trace());
         let steps = args.steps as f64;
-        let step = from.elapsed().as_secs_f64() / steps;
-        let trace = self.trainer.session().take_trace();
+        let step = self.bench.run(args.steps as u64)?.wall;
+        let trace = self.bench.trainer().session().take_trace();
         let mut busy: BTreeMap<(usize, Phase), f64> = BTreeMap::new();
         for event in &trace.events {
             if let Event::Call { program, task, worker, from, to, .. } = *event {
@@ -184,46 +166,47 @@ impl Ran {
     }
 }
 
-fn print(args: &Args, all: &[Ran]) -> Result<()> {
-    let mut text = format!(
-        "{:10} {:>9} {:>9} {:>13} {:>7} {:>9} {:>12} {:>12}  stages (ms a micro-batch)\n",
-        "pipeline", "step ms", "formula", "ratio", "idle", "formula", "planned", "allocated"
-    );
-    for ran in all {
-        let mut rounds = ran.rounds.clone();
-        rounds.sort_by(|a, b| (a.step / a.formula).total_cmp(&(b.step / b.formula)));
-        let ratio = |r: &Round| r.step / r.formula;
-        let (median, low, high) =
-            (&rounds[rounds.len() / 2], ratio(&rounds[0]), ratio(&rounds[rounds.len() - 1]));
-        let planned = ran.trainer.plan().memory.peak();
-        // What the engine has is asked of it, not of the plan.
-        let allocated = ran.allocated;
+fn print(args: &Args, all: Vec<Ran>) -> Result<()> {
+    let mut rows = Vec::new();
+    for Ran { name, mut bench, mut rounds, allocated, .. } in all {
+        let ratio = |round: &Round| round.step / round.formula;
+        rounds.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+        let middle = &rounds[rounds.len() / 2];
+        let ratios = [&rounds[0], middle, &rounds[rounds.len() - 1]].map(ratio);
+        let planned = bench.trainer().plan().memory.peak();
         if args.json {
-            let value = json!({
-                "pipeline": ran.name, "step_ms": 1e3 * median.step,
-                "formula_ms": 1e3 * median.formula, "ratio": [low, ratio(median), high],
-                "idle": median.idle, "idle_by_formula": median.idle_by_formula,
+            show_json(&json!({
+                "pipeline": name, "step_ms": 1e3 * middle.step,
+                "formula_ms": 1e3 * middle.formula, "ratio": ratios,
+                "idle": middle.idle, "idle_by_formula": middle.idle_by_formula,
                 "planned_bytes": planned.0, "allocated_bytes": allocated.0,
-                "stages_ms": median.stages.iter().map(|s| 1e3 * s).collect::<Vec<_>>(),
-            });
-            show(&format!("{value}\n"))?;
+                "stages_ms": middle.stages.iter().map(|s| 1e3 * s).collect::<Vec<_>>(),
+            }))?;
             continue;
         }
-        let stages: Vec<String> = median.stages.iter().map(|s| format!("{:.2}", 1e3 * s)).collect();
-        text += &format!(
-            "{:10} {:9.2} {:9.2} {:5.3} {:.2}–{:.2} {:6.1}% {:8.1}% {:>12} {:>12}  {}\n",
-            ran.name,
-            1e3 * median.step,
-            1e3 * median.formula,
-            ratio(median),
-            low,
-            high,
-            100.0 * median.idle,
-            100.0 * median.idle_by_formula,
+        let stages: Vec<String> = middle.stages.iter().map(|s| format!("{:.2}", 1e3 * s)).collect();
+        rows.push(vec![
+            name.to_owned(),
+            format!("{:.2}", 1e3 * middle.step),
+            format!("{:.2}", 1e3 * middle.formula),
+            format!("{:.3} {:.2}–{:.2}", ratios[1], ratios[0], ratios[2]),
+            format!("{:.1}%", 100.0 * middle.idle),
+            format!("{:.1}%", 100.0 * middle.idle_by_formula),
             planned.to_string(),
             allocated.to_string(),
             stages.join(", "),
-        );
+        ]);
     }
-    if args.json { Ok(()) } else { show(&text) }
+    let heads = [
+        "pipeline",
+        ">step ms",
+        ">formula",
+        ">ratio",
+        ">idle",
+        ">formula",
+        ">planned",
+        ">allocated",
+        "stages (ms per micro-batch)",
+    ];
+    if args.json { Ok(()) } else { show(&table(&heads, &rows, Colour::of_stdout())) }
 }

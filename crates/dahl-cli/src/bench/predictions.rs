@@ -1,17 +1,17 @@
 //! `dahl bench predictions`: steps as they were predicted, beside steps that ran.
 
-use super::measure::{Bench, Timing, median};
+use super::measure::{Bench, Racer, median};
 use super::workloads::{Workload, WorkloadArgs};
 use crate::args::{Kernels, Settings};
-use crate::output::show;
+use crate::files::check_outputs;
+use crate::output::{show, show_json};
+use crate::table::Columns;
 use clap::Args as ClapArgs;
 use dahl::calibrate::this_machine;
 use dahl::model::{Lowered, Optimizer, TrainSpec};
 use dahl::perf::{PerfModel, Source, cpu_kind};
-use dahl::plan::PlannedPrograms;
 use dahl::planner::Grain;
 use dahl::platform::UnitId;
-use dahl::run::check_writable;
 use dahl::run::config::{at_least_one, threads};
 use dahl::sim::{EngineModel, Known, StepPrediction, Worker, predict};
 use dahl::units::ProgramId;
@@ -96,10 +96,10 @@ struct Cell {
 
 impl Cell {
     fn new(workload: String, dtype: DType, of: Ready) -> Self {
-        let Ready { pieces, threads, .. } = of;
-        let measured = median(of.measured.clone());
-        let deviations = of.measured.iter().map(|m| (m - measured).abs()).collect();
-        let rounds = || of.measured.iter().zip(&of.predicted);
+        let Place { pieces, threads, measured: rounds, predicted } = of.of;
+        let measured = median(rounds.clone());
+        let deviations = rounds.iter().map(|m| (m - measured).abs()).collect();
+        let errors = rounds.iter().zip(&predicted);
         let time = |p: &StepPrediction| p.step.0 as f64 / 1e9;
         let doubt = |p: &StepPrediction| (p.interval[1].0 as f64 / 1e9 / time(p)) - 1.0;
         let known = |p: &StepPrediction| {
@@ -115,9 +115,9 @@ impl Cell {
             // From the median deviation to the standard deviation of a normal
             // distribution.
             spread: 1.4826 * median(deviations) / measured,
-            error: median(rounds().map(|(m, p)| time(p) / m - 1.0).collect()),
-            guessed: 1.0 - median(of.predicted.iter().map(known).collect()),
-            doubt: median(of.predicted.iter().map(doubt).collect()),
+            error: median(errors.map(|(m, p)| time(p) / m - 1.0).collect()),
+            guessed: 1.0 - median(predicted.iter().map(known).collect()),
+            doubt: median(predicted.iter().map(doubt).collect()),
         }
     }
 
@@ -138,36 +138,45 @@ impl Cell {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    args.markdown.as_deref().map_or(Ok(()), |path| check_writable("markdown", path))?;
+    check_outputs(&[("markdown", args.markdown.as_ref())])?;
     let workloads = args.workloads.all()?;
     if !args.json {
-        show(HEAD)?;
+        show(&COLUMNS.row(&COLUMNS.heads(10)))?;
     }
     let mut cells = Vec::new();
     for workload in &workloads {
         for &dtype in &args.dtypes {
             for cell in of_workload(args, workload, dtype)? {
-                show(&if args.json { object(&cell) } else { line(&cell) })?;
+                match args.json {
+                    true => show_json(&cell.to_json())?,
+                    false => show(&COLUMNS.row(&cell.row()))?,
+                }
                 cells.push(cell);
-                // Whoever stops it keeps what there is.
-                write_table(args, &cells)?;
+                let (rounds, rows) = (args.rounds, cells.iter().map(Cell::row).collect());
+                let how = format!("median of {rounds} rounds; {}", summary(&cells));
+                super::write_table(args.markdown.as_ref(), &how, &COLUMNS, rows)?;
             }
         }
     }
-    show(&summary(args, &cells))
+    let (apart, wrong) = orders(&cells);
+    match args.json {
+        true => show_json(&json!({
+            "cells": cells.len(), "good": good(&cells), "pairs_apart": apart, "pairs_wrong": wrong,
+        })),
+        false => show(&format!("{}\n", summary(&cells))),
+    }
 }
 
-/// A grain on some threads, ready to be run.
-struct Ready {
+/// A grain on some threads.
+struct Place {
     pieces: usize,
     threads: usize,
-    bench: Bench,
-    /// Steps of a repetition.
-    steps: u64,
-    /// Seconds a step, round by round, and what was predicted for it.
+    /// Seconds per step, round by round, and what was predicted for it.
     measured: Vec<f64>,
     predicted: Vec<StepPrediction>,
 }
+
+type Ready = Racer<Place>;
 
 /// Rounds of calibrating, running, calibrating, predicting.
 fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cell>> {
@@ -192,36 +201,26 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
     for &threads in &super::threads_or_default(&args.threads) {
         for &pieces in args.pieces.iter().filter(|p| **p <= *batch) {
             let make = |lowered: &Lowered| grain(pieces, threads).plan(&lowered.programs);
-            let mut bench = Bench::new(model, *batch, dtype, make)?;
-            let first = bench.run(1)?;
-            let steps = |one: Timing| (args.seconds / one.wall.max(1e-7)).clamp(1.0, 1e6) as u64;
-            let steps = steps(bench.run(steps(first).div_ceil(4))?);
-            let (measured, predicted) = (Vec::new(), Vec::new());
-            all.push(Ready { pieces, threads, bench, steps, measured, predicted });
+            let bench = Bench::new(model, *batch, dtype, make)?;
+            let place = Place { pieces, threads, measured: Vec::new(), predicted: Vec::new() };
+            all.push(Ready::new(place, bench, args.seconds)?);
         }
     }
     for _ in 0..args.rounds {
         let mut known = PerfModel::default();
         calibrate(&mut known)?;
         for ready in &mut all {
-            ready.run()?;
+            ready.run_undisturbed()?;
         }
         calibrate(&mut known)?;
         let platform = this_machine(&known)?;
         let (on, engine_model) = (platform.expand(), EngineModel::measured(&known));
-        for ready in &mut all {
-            let plan: PlannedPrograms =
-                grain(ready.pieces, ready.threads).plan(&lowered.programs)?;
-            let units = (0..ready.threads as u32).map(UnitId);
+        for Racer { of, .. } in &mut all {
+            let plan = grain(of.pieces, of.threads).plan(&lowered.programs)?;
+            let units = (0..of.threads as u32).map(UnitId);
             let workers = units.map(|unit| Worker { unit, state: None }).collect();
-            let what = (&plan, ProgramId(0));
-            ready.predicted.push(predict(
-                what,
-                &on,
-                workers,
-                &engine_model,
-                &mut Known::new(&known),
-            )?);
+            let (what, times) = ((&plan, ProgramId(0)), &mut Known::new(&known));
+            of.predicted.push(predict(what, &on, workers, &engine_model, times)?);
         }
     }
     let name = &workload.name;
@@ -231,11 +230,11 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
 impl Ready {
     /// Runs until the processors were ours, as they are when calls are measured; of
     /// some attempts the least disturbed.
-    fn run(&mut self) -> Result<()> {
+    fn run_undisturbed(&mut self) -> Result<()> {
         let mut best: Option<(f64, f64)> = None;
         for _ in 0..ATTEMPTS {
             let timing = self.bench.run(self.steps)?;
-            let own = timing.cpu / (timing.wall * self.threads as f64);
+            let own = timing.cpu / (timing.wall * self.of.threads as f64);
             if best.is_none_or(|(before, _)| own > before) {
                 best = Some((own, timing.wall));
             }
@@ -243,46 +242,58 @@ impl Ready {
                 break;
             }
         }
-        self.measured.extend(best.map(|(_, wall)| wall));
+        self.of.measured.extend(best.map(|(_, wall)| wall));
         Ok(())
     }
 }
 
-const HEAD: &str = "workload            dtype threads pieces  guessed measured ms  spread predicted ms       interval    error\n";
+const COLUMNS: Columns = Columns(&[
+    ("workload", -19),
+    ("dtype", 5),
+    ("threads", 7),
+    ("pieces", 6),
+    ("guessed", 8),
+    ("measured ms", 11),
+    ("spread", 7),
+    ("predicted ms", 12),
+    ("interval", 17),
+    ("error", 9),
+]);
 
-fn line(cell: &Cell) -> String {
-    let [_, [low, high]] = cell.intervals();
-    let interval = format!("{:.3}-{:.3}", 1e3 * low, 1e3 * high);
-    format!(
-        "{:<19} {:>5} {:>7} {:>6} {:>7.0}% {:>11.3} {:>6.1}% {:>12.3} {interval:>17} {:>7.1}%{}\n",
-        cell.workload,
-        cell.dtype.name(),
-        cell.threads,
-        cell.pieces,
-        100.0 * cell.guessed,
-        1e3 * cell.measured,
-        100.0 * cell.spread,
-        1e3 * cell.seconds(),
-        100.0 * cell.error,
-        if cell.is_good() { "" } else { " !" },
-    )
-}
+impl Cell {
+    /// What is in [`COLUMNS`].
+    fn row(&self) -> Vec<String> {
+        let [_, [low, high]] = self.intervals();
+        let mark = if self.is_good() { ' ' } else { '!' };
+        vec![
+            self.workload.clone(),
+            self.dtype.to_string(),
+            self.threads.to_string(),
+            self.pieces.to_string(),
+            format!("{:.0}%", 100.0 * self.guessed),
+            format!("{:.3}", 1e3 * self.measured),
+            format!("{:.1}%", 100.0 * self.spread),
+            format!("{:.3}", 1e3 * self.seconds()),
+            format!("{:.3}-{:.3}", 1e3 * low, 1e3 * high),
+            format!("{:.1}%{mark}", 100.0 * self.error),
+        ]
+    }
 
-fn object(cell: &Cell) -> String {
-    let value = json!({
-        "workload": cell.workload,
-        "dtype": cell.dtype.name(),
-        "threads": cell.threads,
-        "pieces": cell.pieces,
-        "guessed": cell.guessed,
-        "measured_ms": 1e3 * cell.measured,
-        "spread": cell.spread,
-        "predicted_ms": 1e3 * cell.seconds(),
-        "interval_ms": cell.intervals()[1].map(|s| 1e3 * s),
-        "error": cell.error,
-        "good": cell.is_good(),
-    });
-    format!("{value}\n")
+    fn to_json(&self) -> serde_json::Value {
+        json!({
+            "workload": self.workload,
+            "dtype": self.dtype.name(),
+            "threads": self.threads,
+            "pieces": self.pieces,
+            "guessed": self.guessed,
+            "measured_ms": 1e3 * self.measured,
+            "spread": self.spread,
+            "predicted_ms": 1e3 * self.seconds(),
+            "interval_ms": self.intervals()[1].map(|s| 1e3 * s),
+            "error": self.error,
+            "good": self.is_good(),
+        })
+    }
 }
 
 /// How many pairs of cells can be told apart, and of how many the order is wrong.
@@ -301,53 +312,16 @@ fn orders(cells: &[Cell]) -> (usize, usize) {
     (apart, wrong)
 }
 
-fn summary(args: &Args, cells: &[Cell]) -> String {
-    let good = cells.iter().filter(|cell| cell.is_good()).count();
-    let (apart, wrong) = orders(cells);
-    if args.json {
-        let value = json!({
-            "cells": cells.len(), "good": good, "pairs_apart": apart, "pairs_wrong": wrong,
-        });
-        return format!("{value}\n");
-    }
-    let percent = 100.0 * good as f64 / cells.len().max(1) as f64;
-    format!(
-        "{good} of {} predictions ({percent:.0} %) are good; of {apart} pairs that can be told apart the order of {wrong} is wrong\n",
-        cells.len()
-    )
+fn good(cells: &[Cell]) -> usize {
+    cells.iter().filter(|cell| cell.is_good()).count()
 }
 
-fn write_table(args: &Args, cells: &[Cell]) -> Result<()> {
-    let Some(path) = &args.markdown else { return Ok(()) };
-    let about = crate::train::about();
-    let cpu = about["machine"]["cpu"].as_str().unwrap_or("unknown processor");
-    let mut text = format!(
-        "dahl {} ({}); {cpu}, {} processors; median of {} rounds. {}\n\
-         | workload | dtype | threads | pieces | guessed | measured ms | spread | predicted ms | interval | error |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
-        env!("CARGO_PKG_VERSION"),
-        env!("BUILD_COMMIT"),
-        about["machine"]["processors"],
-        args.rounds,
-        summary(args, cells),
-    );
-    for cell in cells {
-        let [_, [low, high]] = cell.intervals();
-        text += &format!(
-            "| {} | {} | {} | {} | {:.0} % | {:.3} | {:.1} % | {:.3} | {:.3}–{:.3} | {:.1} %{} |\n",
-            cell.workload,
-            cell.dtype.name(),
-            cell.threads,
-            cell.pieces,
-            100.0 * cell.guessed,
-            1e3 * cell.measured,
-            100.0 * cell.spread,
-            1e3 * cell.seconds(),
-            1e3 * low,
-            1e3 * high,
-            100.0 * cell.error,
-            if cell.is_good() { "" } else { " !" },
-        );
-    }
-    dahl::file::replace(path, |out| out.write_all(text.as_bytes()))
+fn summary(cells: &[Cell]) -> String {
+    let (good, (apart, wrong)) = (good(cells), orders(cells));
+    let percent = 100.0 * good as f64 / cells.len().max(1) as f64;
+    format!(
+        "{good} of {} predictions ({percent:.0} %) are good; the order of {wrong} of {apart} \
+         distinguishable pairs is wrong",
+        cells.len()
+    )
 }

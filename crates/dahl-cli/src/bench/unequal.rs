@@ -1,10 +1,11 @@
 //! `dahl bench unequal`: workers that are not alike, and what the planner makes of them.
 
-use super::measure::{Bench, Timings, median};
+use super::measure::{Bench, Racer, least, median};
 use super::workloads::{Workload, WorkloadArgs};
 use crate::args::{Kernels, Settings};
 use crate::files::calibrations;
-use crate::output::show;
+use crate::output::{Colour, show, show_json};
+use crate::table::table;
 use clap::Args as ClapArgs;
 use dahl::choose::{PlanRequest, ThisMachine, in_words};
 use dahl::meter::model_of;
@@ -75,19 +76,30 @@ fn watts(text: &str) -> std::result::Result<f64, String> {
     watts.ok_or_else(|| "expected watts from 0 on".to_owned())
 }
 
-/// A way to train, as it ran.
+/// A way to train.
 struct Way {
     what: String,
     predicted: Option<(f64, f64)>,
     /// Which workers it uses; the others are off.
     used: Vec<bool>,
-    bench: Bench,
-    steps: u64,
-    timings: Timings,
     /// Joules per step of each repetition.
     joules: Vec<f64>,
     /// The objectives that the planner chose it for.
     chosen: Vec<Objective>,
+}
+
+impl Racer<Way> {
+    fn seconds(&self) -> f64 {
+        median(self.timings.0.iter().map(|timing| timing.wall).collect())
+    }
+
+    fn joules(&self) -> f64 {
+        median(self.of.joules.clone())
+    }
+
+    fn chosen_for(&self) -> Vec<&'static str> {
+        self.of.chosen.iter().map(|objective| objective.name()).collect()
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -169,20 +181,18 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
         let what = in_words(problem, &run);
         let predicted = run.step.as_ref().map(|s| (s.step.0 as f64 / 1e9, s.joules.0));
         let used = run.used();
-        let mut bench = Bench::of(run.lowered, run.plan, &run.spec, (&engine, *batch))?;
-        let steps = bench.steps_of(args.seconds)?;
-        let (timings, joules) = (Timings::default(), Vec::new());
-        all.push(Way { what, predicted, used, bench, steps, timings, joules, chosen });
+        let bench = Bench::of(run.lowered, run.plan, &run.spec, (&engine, *batch))?;
+        let way = Way { what, predicted, used, joules: Vec::new(), chosen };
+        all.push(Racer::new(way, bench, args.seconds)?);
     }
     for _ in 0..args.rounds {
         for way in &mut all {
             let counters = way.bench.trainer().session().counters();
             let before = counters.activity();
-            let timing = way.bench.run(way.steps)?;
+            way.run()?;
             let did = counters.activity().since(&before);
-            let spent = model_of(&platform, &did, &way.used).map_or(0.0, |all| all.joules().0);
-            way.joules.push(spent / way.steps as f64);
-            way.timings.0.push(timing);
+            let spent = model_of(&platform, &did, &way.of.used).map_or(0.0, |all| all.joules().0);
+            way.of.joules.push(spent / way.steps as f64);
         }
     }
     tell(args, (name, speed), &all)
@@ -205,58 +215,48 @@ fn pipeline(problem: &Problem) -> Option<Assignment> {
     all.min_by(|a, b| a.period_s.total_cmp(&b.period_s))
 }
 
-fn tell(args: &Args, (name, speed): (&str, f64), all: &[Way]) -> Result<()> {
-    let seconds = |way: &Way| median(way.timings.0.iter().map(|timing| timing.wall).collect());
-    let energy = |way: &Way| median(way.joules.clone());
-    let over = |objective: Objective, of: &dyn Fn(&Way) -> f64| {
-        let chosen = all.iter().filter(|way| way.chosen.contains(&objective)).map(of);
-        let best = all.iter().map(of).fold(f64::INFINITY, f64::min);
-        chosen.fold(f64::INFINITY, f64::min) / best - 1.0
+fn tell(args: &Args, (name, speed): (&str, f64), all: &[Racer<Way>]) -> Result<()> {
+    let over = |objective: Objective, of: fn(&Racer<Way>) -> f64| {
+        let chosen = all.iter().filter(|way| way.of.chosen.contains(&objective));
+        least(chosen.map(of)) / least(all.iter().map(of)) - 1.0
     };
-    let (slower, dearer) = (over(Objective::Time, &seconds), over(Objective::Energy, &energy));
-    let chosen = |way: &Way| -> Vec<&str> { way.chosen.iter().map(|o| o.name()).collect() };
+    let slower = over(Objective::Time, Racer::<Way>::seconds);
+    let dearer = over(Objective::Energy, Racer::<Way>::joules);
     if args.json {
-        let ways: Vec<_> = all
-            .iter()
-            .map(|way| {
-                json!({
-                    "way": way.what, "chosen_for": chosen(way), "ms": 1e3 * seconds(way),
-                    "joules": energy(way), "spread": way.timings.spread(),
-                    "predicted_ms": way.predicted.map(|p| 1e3 * p.0),
-                    "predicted_joules": way.predicted.map(|p| p.1),
-                })
+        let way = |way: &Racer<Way>| {
+            json!({
+                "way": way.of.what, "chosen_for": way.chosen_for(), "ms": 1e3 * way.seconds(),
+                "joules": way.joules(), "spread": way.timings.spread(),
+                "predicted_ms": way.of.predicted.map(|p| 1e3 * p.0),
+                "predicted_joules": way.of.predicted.map(|p| p.1),
             })
-            .collect();
-        let value = json!({
-            "workload": name, "speed": speed, "ways": ways,
+        };
+        return show_json(&json!({
+            "workload": name, "speed": speed, "ways": all.iter().map(way).collect::<Vec<_>>(),
             "time_over_best": slower, "energy_over_best": dearer,
-        });
-        return show(&format!("{value}\n"));
+        }));
     }
-    let wide = all.iter().map(|way| way.what.chars().count()).max().unwrap_or(0);
-    let mut text = format!("{name}, the second worker at {speed} of its speed\n");
-    text += &format!(
-        "  {:wide$}  {:>9} {:>9} {:>7} {:>11} {:>11}  chosen for\n",
-        "", "predicted", "ms", "spread", "predicted J", "J, modelled"
-    );
-    let dash = || "-".to_owned();
-    for way in all {
-        text += &format!(
-            "  {:wide$}  {:>9} {:>9.3} {:>5.1} % {:>11} {:>11.5}  {}\n",
-            way.what,
-            way.predicted.map_or_else(dash, |p| format!("{:.3}", 1e3 * p.0)),
-            1e3 * seconds(way),
-            100.0 * way.timings.spread(),
-            way.predicted.map_or_else(dash, |p| format!("{:.5}", p.1)),
-            energy(way),
-            chosen(way).join(", ")
-        );
-    }
-    text += &format!(
-        "  the choice for time is {:.1} % above the best, that for energy {:.1} %\n  \
-         (joules are modelled, all at the same watts: compare them with each other alone)\n\n",
+    let predicted = |of: Option<String>| of.unwrap_or_else(|| "-".to_owned());
+    let row = |way: &Racer<Way>| {
+        vec![
+            way.of.what.clone(),
+            predicted(way.of.predicted.map(|p| format!("{:.3}", 1e3 * p.0))),
+            format!("{:.3}", 1e3 * way.seconds()),
+            format!("{:.1} %", 100.0 * way.timings.spread()),
+            predicted(way.of.predicted.map(|p| format!("{:.5}", p.1))),
+            format!("{:.5}", way.joules()),
+            way.chosen_for().join(", "),
+        ]
+    };
+    let heads =
+        ["", ">predicted ms", ">ms", ">spread", ">predicted J", ">J, modelled", "chosen for"];
+    let rows: Vec<_> = all.iter().map(row).collect();
+    show(&format!(
+        "{name}, second worker at {speed} of its speed\n{}\
+         the choice for time is {:.1} % above the best, the choice for energy {:.1} %\n\
+         (joules are modelled from the same watts: compare them only with each other)\n\n",
+        table(&heads, &rows, Colour::of_stdout()),
         100.0 * slower,
         100.0 * dearer
-    );
-    show(&text)
+    ))
 }

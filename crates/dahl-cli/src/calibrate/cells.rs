@@ -5,7 +5,6 @@ use dahl::calibrate;
 use dahl::graph::Programs;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::native::headroom;
-use dahl::ops::Metas;
 use dahl::perf::{PerfModel, cpu_kind};
 use dahl::plan::Numerics;
 use dahl::planner::Grain;
@@ -79,7 +78,7 @@ impl Wanted<'_> {
             rank,
             flops: 0.0,
         };
-        let one = flops(&cell(1, 0).programs()?);
+        let one = cell(1, 0).programs()?.programs[0].graph.flops().0 as f64;
         let cell =
             |batch: usize, rank: usize| Cell { flops: batch as f64 * one, ..cell(batch, rank) };
         let batches: Vec<usize> = match (self.batch, self.extent) {
@@ -159,15 +158,4 @@ impl Cell {
         let kind = cpu_kind(target.isa);
         calibrate::steps(&plan, ProgramId(0), budget, &kind, into)
     }
-}
-
-/// The floating-point operations of a training step.
-fn flops(programs: &Programs) -> f64 {
-    let graph = &programs.programs[0].graph;
-    let of_node = graph.nodes.iter().map(|node| {
-        let (inputs, outputs) = graph.metas(node);
-        let metas = Metas { inputs: &inputs, outputs: &outputs };
-        node.op.flops(metas, &graph.whole(node)).0 as f64
-    });
-    of_node.sum()
 }

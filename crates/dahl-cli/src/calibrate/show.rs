@@ -1,6 +1,7 @@
 //! What a calibration says, as text and as JSON.
 
 use crate::output::Colour;
+use crate::table::table as columns;
 use dahl::perf::{PerfModel, Summary};
 use dahl::units::Nanos;
 use serde_json::json;
@@ -47,37 +48,35 @@ pub(super) fn head(model: &PerfModel) -> String {
 
 /// A line per codelet.
 pub(super) fn table(model: &PerfModel) -> String {
-    let head = format!(
-        "{:<40} {:<10} {:<13} {:>6} {:>6} {:>9} {:>9} {:>9} {:>7} {:>8} {:>6}\n",
+    let row = |Summary { codelet, shapes, stats, rejected, error }: &Summary| {
+        let mut row = vec![
+            codelet.codelet.clone(),
+            codelet.variant.clone(),
+            codelet.kind.clone(),
+            shapes.to_string(),
+            stats.count.to_string(),
+        ];
+        row.extend([stats.mean, stats.p50, stats.p99].map(|t| Nanos(t as u64).to_string()));
+        row.push(format!("{:.1}%", 100.0 * stats.spread));
+        row.push(rejected.to_string());
+        row.push(error.map_or("-".to_owned(), |e| format!("{:.0}%", 100.0 * e)));
+        row
+    };
+    let heads = [
         "codelet",
         "variant",
         "unit",
-        "shapes",
-        "calls",
-        "mean",
-        "p50",
-        "p99",
-        "spread",
-        "rejected",
-        "error"
-    );
-    let mut text = Colour::of_stdout().paint("1", &head);
-    for Summary { codelet, shapes, stats, rejected, error } in model.summaries() {
-        let [mean, p50, p99] =
-            [stats.mean, stats.p50, stats.p99].map(|t| Nanos(t as u64).to_string());
-        let error = error.map_or("-".to_owned(), |e| format!("{:.0}%", 100.0 * e));
-        let _ = writeln!(
-            text,
-            "{:<40} {:<10} {:<13} {shapes:>6} {:>6} {mean:>9} {p50:>9} {p99:>9} {:>6.1}% \
-             {rejected:>8} {error:>6}",
-            codelet.codelet,
-            codelet.variant,
-            codelet.kind,
-            stats.count,
-            100.0 * stats.spread,
-        );
-    }
-    text
+        ">shapes",
+        ">calls",
+        ">mean",
+        ">p50",
+        ">p99",
+        ">spread",
+        ">rejected",
+        ">error",
+    ];
+    let rows: Vec<_> = model.summaries().iter().map(row).collect();
+    columns(&heads, &rows, Colour::of_stdout())
 }
 
 /// An object per codelet.

@@ -1,5 +1,7 @@
 //! Why a grain was chosen, in words.
 
+use crate::output::Colour;
+use crate::table::table;
 use dahl::choose::{GrainCandidate, GrainChoice};
 use dahl::planner::{Why, why};
 use dahl::run::recomputed_in_words;
@@ -11,34 +13,30 @@ pub(super) fn text(choice: &GrainChoice) -> String {
     let (step, [low, high]) = (best.step.step, best.step.interval);
     let ran = match choice.candidates.iter().filter(|candidate| candidate.ran.is_some()).count() {
         0 => String::new(),
-        n => format!(", and steps of {n}\nwere run in turns: the shortest was taken"),
+        n => format!(";\n{n} were run in turns, and the fastest was chosen"),
     };
     let mut text = format!(
         "{} on {} workers: {step} per step predicted, with 95 % in {low} to {high}.\n\
-         {} other grains were predicted; of {} the calls were measured for it{ran}.\n\n",
+         {} other grains were predicted; the calls of {} were measured first{ran}.\n\n",
         best.grain,
         best.grain.workers,
         choice.candidates.len() - 1,
         choice.learned,
     );
-    let _ = writeln!(
-        text,
-        "{:32} {:>7} {:>10} {:>8} {:>10} {:>11}",
-        "grain", "workers", "predicted", "beside", "ran", "memory"
-    );
-    for candidate in &choice.candidates {
+    let row = |candidate: &GrainCandidate| {
         let more = 100.0 * (candidate.step.step.0 as f64 / step.0.max(1) as f64 - 1.0);
-        let _ = writeln!(
-            text,
-            "{:32} {:>7} {:>10} {:>+7.1}% {:>10} {:>11}",
+        vec![
             candidate.grain.to_string(),
-            candidate.grain.workers,
+            candidate.grain.workers.to_string(),
             candidate.step.step.to_string(),
-            more,
+            format!("{more:+.1}%"),
             candidate.took().map_or("-".to_owned(), |ran| ran.to_string()),
             candidate.plan.memory.peak().to_string(),
-        );
-    }
+        ]
+    };
+    let heads = ["grain", ">workers", ">predicted", ">difference", ">measured", ">memory"];
+    let rows: Vec<_> = choice.candidates.iter().map(row).collect();
+    text += &table(&heads, &rows, Colour::of_stdout());
     if let Some(what) = recomputed_in_words(&best.plan) {
         let (peak, plain) = (best.plan.memory.peak(), best.plain);
         let _ = writeln!(text, "\nrecomputed to need {peak} instead of {plain}: {what}");

@@ -1,31 +1,24 @@
 //! `dahl plan --profile`: a pipeline over the units of a platform.
 
-use super::advise::{self, Changed};
-use super::compare::{JsonPlan, in_short};
-use super::text::Figures;
-use super::time::Time;
-use super::{svg, text};
+use super::text::{self, Figures};
 use crate::args::choice;
-use crate::files::calibrations;
-use crate::output::{Colour, show};
+use crate::files::{calibrations, check_outputs, write};
+use crate::output::{Colour, say, show, show_json};
 use clap::{ArgGroup, Args, ValueEnum};
 use dahl::choose::{MICRO_BATCHES, PlanRequest, PlannedUnits};
 use dahl::model::{Model, TrainSpec};
 use dahl::ops::Target;
 use dahl::planner::Deployed;
-use dahl::planner::advice::{Change, Prices};
-use dahl::planner::baselines::{
-    Imported, Machines, MaxLoad, Operators, Profile, max_load, pipedream,
-};
+use dahl::planner::advice::{Change, Changed, Prices, TimeLimit, WhatIf, advice, changed, what_if};
+use dahl::planner::baselines::{Imported, Machines, Operators, Profile, max_load, pipedream};
 use dahl::planner::pipeline::{
     Assignment, Certificate, Layer, Limits, Machinery, Objective, Problem, Semantics, Solution,
-    Watts, certificate, machinery, solve,
+    Watts, certificate, in_short, infeasible, machinery, solve,
 };
 use dahl::platform::Platform;
+use dahl::report::{PlanReport, front_svg};
 use dahl::run::RunConfig;
-use dahl::run::check_writable;
-use dahl::run::config::Value;
-use dahl::units::Bytes;
+use dahl::run::config::{Value, at_least_one};
 use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -55,7 +48,7 @@ pub(crate) struct PipelineArgs {
     #[arg(long, value_name = "WATTS", requires = "over")]
     power_cap: Option<f64>,
     /// Number of copies of each machine of the platform
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = dahl::run::config::at_least_one, requires = "over")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, requires = "over")]
     machines: usize,
     /// Full power only: ignore the other power states
     #[arg(long, requires = "over")]
@@ -112,12 +105,21 @@ enum CostModel {
     Dahl,
 }
 
-/// Plans and prints.
-pub(crate) fn run(
-    (args, flow): (&PipelineArgs, &RunConfig),
-    profile: &Path,
-    memory: Option<Bytes>,
-) -> Result<()> {
+/// What was planned over the units of a platform.
+pub(crate) struct OverUnits {
+    problem: Problem,
+    found: Solution,
+    /// The best plans as runs, where the platform is one machine.
+    pub(crate) deployed: Vec<Deployed>,
+    platform: Platform,
+    /// The changes that plans are requested for too.
+    changes: Vec<Changed>,
+    /// When planning began.
+    from: Instant,
+}
+
+/// Plans a profile and prints the plan.
+pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Result<()> {
     args.check_files()?;
     let network = Imported::read(profile)?;
     let platform = args.platform()?;
@@ -125,30 +127,47 @@ pub(crate) fn run(
         Imported::Operators(_) if platform.is_none() => CostModel::MaxLoad,
         _ => CostModel::Dahl,
     });
+    args.only_for(model)?;
     let from = Instant::now();
     let clock = || from.elapsed();
-    let time = Time { clock: &clock, whole: args.max_time };
-    args.only_for(model)?;
-    let stop = time.share(args.search_parts());
+    let stop = TimeLimit { clock: &clock, whole: args.max_time }.share(args.search_parts());
+    let needed = |name: &str| platform.clone().ok_or_else(|| missing_platform(name));
     match model {
-        CostModel::MaxLoad => max_loads(args, network, platform.as_ref(), memory, &stop),
-        CostModel::Pipedream => dream((args, flow), network, platform.as_ref(), memory),
+        CostModel::MaxLoad => {
+            let operators = match network {
+                Imported::Operators(operators) => operators,
+                Imported::Profile(profile) => {
+                    Operators::of(&profile, &machinery(&needed("max-load")?, Watts::Likely)?)?
+                }
+            };
+            max_loads(args, config, operators, &stop)
+        }
+        CostModel::Pipedream => match network {
+            Imported::Profile(profile) => dream(args, config, &profile, &needed("pipedream")?),
+            Imported::Operators(_) => {
+                let expected = "max-load or dahl for a graph of dnn-partitioning";
+                Err(Error::config("cost-model", expected, "pipedream"))
+            }
+        },
         CostModel::Dahl => {
-            let platform = platform.ok_or_else(|| missing_platform("dahl"))?;
+            let platform = needed("dahl")?;
             let problem_on = |platform: &Platform| {
                 let mut machines = machinery(platform, Watts::Likely)?;
-                if let Some(memory) = memory {
+                if let Some(memory) = config.placement.memory_limit {
                     machines.limit_memory(memory.0 as f64);
                 }
-                let layers = layers(&network, &machines.slowdowns);
-                Ok(problem((args, flow), layers, &machines))
+                let layers = match &network {
+                    Imported::Profile(profile) => profile.layers(&machines.slowdowns),
+                    Imported::Operators(operators) => operators.layers(&machines.slowdowns),
+                };
+                Ok(problem(args, config, layers, &machines))
             };
             let problem = problem_on(&platform)?;
             // Changes that cannot be made are refused before the search.
-            let changes = advise::changed(&args.what_if, &platform, &problem_on)?;
+            let changes = changed(&args.what_if, &platform, &problem_on)?;
             let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
-            let what = What { problem: &problem, found: &found, deployed: &[], changes: &changes };
-            tell(args, &what, &platform, time)
+            let deployed = Vec::new();
+            tell(args, &OverUnits { problem, found, deployed, platform, changes, from })
         }
     }
 }
@@ -159,19 +178,19 @@ fn missing_platform(model: &str) -> Error {
 
 /// The seam: whatever gives layers with costs by unit type is planned the same way.
 fn problem(
-    (args, flow): (&PipelineArgs, &RunConfig),
+    args: &PipelineArgs,
+    config: &RunConfig,
     layers: Vec<Layer>,
     machines: &Machinery,
 ) -> Problem {
+    let micro_batches = config.identity.micro_batches.unwrap_or(MICRO_BATCHES);
     Problem {
         layers,
         units: machines.units.clone(),
         nodes: machines.nodes.clone(),
-        semantics: match flow.identity.allow_stale.0 {
+        semantics: match config.identity.allow_stale.0 {
             true => Semantics::Stale,
-            false => Semantics::Synchronous {
-                micro_batches: flow.identity.micro_batches.unwrap_or(MICRO_BATCHES),
-            },
+            false => Semantics::Synchronous { micro_batches },
         },
         objective: args.objective.unwrap_or(Objective::Energy),
         period_cap: args.period,
@@ -180,26 +199,11 @@ fn problem(
     }
 }
 
-fn layers(network: &Imported, slowdowns: &[f64]) -> Vec<Layer> {
-    match network {
-        Imported::Profile(profile) => profile.layers(slowdowns),
-        Imported::Operators(operators) => operators.layers(slowdowns),
-    }
-}
-
-/// The training of a model over the units of a platform, as it was planned.
-pub(crate) struct OverUnits {
-    pub(crate) planned: PlannedUnits,
-    platform: Platform,
-    changes: Vec<Changed>,
-    from: Instant,
-}
-
 /// Plans the training of a model over the units of a platform.
 pub(crate) fn of_model(
-    (args, flow): (&PipelineArgs, &RunConfig),
+    args: &PipelineArgs,
+    config: &RunConfig,
     (model, spec, target): (&Model, &TrainSpec, Target),
-    memory: Option<Bytes>,
 ) -> Result<OverUnits> {
     args.check_files()?;
     if args.cost_model.is_some_and(|model| model != CostModel::Dahl) {
@@ -215,42 +219,26 @@ pub(crate) fn of_model(
         objective: args.objective.unwrap_or(Objective::Energy),
         period: args.period,
         power_cap: args.power_cap,
-        allow_stale: flow.identity.allow_stale.0,
-        micro_batches: flow.identity.micro_batches,
-        limit: memory,
+        allow_stale: config.identity.allow_stale.0,
+        micro_batches: config.identity.micro_batches,
+        limit: config.placement.memory_limit,
         engine: None,
         steps: 0,
         time: args.max_time / args.search_parts() as u32,
     };
-    let calibration: Vec<PathBuf> = flow.session.calibration.iter().cloned().collect();
-    let known = calibrations(&calibration)?;
+    let known = calibrations(&config.session.calibration)?;
     // Changes that cannot be made are refused before the search.
     let problem_on =
         |platform: &Platform| PlanRequest { platform, ..request.clone() }.problem_of(&known);
-    let changes = advise::changed(&args.what_if, &platform, &problem_on)?;
-    let planned = request.plan(known, None)?;
-    Ok(OverUnits { planned, platform, changes, from })
-}
-
-/// Says what was planned for a model.
-pub(crate) fn tell_model(args: &PipelineArgs, of: &OverUnits) -> Result<()> {
-    let OverUnits {
-        planned: PlannedUnits { problem, found, deployed, .. },
-        platform,
-        changes,
-        from,
-    } = of;
-    let clock = || from.elapsed();
-    let time = Time { clock: &clock, whole: args.max_time };
-    tell(args, &What { problem, found, deployed, changes }, platform, time)
+    let changes = changed(&args.what_if, &platform, &problem_on)?;
+    let PlannedUnits { problem, found, deployed, .. } = request.plan(known, None)?;
+    Ok(OverUnits { problem, found, deployed, platform, changes, from })
 }
 
 impl PipelineArgs {
     /// Refuses files that cannot be written, before anything is planned.
     fn check_files(&self) -> Result<()> {
-        let given = [("svg", &self.svg), ("certificate", &self.certificate)];
-        let mut given = given.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
-        given.try_for_each(|(flag, path)| check_writable(flag, path))
+        check_outputs(&[("svg", self.svg.as_ref()), ("certificate", self.certificate.as_ref())])
     }
 
     /// Into how many equal shares the time of the command is cut, of which the search has the
@@ -296,19 +284,12 @@ impl PipelineArgs {
     }
 }
 
-/// What was planned, and for which changes plans are wanted too.
-struct What<'a> {
-    problem: &'a Problem,
-    found: &'a Solution,
-    deployed: &'a [Deployed],
-    changes: &'a [Changed],
-}
-
-fn tell(args: &PipelineArgs, what: &What<'_>, platform: &Platform, time: Time<'_>) -> Result<()> {
-    let What { problem, found, deployed, changes } = *what;
-    let Some(best) = &found.best else {
-        return Err(dahl::planner::pipeline::infeasible(problem, found));
-    };
+/// Prints what was planned, and what follows from it.
+pub(crate) fn tell(args: &PipelineArgs, of: &OverUnits) -> Result<()> {
+    let OverUnits { problem, found, deployed, platform, changes, from } = of;
+    let clock = || from.elapsed();
+    let time = TimeLimit { clock: &clock, whole: args.max_time };
+    let best = found.best.as_ref().ok_or_else(|| infeasible(problem, found))?;
     // Parts of the command that share what is left of its time.
     let last = usize::from(args.advice);
     let proof = match &args.certificate {
@@ -318,60 +299,39 @@ fn tell(args: &PipelineArgs, what: &What<'_>, platform: &Platform, time: Time<'_
         }
         None => None,
     };
-    if let Some(path) = &args.svg {
-        write(path, &svg::draw(problem, found))?;
-    }
-    let mut answer = JsonPlan::of(problem, found, best, proof.as_ref());
+    args.svg.iter().try_for_each(|path| write(path, &front_svg(problem, found)))?;
+    let mut report = PlanReport::new(problem, found, best, proof.as_ref());
     if args.certificate.is_some() {
-        answer.only_certified(problem, best, proof.as_ref());
+        report = report.only_certified();
     }
-    let mut said = match args.json {
-        true => String::new(),
-        false => {
-            let colour = Colour::of_stdout();
-            let text = text::text((problem, found, Figures::of(platform)), &answer, colour);
-            text + &text::runs(problem, deployed, colour)
-        }
-    };
-    let changes = advise::what_if(best, changes, &args.prices.prices(), (time, last))?;
-    let advice =
-        if args.advice { Some(advise::advice(problem, best, platform, time)?) } else { None };
+    let changes = what_if(best, changes, &args.prices.prices(), (time, last))?;
+    let advice = args.advice.then(|| advice(problem, best, platform, time)).transpose()?;
     if args.json {
-        let mut object = serde_json::to_value(&answer).map_err(json_error)?;
+        let mut object = report.to_json();
         if !deployed.is_empty() {
             object["runs"] = deployed.iter().map(|run| text::run_json(problem, run)).collect();
         }
         if !changes.is_empty() {
-            object["what_if"] = changes.iter().map(advise::WhatIf::json).collect();
+            object["what_if"] = changes.iter().map(WhatIf::to_json).collect();
         }
         if let Some(advice) = &advice {
-            object["advice"] = advice.json(problem);
+            object["advice"] = advice.to_json(problem);
         }
-        said = format!("{object}\n");
-    } else {
-        changes.iter().for_each(|change| said += &change.text());
-        advice.iter().for_each(|advice| said += &advice.text(problem));
+        return show_json(&object);
     }
-    show(&said)
+    let colour = Colour::of_stdout();
+    let mut text = text::text(&report, Figures::of(platform), colour);
+    text += &text::runs(problem, deployed, colour);
+    text.extend(changes.iter().map(WhatIf::to_text));
+    text.extend(advice.iter().map(|advice| advice.to_text(problem)));
+    show(&text)
 }
 
 impl PriceArgs {
     fn prices(&self) -> Prices {
-        Prices {
-            batches: self.batches,
-            per_kwh: self.price,
-            grams_per_kwh: self.grid,
-            once: self.unit_price,
-        }
+        let Self { batches, price, grid, unit_price } = *self;
+        Prices { batches, per_kwh: price, grams_per_kwh: grid, once: unit_price }
     }
-}
-
-fn json_error(error: serde_json::Error) -> Error {
-    Error::Write { path: "standard output".into(), source: error.into() }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    dahl::file::replace(path, |out| out.write_all(text.as_bytes())).map_err(Error::while_writing)
 }
 
 /// Proves what can be proved and writes it; nothing where there is no proof.
@@ -398,92 +358,66 @@ fn write_proof(
                 .map_err(|error| Error::Write { path: path.to_owned(), source: error.into() })?;
             write(path, &text)?;
         }
-        None => crate::output::say(
-            "note: no proof was found in the time given; no certificate was written",
-        ),
+        None => say("note: no proof was found in the time given; no certificate was written"),
     }
     Ok(proof)
 }
 
 /// PipeDream's plan, costed by the platform's watts too.
 fn dream(
-    (args, flow): (&PipelineArgs, &RunConfig),
-    network: Imported,
-    platform: Option<&Platform>,
-    memory: Option<Bytes>,
+    args: &PipelineArgs,
+    config: &RunConfig,
+    profile: &Profile,
+    platform: &Platform,
 ) -> Result<()> {
-    let Imported::Profile(profile) = network else {
-        return Err(Error::config(
-            "cost-model",
-            "max-load or dahl for a graph of dnn-partitioning",
-            "pipedream",
-        ));
-    };
-    let platform = platform.ok_or_else(|| missing_platform("pipedream"))?;
     let machines = machinery(platform, Watts::Likely)?;
     let [unit] = &machines.units[..] else {
         let found = format!("{} types", machines.units.len());
-        return Err(Error::platform(
-            "units",
-            "one type: PipeDream plans for equal machines",
-            found,
-        ));
+        let expected = "one type: PipeDream plans for equal machines";
+        return Err(Error::platform("units", expected, found));
     };
-    let slow = machines.slowdowns[0];
     let mut scaled = profile.clone();
-    scaled.nodes.iter_mut().for_each(|node| node.seconds *= slow);
+    scaled.nodes.iter_mut().for_each(|node| node.seconds *= machines.slowdowns[0]);
     let on = Machines {
         count: unit.count,
         bandwidth: 1.0 / unit.reduce.seconds_per_byte.max(unit.input.seconds_per_byte),
-        memory_bytes: memory.map(|memory| memory.0 as f64),
+        memory_bytes: config.placement.memory_limit.map(|memory| memory.0 as f64),
     };
     let plan = pipedream(&scaled, on)?;
-    let mut problem =
-        problem((args, flow), Profile::layers(&profile, &machines.slowdowns), &machines);
-    problem.semantics = Semantics::Stale;
-    problem.objective = Objective::Time;
+    let layers = Profile::layers(profile, &machines.slowdowns);
+    let (semantics, objective) = (Semantics::Stale, Objective::Time);
+    let problem = Problem { semantics, objective, ..problem(args, config, layers, &machines) };
     let best = plan.assignment(&problem);
     let found = Solution::single(Some(&best), plan.period_s);
-    let mut answer = JsonPlan::of(&problem, &found, &best, None);
-    answer.cost_model = "pipedream".to_owned();
-    answer.status = "best of PipeDream's own search".to_owned();
-    answer.plan_space = format!("PipeDream's {} antichains, all machines used", plan.states);
-    let said = match args.json {
-        true => format!("{}\n", serde_json::to_string(&answer).map_err(json_error)?),
-        false => {
-            let of = (&problem, &found, Figures::of(platform));
-            text::text(of, &answer, Colour::of_stdout())
-        }
+    let report = PlanReport {
+        cost_model: "pipedream",
+        status: "best of PipeDream's own search",
+        space: format!("PipeDream's {} antichains, all machines used", plan.states),
+        ..PlanReport::new(&problem, &found, &best, None)
     };
-    show(&said)
+    match args.json {
+        true => show_json(&report.to_json()),
+        false => show(&text::text(&report, Figures::of(platform), Colour::of_stdout())),
+    }
 }
 
 /// The least largest load of a graph of operators.
 fn max_loads(
     args: &PipelineArgs,
-    network: Imported,
-    platform: Option<&Platform>,
-    memory: Option<Bytes>,
+    config: &RunConfig,
+    mut operators: Operators,
     stop: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let mut operators = match network {
-        Imported::Operators(operators) => operators,
-        Imported::Profile(profile) => {
-            let platform = platform.ok_or_else(|| missing_platform("max-load"))?;
-            let machines = machinery(platform, Watts::Likely)?;
-            Operators::of(&profile, &machines)?
-        }
-    };
-    if let Some(memory) = memory {
+    if let Some(memory) = config.placement.memory_limit {
         operators.accelerator_bytes = operators.accelerator_bytes.min(memory.0 as f64);
     }
-    let found: MaxLoad = max_load(&operators, 3000, stop)?;
+    let found = max_load(&operators, 3000, stop)?;
     if let Some(period) = args.period.filter(|period| found.load > *period) {
         let best = format!("{} (no less than {})", found.load, found.lower_bound);
         return Err(Error::plan("period", format!("a largest load of at most {period}"), best));
     }
-    show(&match args.json {
-        true => text::loads_json(&operators, &found),
-        false => text::loads(&operators, &found, Colour::of_stdout()),
-    })
+    match args.json {
+        true => show_json(&text::loads_json(&operators, &found)),
+        false => show(&text::loads(&operators, &found, Colour::of_stdout())),
+    }
 }

@@ -1,15 +1,15 @@
 //! Pipelines as text for people.
 
-use super::compare::{JsonPlan, distinct, in_short, semantics};
 use crate::output::Colour;
+use crate::table::{facts, table};
 use dahl::choose::in_words;
 use dahl::planner::Deployed;
 use dahl::planner::baselines::{Load, MaxLoad, Operators};
-use dahl::planner::pipeline::{Objective, Problem, Solution};
+use dahl::planner::pipeline::{Objective, Problem, in_short, semantics_of};
 use dahl::platform::{Origin, Platform};
+use dahl::report::PlanReport;
 use dahl::units::{Bytes, Joules};
-use serde_json::json;
-use std::fmt::Write as _;
+use serde_json::{Value, json};
 
 /// A time with digits that people read.
 pub(super) fn seconds(x: f64) -> String {
@@ -43,93 +43,41 @@ impl Figures {
     }
 }
 
-pub(super) fn text(
-    (problem, found, figures): (&Problem, &Solution, Figures),
-    plan: &JsonPlan,
-    colour: Colour,
-) -> String {
-    let guess = if figures == Figures::Guessed { ", some watts are a guess" } else { "" };
-    // What is least has the unit of the objective.
-    let value = |x: f64| match problem.objective {
-        Objective::Energy if figures == Figures::Guessed => figures.joules(x),
-        _ => format!("{x:.6}"),
-    };
-    let mut text = String::new();
-    let mut line = |key: &str, value: String| {
-        let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:14}")));
-    };
-    let m = plan.micro_batches.map_or(String::new(), |m| format!(", {m} micro-batches"));
-    let best = found.best.as_ref().map_or(String::new(), |best| in_short(problem, best));
-    line("plan", format!("{} for {}: {best}", plan.status, plan.objective));
-    line("space", format!("cost model {}; {}", plan.cost_model, plan.plan_space));
-    line("semantics", format!("{}{m}", plan.semantics));
-    line("period", format!("{} a batch", seconds(plan.period_s)));
-    let energy = format!("about {} per batch, modelled{guess}", Joules(plan.energy_j).rounded(4));
-    line(
-        "energy",
-        format!(
-            "{energy}; {:.1} W on average, {:.1} W at most",
-            plan.average_watts, plan.peak_watts
-        ),
-    );
-    let gap = plan.gap.map_or("unknown".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
-    line(
-        "lower bound",
-        format!(
-            "of {}: {} ({}), gap {gap}",
-            plan.bound_space,
-            value(plan.lower_bound),
-            plan.objective
-        ),
-    );
-    if let Some(proof) = &plan.certificate {
-        let about = match proof.of_this_plan {
-            true => "of this plan".to_owned(),
-            false => format!(
-                "of another plan, the best without uneven shares: {} ({} and {} per batch)",
-                proof.stages,
-                seconds(proof.period_s),
-                figures.joules(proof.energy_j)
-            ),
-        };
-        line(
-            "certificate",
-            format!(
-                "{about}; space: {}; no plan of it has {} below {}",
-                proof.plan_space,
-                plan.objective,
-                value(proof.no_plan_below)
-            ),
-        );
-    }
-    text += "\n";
-    let rows = plan.stages.iter().enumerate().map(|(i, stage)| {
-        [
+/// A plan with the claims about it, its stages and the front.
+pub(super) fn text(report: &PlanReport<'_>, figures: Figures, colour: Colour) -> String {
+    let PlanReport { problem, found, best, costs, .. } = report;
+    let mut text = facts(&claims(report, figures), colour) + "\n";
+    let rows = best.stages.iter().zip(&costs.stages).enumerate().map(|(i, (stage, cost))| {
+        let layer = |i: Option<&usize>| i.map_or("", |i| short(&problem.layers[*i].name));
+        let (first, last) = (layer(stage.layers.first()), layer(stage.layers.last()));
+        let unit = &problem.units[stage.unit];
+        vec![
             i.to_string(),
-            format!("{} ({} to {})", stage.layers.len(), short(&stage.first), short(&stage.last)),
-            format!("{} x{}", stage.unit, stage.replicas),
-            stage.power.clone(),
-            seconds(stage.cost.stage_s),
-            format!("{:.3}", stage.cost.compute_j + stage.cost.moved_j),
-            Bytes(stage.cost.memory_bytes as u64).to_string(),
+            format!("{} ({first} to {last})", stage.layers.len()),
+            format!("{} x{}", unit.name, stage.replicas),
+            unit.powers[stage.power].name.clone(),
+            seconds(cost.stage_s),
+            format!("{:.3}", cost.compute_j + cost.moved_j),
+            Bytes(cost.memory_bytes as u64).to_string(),
         ]
     });
     let heads = ["stage", "layers", "units", "power", "time", "J above idle", "memory"];
     text += &table(&heads, &rows.collect::<Vec<_>>(), colour);
-    let off = plan.units.iter().filter(|unit| unit.off > 0);
-    let off: Vec<String> = off.map(|unit| format!("{} x{}", unit.unit, unit.off)).collect();
+    let off = report.units().filter(|(.., off)| *off > 0);
+    let off: Vec<String> = off.map(|(unit, _, off)| format!("{unit} x{off}")).collect();
     if !off.is_empty() {
-        let _ = writeln!(text, "\nleft off: {}", off.join(", "));
+        text += &format!("\nleft off: {}\n", off.join(", "));
     }
-    let whole = if found.whole { "all of it" } else { "what was found" };
-    let names = plan.front.iter().map(|point| point.semantics.as_str());
-    let mixed = names.clone().any(|name| name != plan.semantics);
-    let name = if mixed { "of the semantics that each has" } else { &plan.semantics };
-    let _ = writeln!(text, "\nfront of time and energy, {name}, {whole}:");
-    let front = found.best.as_ref().map(|best| distinct(found.front.plans(), best));
-    let rows = front.iter().flatten().map(|point| {
-        let chosen = point.period_s == plan.period_s && point.energy_j == plan.energy_j;
-        [
+    let whole = if found.whole { "complete" } else { "as far as found" };
+    let front = found.front.distinct(best);
+    let own = semantics_of(problem, best);
+    let mixed = front.iter().any(|point| semantics_of(problem, point) != own);
+    let name = if mixed { "semantics as listed" } else { own };
+    text += &format!("\nPareto front of period and energy, {name}, {whole}:\n");
+    let rows = front.iter().map(|point| {
+        let chosen = point.period_s == best.period_s && point.energy_j == best.energy_j;
+        let stages = in_short(problem, point);
+        vec![
             if chosen { "*" } else { "" }.to_owned(),
             format!("{:.9}", point.period_s),
             match figures {
@@ -137,13 +85,59 @@ pub(super) fn text(
                 Figures::Guessed => Joules(point.energy_j).rounded(4),
             },
             match mixed {
-                true => format!("{}: {}", semantics(problem, point), in_short(problem, point)),
-                false => in_short(problem, point),
+                true => format!("{}: {stages}", semantics_of(problem, point)),
+                false => stages,
             },
         ]
     });
     let energy = if figures == Figures::Guessed { "energy, about" } else { "energy, J" };
     text + &table(&["", "period, s", energy, "stages"], &rows.collect::<Vec<_>>(), colour)
+}
+
+/// What is claimed of a plan, and of which plans.
+fn claims(report: &PlanReport<'_>, figures: Figures) -> Vec<(&'static str, String)> {
+    let PlanReport { problem, found, best, costs, .. } = report;
+    let objective = problem.objective.name();
+    let guess = if figures == Figures::Guessed { ", some watts are a guess" } else { "" };
+    // A bound has the unit of the objective.
+    let value = |x: f64| match problem.objective {
+        Objective::Energy if figures == Figures::Guessed => figures.joules(x),
+        _ => format!("{x:.6}"),
+    };
+    let m = report.micro_batches().map_or(String::new(), |m| format!(", {m} micro-batches"));
+    let joules = Joules(best.energy_j).rounded(4);
+    let gap = report.gap.map_or("unknown".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
+    let bound = (found.bounded.name(), value(report.lower_bound));
+    let mut claims = vec![
+        ("plan", format!("{} for {objective}: {}", report.status, in_short(problem, best))),
+        ("space", format!("cost model {}; {}", report.cost_model, report.space)),
+        ("semantics", format!("{}{m}", semantics_of(problem, best))),
+        ("period", format!("{} per batch", seconds(best.period_s))),
+        (
+            "energy",
+            format!(
+                "about {joules} per batch, modelled{guess}; {:.1} W on average, {:.1} W at most",
+                report.watts(),
+                costs.peak_watts
+            ),
+        ),
+        ("lower bound", format!("of {}: {} ({objective}), gap {gap}", bound.0, bound.1)),
+    ];
+    claims.extend(report.proof.map(|proof| {
+        let about = match proof.plan == **best {
+            true => "of this plan".to_owned(),
+            false => format!(
+                "of another plan, the best without uneven shares: {} ({} and {} per batch)",
+                in_short(problem, &proof.plan),
+                seconds(proof.plan.period_s),
+                figures.joules(proof.plan.energy_j)
+            ),
+        };
+        let (space, bound) = (found.pipelines(), value(proof.value));
+        let claim = format!("{about}; space: {space}; no plan of it has {objective} below {bound}");
+        ("certificate", claim)
+    }));
+    claims
 }
 
 /// The plans as runs on this machine, the best first.
@@ -153,7 +147,7 @@ pub(super) fn runs(problem: &Problem, deployed: &[Deployed], colour: Colour) -> 
     }
     let rows = deployed.iter().enumerate().map(|(i, run)| {
         let step = run.step.as_ref();
-        [
+        vec![
             if i == 0 { "*" } else { "" }.to_owned(),
             step.map_or("-".to_owned(), |s| s.step.to_string()),
             step.map_or("-".to_owned(), |s| format!("{} to {}", s.interval[0], s.interval[1])),
@@ -167,13 +161,13 @@ pub(super) fn runs(problem: &Problem, deployed: &[Deployed], colour: Colour) -> 
     });
     let heads = ["", "step", "with 95 % in", "energy, modelled", "memory", "units"];
     format!(
-        "\nas runs with a worker a unit, the best first by simulation (stale pipelines by the \
-         formulas);\n`dahl train --plan auto` tries those that are close:\n{}",
+        "\nas runs with one worker per unit, by simulation (stale pipelines by the formulas), the \
+         best first;\n`dahl train --plan auto` measures those that are close:\n{}",
         table(&heads, &rows.collect::<Vec<_>>(), colour)
     )
 }
 
-pub(super) fn run_json(problem: &Problem, run: &Deployed) -> serde_json::Value {
+pub(super) fn run_json(problem: &Problem, run: &Deployed) -> Value {
     let step = run.step.as_ref();
     json!({
         "units": in_words(problem, run),
@@ -191,27 +185,6 @@ fn short(name: &str) -> &str {
     name.split(' ').next().unwrap_or(name)
 }
 
-/// Columns as wide as what is in them.
-pub(super) fn table<const N: usize>(
-    heads: &[&str; N],
-    rows: &[[String; N]],
-    colour: Colour,
-) -> String {
-    let mut widths = heads.map(|head| head.chars().count());
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |cells: &[String; N]| {
-        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let mut text = format!("{}\n", colour.paint("2", &line(&heads.map(str::to_owned))));
-    rows.iter().for_each(|row| text += &format!("{}\n", line(row)));
-    text
-}
-
 fn status(found: &MaxLoad) -> &'static str {
     if found.gap() == 0.0 { "optimal" } else { "best found" }
 }
@@ -219,25 +192,25 @@ fn status(found: &MaxLoad) -> &'static str {
 const LOAD_SPACE: &str = "devices in an order, contiguous forward parts, colour classes together";
 
 pub(super) fn loads(of: &Operators, found: &MaxLoad, colour: Colour) -> String {
-    let mut text = String::new();
-    let mut line = |key: &str, value: String| {
-        let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:14}")));
-    };
-    line("plan", format!("{} for the largest load", status(found)));
-    line("space", format!("cost model max-load; {LOAD_SPACE}; {} states", found.states));
-    line("largest load", format!("{:.4}", found.load));
-    line("lower bound", format!("{:.4}, gap {:.3} %", found.lower_bound, 100.0 * found.gap()));
-    text += "\n";
+    let gap = 100.0 * found.gap();
+    let claims = [
+        ("plan", format!("{} for the largest load", status(found))),
+        ("space", format!("cost model max-load; {LOAD_SPACE}; {} states", found.states)),
+        ("largest load", format!("{:.4}", found.load)),
+        ("lower bound", format!("{:.4}, gap {gap:.3} %", found.lower_bound)),
+    ];
     let rows = found.devices.iter().map(|device| {
         let bytes: f64 = device.operators.iter().map(|&i| of.nodes[i].bytes).sum();
-        [
+        vec![
             kind(device.kind).to_owned(),
             device.operators.len().to_string(),
             format!("{:.4}", device.load),
             Bytes(bytes as u64).to_string(),
         ]
     });
-    text + &table(&["device", "operators", "load", "memory"], &rows.collect::<Vec<_>>(), colour)
+    let heads = ["device", "operators", "load", "memory"];
+    let table = table(&heads, &rows.collect::<Vec<_>>(), colour);
+    format!("{}\n{table}", facts(&claims, colour))
 }
 
 fn kind(of: Load) -> &'static str {
@@ -247,7 +220,7 @@ fn kind(of: Load) -> &'static str {
     }
 }
 
-pub(super) fn loads_json(of: &Operators, found: &MaxLoad) -> String {
+pub(super) fn loads_json(of: &Operators, found: &MaxLoad) -> Value {
     let stages: Vec<_> = found
         .devices
         .iter()
@@ -256,7 +229,7 @@ pub(super) fn loads_json(of: &Operators, found: &MaxLoad) -> String {
             json!({ "device": kind(device.kind), "nodes": ids, "load": device.load })
         })
         .collect();
-    let object = json!({
+    json!({
         "objective": "time",
         "cost_model": "max-load",
         "semantics": "stale",
@@ -269,8 +242,7 @@ pub(super) fn loads_json(of: &Operators, found: &MaxLoad) -> String {
         "gap": found.gap(),
         "front": [{ "period_s": found.load / 1000.0, "energy_j": null, "semantics": "stale" }],
         "stages": stages,
-    });
-    format!("{object}\n")
+    })
 }
 
 #[cfg(test)]

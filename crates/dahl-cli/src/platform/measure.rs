@@ -1,10 +1,9 @@
 //! Some figures of this machine, measured in seconds.
 
-use crate::bench::measure::{on_all, peak_of};
+use crate::bench::measure::{on_all, peak_of, read_rates};
 use dahl::platform::{Detected, Figure, Origin};
 use dahl::{DType, Result};
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// Repetitions of each measurement.
@@ -23,8 +22,11 @@ const READ_EACH: usize = 64 << 20;
 /// [`dahl::Error::Thread`] where there is no thread for every unit.
 pub(super) fn refine(found: &mut Detected) -> Result<()> {
     let node = &mut found.platform.nodes[0];
-    let threads = node.units.iter().map(|unit| unit.count).sum();
-    node.memories[0].bandwidth = bandwidth(threads, node.memories[0].bytes)?;
+    let threads: usize = node.units.iter().map(|unit| unit.count).sum();
+    // No more than a small part of the memory.
+    let most = (node.memories[0].bytes / 8) as usize / threads;
+    let bytes = (READ / threads).max(READ_EACH).min(most);
+    node.memories[0].bandwidth = figure(read_rates(threads, bytes, TRIES)?);
     let flops = (0..TRIES).map(|_| peak_of(DType::F32, threads)).collect::<Result<Vec<f64>>>()?;
     let flops = figure(flops);
     // Threads go where the system likes: what is one's own part is a guess where
@@ -91,26 +93,6 @@ fn figure(mut values: Vec<f64>) -> Figure {
     let [low, value, high] =
         [0, values.len() / 2, values.len() - 1].map(|i: usize| rounded(values[i]));
     Figure { value, low, high, from: Origin::Measured }
-}
-
-/// The bytes a second that some threads read from memory together: sums of far more
-/// than caches hold, but no more than a small part of the memory.
-fn bandwidth(threads: usize, memory: u64) -> Result<Figure> {
-    let bytes = (READ / threads).max(READ_EACH).min((memory / 8) as usize / threads);
-    let start = Barrier::new(threads);
-    let read = || {
-        let words = vec![1u64; bytes / 8 + 1];
-        let tries = (0..TRIES).map(|_| {
-            start.wait();
-            let from = Instant::now();
-            let sum: u64 = std::hint::black_box(&words).iter().fold(0, |a, b| a.wrapping_add(*b));
-            std::hint::black_box(sum);
-            (8 * words.len()) as f64 / from.elapsed().as_secs_f64()
-        });
-        tries.collect::<Vec<f64>>()
-    };
-    let all = on_all(threads, read)?;
-    Ok(figure((0..TRIES).map(|i| all.iter().map(|rates| rates[i]).sum()).collect()))
 }
 
 /// The watts of some counters while something runs; none where one cannot be read.

@@ -2,18 +2,18 @@
 
 use crate::models::grouped;
 use crate::output::Colour;
+use crate::table::table;
 use dahl::platform::{Figure, Link, Node, Origin, Place, Platform};
 use dahl::units::Bytes;
 
 /// Tables of nodes, units, memories and links, and what they are all together.
 pub(super) fn text(platform: &Platform, colour: Colour) -> String {
-    let mut text = format!("{}: {}\n", crate::output::one_line(&platform.name), size(platform));
-    let head = ["node", ">nodes", ">base W", ">sleep W", ">wake s", ">idle W", ">busy W"];
-    text += &table(colour, &head, platform.nodes.iter().map(node).collect());
-    let head = [
+    let nodes: &[&str] =
+        &["node", ">nodes", ">base W", ">sleep W", ">wake s", ">idle W", ">busy W"];
+    let units_of: &[&str] = &[
         "node",
         "unit",
-        ">a node",
+        ">per node",
         "kind",
         "memory",
         ">speed",
@@ -23,11 +23,16 @@ pub(super) fn text(platform: &Platform, colour: Colour) -> String {
         ">idle W",
         ">states",
     ];
-    text += &table(colour, &head, platform.nodes.iter().flat_map(units).collect());
-    let head = ["node", "memory", ">size", ">GB/s"];
-    text += &table(colour, &head, platform.nodes.iter().flat_map(memories).collect());
-    let head = ["link", "connects", ">GB/s", ">µs", ">nJ/byte", "shared by"];
-    text += &table(colour, &head, links(platform));
+    let tables = [
+        (nodes, platform.nodes.iter().map(node).collect::<Vec<_>>()),
+        (units_of, platform.nodes.iter().flat_map(units).collect()),
+        (&["node", "memory", ">size", ">GB/s"], platform.nodes.iter().flat_map(memories).collect()),
+        (&["link", "connects", ">GB/s", ">µs", ">nJ/byte", "shared by"], links(platform)),
+    ];
+    let mut text = format!("{}: {}\n", crate::output::one_line(&platform.name), size(platform));
+    for (heads, rows) in tables.iter().filter(|(_, rows)| !rows.is_empty()) {
+        text += &format!("\n{}", table(heads, rows, colour));
+    }
     text + &totals(platform)
 }
 
@@ -200,28 +205,4 @@ fn short(x: f64) -> String {
     } else {
         text
     }
-}
-
-/// Rows under a head, of which `>` marks columns of numbers; nothing without rows.
-fn table(colour: Colour, head: &[&str], rows: Vec<Vec<String>>) -> String {
-    if rows.is_empty() {
-        return String::new();
-    }
-    let names = head.iter().map(|name| name.trim_start_matches('>').to_owned()).collect();
-    let width = |column: usize| {
-        let own = head[column].trim_start_matches('>').chars().count();
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(own)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(head).zip(&widths);
-        let cells = cells.map(|((cell, head), &width)| match head.starts_with('>') {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:width$}"),
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let mut text = format!("\n{}\n", colour.paint("1", &line(&names)));
-    rows.iter().for_each(|row| text += &format!("{}\n", line(row)));
-    text
 }

@@ -1,15 +1,15 @@
 //! `dahl report`: runs as one page.
 
 use super::read;
-use crate::output::{failed, say, show};
+use crate::files::write;
+use crate::output::{say, show};
 use clap::Args as ClapArgs;
+use dahl::Result;
 use dahl::platform::Platform;
 use dahl::report::{Mode, compare, page, runs_json};
 use dahl::run::RunRecord;
 use dahl::run::{check_no_run, check_writable};
-use dahl::{Error, Result};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Write one page of one or several runs
 ///
@@ -34,21 +34,13 @@ pub(crate) struct Args {
     platform: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match write(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
-    }
-}
-
-fn write(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     check_writable("output", &args.output)?;
     check_no_run("output", &args.output)?;
     let runs = args.runs.iter().map(|name| read(name, None)).collect::<Result<Vec<RunRecord>>>()?;
     let platform = args.platform.as_deref().map(Platform::read).transpose()?;
     let text = page(&runs_json(&runs, platform.as_ref()), Mode::File);
-    dahl::file::replace(&args.output, |out| out.write_all(text.as_bytes()))
-        .map_err(Error::while_writing)?;
+    write(&args.output, &text)?;
     if let Some((first, others)) = runs.split_first() {
         for other in others {
             show(&compare(first, other).to_text())?;

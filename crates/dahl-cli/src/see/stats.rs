@@ -1,7 +1,7 @@
 //! `dahl stats`: where the time and the energy of a run went.
 
 use super::{read, traced};
-use crate::output::{failed, say, show};
+use crate::output::{say, show};
 use clap::Args as ClapArgs;
 use dahl::report::{Detail, Energy, From, Stats};
 use dahl::run as rundir;
@@ -9,7 +9,6 @@ use dahl::run::{RunRecord, files};
 use dahl::{Error, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Show where the time and the energy of a run went
 ///
@@ -48,11 +47,8 @@ fn intensity(text: &str) -> std::result::Result<f64, String> {
     if number.is_finite() && number >= 0.0 { Ok(number) } else { Err(wrong()) }
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match text(args).and_then(|text| show(&text)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
-    }
+pub(crate) fn run(args: &Args) -> Result<()> {
+    show(&text(args)?)
 }
 
 fn text(args: &Args) -> Result<String> {

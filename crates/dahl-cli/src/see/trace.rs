@@ -1,7 +1,7 @@
 //! `dahl trace`: what was recorded, for other tools.
 
 use super::{read, traced};
-use crate::output::{failed, show};
+use crate::output::show;
 use clap::{Args as ClapArgs, ValueEnum};
 use dahl::platform::Platform;
 use dahl::report::export::{self, Watts};
@@ -10,7 +10,6 @@ use dahl::run::{check_no_run, check_writable};
 use dahl::{Error, Result};
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Write the trace of a run in the format of another tool
 ///
@@ -50,14 +49,7 @@ enum Format {
     Csv,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match write(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
-    }
-}
-
-fn write(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.output {
         check_writable("output", path)?;
         check_no_run("output", path)?;

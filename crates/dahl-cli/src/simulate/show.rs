@@ -2,11 +2,11 @@
 
 use super::Simulated;
 use crate::output::Colour;
+use crate::table::{facts, table};
 use dahl::platform::Origin;
 use dahl::sim::WorkerUse;
 use dahl::units::{Joules, Nanos};
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 
 /// How many units are listed one by one.
 const UNITS: usize = 16;
@@ -38,48 +38,41 @@ pub(super) fn text(of: &Simulated<'_>, colour: Colour) -> String {
         false => joules.to_string(),
     };
     let about = if guessed { "about " } else { "" };
-    let mut text = String::new();
-    let mut line = |key: &str, value: String| {
-        let _ = writeln!(text, "{} {value}", colour.paint("1", &format!("{key:10}")));
-    };
+    let mut known: Vec<(&str, String)> = Vec::new();
     if let Some(step) = &of.step {
         let [low, high] = step.interval;
-        line("step", format!("{}, with 95 % in {low} to {high}", step.step));
-        line("", format!("{about}{} modelled", amount(step.joules)));
+        known.push(("step", format!("{}, with 95 % in {low} to {high}", step.step)));
+        known.push(("", format!("{about}{} modelled", amount(step.joules))));
         let from = step.sources.iter().map(|(s, p)| format!("{:.0} % {}", 100.0 * p, s.name()));
-        line("times from", from.collect::<Vec<_>>().join(", "));
+        known.push(("times from", from.collect::<Vec<_>>().join(", ")));
     }
-    line("run", format!("{} for {} jobs", outcome.makespan, of.scenario.jobs.len()));
+    known.push(("run", format!("{} for {} jobs", outcome.makespan, of.scenario.jobs.len())));
     let from = if guessed { ", from figures some of which are guesses" } else { "" };
-    line("energy", format!("{about}{} modelled{from}", amount(joules)));
+    known.push(("energy", format!("{about}{} modelled{from}", amount(joules))));
     for (cause, of_cause) in causes(of).iter().filter(|(_, j)| j.0 > 0.0) {
         let part = part(of_cause.0, joules.0);
-        line("", format!("{cause:10} {:>11}  {part:5.1} %", amount(*of_cause)));
+        known.push(("", format!("{cause:10} {:>11}  {part:5.1} %", amount(*of_cause))));
     }
     if outcome.moved.bytes.0 > 0 {
-        line("moved", format!("{} in {} in all", outcome.moved.bytes, outcome.moved.time));
+        known.push(("moved", format!("{} in {} in all", outcome.moved.bytes, outcome.moved.time)));
     }
-    let head = format!(
-        "\n{:32} {:>10} {:>7} {:>9} {:>7} {:>11}",
-        "unit", "busy", "busy %", "spinning %", "idle %", "energy"
-    );
-    let _ = writeln!(text, "{}", colour.paint("1", &head));
-    let whole = outcome.makespan.0 as f64;
-    for (worker, used) in of.scenario.workers.iter().zip(&outcome.workers).take(UNITS) {
-        let name = of.on.name_of(worker.unit);
-        let percent = |time: Nanos| part(time.0 as f64, whole);
-        let _ = writeln!(
-            text,
-            "{name:32} {:>10} {:>7.1} {:>10.1} {:>7.1} {:>11}",
+    let percent = |time: Nanos| format!("{:.1}", part(time.0 as f64, outcome.makespan.0 as f64));
+    let workers = of.scenario.workers.iter().zip(&outcome.workers).take(UNITS);
+    let rows = workers.map(|(worker, used)| {
+        vec![
+            of.on.name_of(worker.unit),
             used.busy.to_string(),
             percent(used.busy),
             percent(used.spinning),
             percent(used.idle),
             amount(of_worker(used)),
-        );
-    }
+        ]
+    });
+    let heads = ["unit", ">busy", ">busy %", ">spinning %", ">idle %", ">energy"];
+    let table = table(&heads, &rows.collect::<Vec<_>>(), colour);
+    let mut text = format!("{}\n{table}", facts(&known, colour));
     if outcome.workers.len() > UNITS {
-        let _ = writeln!(text, "and {} others: --json has all", outcome.workers.len() - UNITS);
+        text += &format!("and {} others: --json has all\n", outcome.workers.len() - UNITS);
     }
     text
 }
@@ -88,7 +81,7 @@ fn of_worker(used: &WorkerUse) -> Joules {
     used.joules.iter().copied().sum()
 }
 
-pub(super) fn object(of: &Simulated<'_>) -> String {
+pub(super) fn object(of: &Simulated<'_>) -> Value {
     let outcome = &of.outcome;
     let units = of.scenario.workers.iter().zip(&outcome.workers).map(|(worker, used)| {
         json!({
@@ -114,7 +107,7 @@ pub(super) fn object(of: &Simulated<'_>) -> String {
             "times_from": sources.collect::<serde_json::Map<String, Value>>(),
         })
     });
-    let value = json!({
+    json!({
         "makespan_ns": outcome.makespan.0,
         "joules": outcome.joules().0,
         "joules_are": "modelled",
@@ -128,6 +121,5 @@ pub(super) fn object(of: &Simulated<'_>) -> String {
         },
         "units": units.collect::<Vec<Value>>(),
         "nodes": nodes.collect::<Vec<Value>>(),
-    });
-    format!("{value}\n")
+    })
 }

@@ -113,7 +113,7 @@ fn fused(
     let before = &graph.nodes[gradient];
     let (inputs, outputs) = graph.metas(before);
     let metas = Metas { inputs: &inputs, outputs: &outputs };
-    let products = before.op.flops(metas, &graph.whole(before)).0 / 2;
+    let products = graph.flops_of(before).0 / 2;
     if default_blocks(before.op.summed(metas)?, outputs[0], products) > 1 {
         return None;
     }

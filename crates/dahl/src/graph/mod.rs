@@ -26,7 +26,7 @@ pub use store::{Class, Persistent, Program, Programs, Store};
 
 use crate::error::{Error, Result};
 use crate::ops::{Access, Mapped, Meta, Metas, Op, ViewMap, describe};
-use crate::units::{NodeId, PersistentId, ValueId};
+use crate::units::{Flops, NodeId, PersistentId, ValueId};
 use dahl_kernels::{Piece, Region};
 use std::sync::Arc;
 
@@ -138,6 +138,17 @@ impl Graph {
         let metas = Metas { inputs: &inputs, outputs: &outputs };
         let sum = node.op.summed(metas).unwrap_or(0);
         Piece { out: Region::full(&metas.out()), sum: 0..sum }
+    }
+
+    /// The floating-point operations of a node.
+    pub fn flops_of(&self, node: &Node) -> Flops {
+        let (inputs, outputs) = self.metas(node);
+        node.op.flops(Metas { inputs: &inputs, outputs: &outputs }, &self.whole(node))
+    }
+
+    /// The floating-point operations of all nodes.
+    pub fn flops(&self) -> Flops {
+        self.nodes.iter().map(|node| self.flops_of(node)).sum()
     }
 
     /// The node that makes each value, for values that are no inputs and not

@@ -4,8 +4,10 @@
 #[cfg(test)]
 mod tests;
 mod what_if;
+mod within;
 
 pub use what_if::{Bill, Change, Prices};
+pub use within::{Advice, Changed, TimeLimit, WhatIf, advice, changed, what_if};
 
 use super::pipeline::{
     Assignment, Extent, Limits, Problem, Replicas, Watts, cost_of, machinery, solve,

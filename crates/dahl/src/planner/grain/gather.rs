@@ -218,9 +218,7 @@ pub(super) fn pieces(graph: &Graph, grain: &Grain) -> usize {
 /// Floating-point operations of a node, and bytes that it touches.
 fn size(graph: &Graph, node: &Node) -> (u64, usize) {
     let (inputs, outputs) = graph.metas(node);
-    let metas = Metas { inputs: &inputs, outputs: &outputs };
-    let flops = node.op.flops(metas, &graph.whole(node)).0;
-    (flops, inputs.iter().chain(&outputs).map(|m| m.bytes()).sum())
+    (graph.flops_of(node).0, inputs.iter().chain(&outputs).map(|m| m.bytes()).sum())
 }
 
 fn cut(

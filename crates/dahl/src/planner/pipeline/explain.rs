@@ -113,6 +113,29 @@ fn pipelined(cost: &CostModel<'_>, plan: &Assignment) -> (Vec<StageCost>, [f64; 
     (stages, [sum + cost.slowest_counts() * most, joules])
 }
 
+/// The stages of a plan in short: `a40/gpu x2 @ 175 W, v100/gpu x1`.
+pub fn in_short(problem: &Problem, plan: &Assignment) -> String {
+    let stage = |stage: &Stage| {
+        let unit = &problem.units[stage.unit];
+        let power = match unit.powers.len() {
+            1 => String::new(),
+            _ => format!(" @ {}", unit.powers[stage.power].name),
+        };
+        format!("{} x{}{power}", unit.name, stage.replicas)
+    };
+    let stages: Vec<String> = plan.stages.iter().map(stage).collect();
+    if plan.shares.is_empty() {
+        return stages.join(", ");
+    }
+    let shares: Vec<String> = plan.shares.iter().flatten().map(usize::to_string).collect();
+    format!("{} side by side, samples {}", stages.join(" + "), shares.join(":"))
+}
+
+/// When weights change in a plan: units that share a batch change them once per batch.
+pub fn semantics_of(problem: &Problem, plan: &Assignment) -> &'static str {
+    if plan.shares.is_empty() { problem.semantics.name() } else { "synchronous" }
+}
+
 /// Seconds and joules of a batch by a plan, also where figures of the problem are others.
 pub fn cost_of(problem: &Problem, plan: &Assignment) -> [f64; 2] {
     explain(problem, plan).total

@@ -35,7 +35,7 @@ pub use dahl_certify::{
     Power, Problem, Semantics, Stage, UnitType, Way, certify, certify_within,
 };
 pub use deploy::{Deployed, Deployment, Ran};
-pub use explain::{Explained, StageCost, cost_of, explain};
+pub use explain::{Explained, StageCost, cost_of, explain, in_short, semantics_of};
 pub use front::Front;
 pub use ideals::Cuts;
 pub(super) use ideals::ideals;

@@ -3,16 +3,13 @@
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Phase};
 use crate::model::Stages;
-use crate::ops::Metas;
 
 /// What a node costs, in any unit.
 pub type NodeCost<'a> = dyn Fn(&Graph, &Node) -> f64 + 'a;
 
 /// The floating-point operations of a node.
 pub fn flops(graph: &Graph, node: &Node) -> f64 {
-    let (inputs, outputs) = graph.metas(node);
-    let metas = Metas { inputs: &inputs, outputs: &outputs };
-    node.op.flops(metas, &graph.whole(node)).0 as f64
+    graph.flops_of(node).0 as f64
 }
 
 /// The layers of a graph that stages can begin with, in the order of the forward pass.

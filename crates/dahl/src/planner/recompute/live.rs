@@ -3,7 +3,7 @@
 //! An estimate: pieces, gathered tasks and packing are not known here.
 
 use crate::graph::{Graph, Kind, Phase, Value, recomputable};
-use crate::ops::{Access, Metas};
+use crate::ops::Access;
 use crate::units::ValueId;
 
 /// What moving a byte costs in floating-point operations: about the ratio of a core's
@@ -87,9 +87,8 @@ impl Live {
         let step = |i: usize| {
             let node = &graph.nodes[i];
             let (inputs, outputs) = graph.metas(node);
-            let metas = Metas { inputs: &inputs, outputs: &outputs };
             let moved: usize = inputs.iter().chain(&outputs).map(|m| m.bytes()).sum();
-            let flops = node.op.flops(metas, &graph.whole(node)).0;
+            let flops = graph.flops_of(node).0;
             let read = || node.inputs.iter().map(root);
             Step {
                 reads: read().filter_map(|v| number[v]).collect(),

@@ -1,18 +1,39 @@
-//! Advice as text and JSON.
+//! What-if and advice within a time limit, as text and JSON.
 
-use super::compare::in_short;
-use super::time::Time;
-use dahl::Result;
-use dahl::planner::advice::{
+use super::{
     Bill, BreakEven, Change, LeftOff, Prices, break_even, left_off, same_types, scenarios,
 };
-use dahl::planner::pipeline::{Assignment, Extent, Limits, Problem, infeasible, solve};
-use dahl::platform::Platform;
+use crate::error::Result;
+use crate::planner::pipeline::{Assignment, Extent, Limits, Problem, in_short, infeasible, solve};
+use crate::platform::Platform;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::time::Duration;
+
+/// A time limit that several parts share, by a clock that starts with the first.
+#[derive(Clone, Copy)]
+pub struct TimeLimit<'a> {
+    /// The time since the start.
+    pub clock: &'a dyn Fn() -> Duration,
+    /// The limit.
+    pub whole: Duration,
+}
+
+impl<'a> TimeLimit<'a> {
+    /// What is left of it.
+    pub fn left(self) -> Duration {
+        self.whole.saturating_sub((self.clock)())
+    }
+
+    /// Whether the next of so many parts has had its time: an equal share of what is left now.
+    pub fn share(self, parts: usize) -> impl Fn() -> bool + 'a {
+        let until = (self.clock)() + self.left() / parts.max(1) as u32;
+        move || (self.clock)() >= until
+    }
+}
 
 /// A change of the units, and the problem that it leads to.
-pub(super) struct Changed {
+pub struct Changed {
     name: String,
     machines: String,
     problem: Problem,
@@ -22,7 +43,7 @@ pub(super) struct Changed {
 ///
 /// # Errors
 /// Where a change cannot be made, or what it leads to cannot be planned.
-pub(super) fn changed(
+pub fn changed(
     changes: &[Change],
     platform: &Platform,
     problem_on: &dyn Fn(&Platform) -> Result<Problem>,
@@ -45,7 +66,7 @@ pub(super) fn changed(
 }
 
 /// What a change of the units changes.
-pub(super) struct WhatIf<'a> {
+pub struct WhatIf<'a> {
     change: &'a Changed,
     before: Bill,
     once: f64,
@@ -63,11 +84,11 @@ enum After {
 }
 
 /// Plans for each change of the units; `more` other parts of the command share the time.
-pub(super) fn what_if<'a>(
+pub fn what_if<'a>(
     best: &Assignment,
     changes: &'a [Changed],
     prices: &Prices,
-    (time, more): (Time<'_>, usize),
+    (time, more): (TimeLimit<'_>, usize),
 ) -> Result<Vec<WhatIf<'a>>> {
     let mut all = Vec::new();
     for (i, change) in changes.iter().enumerate() {
@@ -102,7 +123,8 @@ fn planned(
 }
 
 impl WhatIf<'_> {
-    pub(super) fn text(&self) -> String {
+    /// The change, its plan, and what changes.
+    pub fn to_text(&self) -> String {
         let Changed { name, machines, problem } = self.change;
         let mut text = format!("\nwhat if: {name}, machines: {machines}\n");
         let (plan, gap, after, pay_back) = match &self.after {
@@ -138,7 +160,8 @@ impl WhatIf<'_> {
         text + &format!("  {said}\n")
     }
 
-    pub(super) fn json(&self) -> Value {
+    /// The same as JSON.
+    pub fn to_json(&self) -> Value {
         let Changed { name, machines, problem } = self.change;
         let mut object = json!({
             "change": name,
@@ -164,7 +187,7 @@ impl WhatIf<'_> {
 
 /// Which units are not worth it, and what unknown watts can change. What is `None` was not
 /// looked at: there was no time.
-pub(super) struct Advice {
+pub struct Advice {
     off: Vec<(LeftOff, Option<BreakEven>)>,
     watts: Vec<Fares>,
 }
@@ -179,11 +202,11 @@ struct Fares {
 
 /// Looks at one unit type and one end of the intervals after the other, each of which has an
 /// equal share of the time that is left.
-pub(super) fn advice(
+pub fn advice(
     problem: &Problem,
     best: &Assignment,
     platform: &Platform,
-    time: Time<'_>,
+    time: TimeLimit<'_>,
 ) -> Result<Advice> {
     let (off, scenarios) = (left_off(problem, best), scenarios(problem, platform)?);
     let mut open = off.len() + scenarios.len();
@@ -212,7 +235,8 @@ pub(super) fn advice(
 }
 
 impl Advice {
-    pub(super) fn text(&self, problem: &Problem) -> String {
+    /// A line per unit type that is left off, and per scenario of watts.
+    pub fn to_text(&self, problem: &Problem) -> String {
         let mut text = "\nadvice:\n".to_owned();
         for (left, even) in &self.off {
             let unit = &problem.units[left.unit];
@@ -250,7 +274,8 @@ impl Advice {
         text
     }
 
-    pub(super) fn json(&self, problem: &Problem) -> Value {
+    /// The same as JSON.
+    pub fn to_json(&self, problem: &Problem) -> Value {
         let off = self.off.iter().map(|(left, even)| {
             let (known, part) = match even {
                 Some(BreakEven::At(part)) => (true, Some(part)),
@@ -282,9 +307,30 @@ impl Advice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dahl::planner::pipeline::{Layer, Objective, Semantics, Watts, machinery};
+    use crate::planner::pipeline::{Layer, Objective, Semantics, Watts, machinery};
     use std::cell::Cell;
-    use std::time::Duration;
+
+    #[test]
+    fn parts_share_what_is_left() {
+        let now = Cell::new(Duration::ZERO);
+        let clock = || now.get();
+        let at = |seconds| now.set(Duration::from_secs(seconds));
+        let time = TimeLimit { clock: &clock, whole: Duration::from_secs(30) };
+        let first = time.share(3);
+        at(9);
+        assert!(!first());
+        at(10);
+        assert!(first());
+        // The second needs little, so that the third has more than a third.
+        let second = time.share(2);
+        at(12);
+        assert!(!second());
+        let third = time.share(1);
+        at(29);
+        assert!(!third());
+        at(30);
+        assert!(third() && time.left().is_zero() && time.share(1)());
+    }
 
     /// Two kinds of machines whose watts nobody knows exactly.
     fn platform() -> Platform {
@@ -341,19 +387,19 @@ mod tests {
         for (seconds, looked_at) in [(0, 0), (60, 1), (1_000_000, 1)] {
             let now = Cell::new(0);
             let clock = || Duration::from_secs(now.replace(now.get() + 1));
-            let time = Time { clock: &clock, whole: Duration::from_secs(seconds) };
+            let time = TimeLimit { clock: &clock, whole: Duration::from_secs(seconds) };
             let what_if = what_if(&best, &changes, &prices, (time, 1)).expect("plans");
             let advice = advice(&of, &best, &platform, time).expect("advice");
             // A search that is stopped looks a few times more; of many only the last does so late.
             assert!(now.get() < seconds + 60, "{} of {seconds}", now.get());
-            let [if_json, json] = [what_if[0].json(), advice.json(&of)];
+            let [if_json, json] = [what_if[0].to_json(), advice.to_json(&of)];
             let (off, watts) = (json["left_off"].as_array(), json["watts"].as_array());
             let cases: Vec<&Value> = off.into_iter().chain(watts).flatten().collect();
             let count = |of: &[&Value]| of.iter().filter(|case| case["looked_at"] == true).count();
             let found = [count(&[&if_json]), count(&cases)];
             assert!(found[0] == looked_at && found[1] >= looked_at, "{seconds}: {found:?}");
             let missed = cases.len() + 1 - found[0] - found[1];
-            let said = what_if[0].text() + &advice.text(&of);
+            let said = what_if[0].to_text() + &advice.to_text(&of);
             assert_eq!(said.matches("no time was left").count(), missed, "{said}");
             assert_eq!(missed == 0, seconds > 60, "{said}");
         }
