@@ -47,13 +47,13 @@ fn flags(error: &Error) -> Option<String> {
         }
         Error::NoCheckpoint { run } => {
             let config = run.join(dahl::run::files::CONFIG);
-            Some(format!("train it anew with: dahl train --config {}", quoted(&config)))
+            Some(format!("train it again with: dahl train --config {}", quoted(&config)))
         }
-        Error::Columns { .. } => Some("--image-column and --class-column name others".to_owned()),
-        Error::Images { .. } => {
-            Some("--image-dir and --image-extension say where they are".to_owned())
+        Error::Columns { .. } => {
+            Some("--image-column and --class-column name other columns".to_owned())
         }
-        Error::Moved { .. } => Some("give its new place by --data".to_owned()),
+        Error::Images { .. } => Some("--image-dir and --image-extension name the files".to_owned()),
+        Error::Moved { .. } => Some("name its new place with --data".to_owned()),
         Error::OtherPrograms { .. } => Some(
             "dahl plan MODEL --show plan takes --batch, --dtype, --optimizer, --micro-batches as \
              dahl train does"

@@ -23,13 +23,11 @@ use dahl::{DType, Result};
 use std::path::PathBuf;
 use workloads::WorkloadArgs;
 
-/// Measure training steps, alone or beside PyTorch
+/// Measure training steps, alone or against PyTorch
 ///
-/// A step is forward, cross-entropy, backward and an update by SGD, on the same
-/// batch again and again. The best of some repetitions counts: others only show
-/// how busy the machine was. With --against torch the repetitions of both take
-/// turns, in every mode that PyTorch has; the ratio is that of the best
-/// repetitions, against the best mode.
+/// A step is forward, cross-entropy, backward and an update by SGD, on the same batch again and
+/// again. The best repetition counts. With --against torch, dahl and PyTorch in each of its modes
+/// take turns; the ratio compares the best repetitions, against the best mode.
 #[derive(ClapArgs)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -51,8 +49,8 @@ Examples:
   dahl bench pipelines vgg-small
   dahl bench unequal vgg-small-b32
 
-A cell is marked with ! where the processors were not ours: the processor time is
-not about the time gone by times the threads. Its figures say little."
+A row is marked with ! if other processes were busy: the processor time differs by more
+than 15 % from wall time times threads. Its figures say little."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -82,7 +80,8 @@ pub(crate) struct Args {
     /// Write a Markdown table to this file
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write the trace of one more repetition, for dahl stats; requires a single measurement
+    /// Write the trace of one more repetition, for `dahl stats`; requires one workload, thread count and
+    /// element type
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Print one JSON object per measurement

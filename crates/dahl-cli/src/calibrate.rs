@@ -23,9 +23,8 @@ use std::time::{Duration, Instant};
 /// Measure codelets on this machine, for predictions
 ///
 /// Runs training steps of a model, or of the models that come with dahl, with several batch sizes,
-/// cuts and kernels, and records the time of every call, alone and beside a processor that reads
-/// memory all the time. Times that the file already has are kept, unless they are of another machine
-/// or version.
+/// cuts and kernels, and records the time of every call, alone and while another processor reads
+/// memory. Times that the file already has are kept, unless they are of another machine or version.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl calibrate
@@ -33,7 +32,7 @@ use std::time::{Duration, Instant};
   dahl calibrate resnet18 --batch 32 --dtypes f32
   dahl calibrate --show
 
-docs/calibration.md says what is measured and how well it predicts.")]
+docs/calibration.md describes the measurements and the error of predictions.")]
 pub(crate) struct Args {
     /// Model name or TOML file [default: the models that come with dahl]
     model: Option<String>,
@@ -54,7 +53,7 @@ pub(crate) struct Args {
     /// Output file
     #[arg(long, value_name = "FILE", default_value = "calibration.json")]
     output: PathBuf,
-    /// Print the content of a calibration file instead [default: calibration.json]
+    /// Print the content of a calibration file instead (calibration.json, if no FILE is given)
     #[arg(
         long,
         value_name = "FILE",
@@ -81,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn show(path: &Path, args: &Args) -> Result<()> {
     let model = PerfModel::load(path)?;
     if let Some(why) = model.is_stale(&here()) {
-        say(format_args!("note: {} says little here: {why}", path.display()));
+        say(format_args!("note: {} does not describe this machine: {why}", path.display()));
     }
     print(&match args.json {
         true => show::objects(&model),
@@ -154,7 +153,7 @@ fn calibrate(args: &Args) -> Result<()> {
     }
     if skipped > 0 {
         say(format_args!(
-            "note: {skipped} of {} programs were left out, --seconds gives more time",
+            "note: {skipped} of {} programs were left out for lack of time; --seconds sets the limit",
             cells.len()
         ));
     }
@@ -176,7 +175,7 @@ fn start(args: &Args) -> Result<PerfModel> {
     }
     let mut model = PerfModel::load(&args.output)?;
     if let Some(why) = model.is_stale(&now) {
-        say(format_args!("note: {} is begun anew: {why}", args.output.display()));
+        say(format_args!("note: {} is replaced: {why}", args.output.display()));
         // What people put in stays.
         let mut anew = PerfModel::new(now);
         anew.profiles = model.profiles;

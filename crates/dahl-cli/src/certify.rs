@@ -1,7 +1,8 @@
 //! `dahl certify`: checks the proof of a plan.
 
 use crate::files::read_json;
-use crate::output::{DIFFERENT, fail, show, show_json};
+use crate::output::{Colour, DIFFERENT, fail, show, show_json};
+use crate::table::facts;
 use dahl::Result;
 use dahl::planner::pipeline::in_short;
 use dahl_certify::{Certificate, certify};
@@ -9,12 +10,12 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Check the proof that no plan is better than one
+/// Check the proof of a lower bound on all plans
 ///
-/// The checker shares no code with the planner: it takes the problem, the plan, the intervals
-/// and multipliers of the file, and computes what plans take at least itself, with every
-/// rounding against the claim (docs/planner.md). It prints the plan and the space of plans that
-/// the claim is about first.
+/// The checker shares no code with the planner: from the problem, the plan, the intervals and the
+/// multipliers of the file it computes the bounds itself, with every rounding against the claim
+/// (docs/planner.md). It prints the plan and the space of plans that the claim is about, then the
+/// claim.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   dahl plan --profile vgg16.graph.txt --platform lab.toml --certificate proof.json
@@ -59,16 +60,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         (Err(flaw), true) => show_json(&json!({ "holds": false, "flaw": flaw.to_string() }))?,
         (Ok(checked), false) => {
-            let other = proof.not_about.iter().map(|plan| {
-                format!(
-                    "not about      the plan with uneven shares that `dahl plan` printed: {plan}\n"
-                )
-            });
+            let mut about = vec![("plan", format!("{plan}: {period} s and {energy} J per batch"))];
+            about.extend(proof.not_about.iter().map(|plan| {
+                let text = "the plan with uneven shares that `dahl plan` printed";
+                ("not about", format!("{text}: {plan}"))
+            }));
+            about.push(("space", space));
             show(&format!(
-                "plan           {plan}: {period} s and {energy} J per batch\n{}space          {space}\n\
-                 holds: no plan of this space has {objective} below {}; the plan has {value}, a gap of \
-                 {:.6} %; {checked} inequalities checked\n",
-                other.collect::<String>(),
+                "{}holds: no plan of this space has {objective} below {}; the plan has {value}, a gap \
+                 of {:.6} %; {checked} inequalities checked\n",
+                facts(&about, Colour::of_stdout()),
                 proof.value,
                 100.0 * gap,
             ))?;

@@ -4,7 +4,7 @@ use crate::output::show;
 use clap::{Args as ClapArgs, Command};
 use clap_complete::Shell;
 
-/// Print the completions of a shell
+/// Print the completion script for a shell
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl completions bash > ~/.local/share/bash-completion/completions/dahl
@@ -13,7 +13,7 @@ use clap_complete::Shell;
 
 Exit codes: 0 ok, 2 usage.")]
 pub(crate) struct Args {
-    /// The shell
+    /// Shell
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -14,9 +14,9 @@ use std::process::ExitCode;
 
 /// List the datasets, describe one, or check every sample of it
 ///
-/// A dataset is one of the names below, looked for in `data/<name>`, a directory
-/// of its files, a directory of images with one subfolder per class, a CSV file that
-/// names images and classes, or a pair of `.npy` files.
+/// A dataset is one of the listed names, searched in `data/<name>`; a directory of its files; a
+/// directory of images with one subfolder per class; a CSV file that names images and classes; or a
+/// pair of `.npy` files.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl data
@@ -32,10 +32,10 @@ pub(crate) struct Args {
     data: Option<String>,
     #[command(flatten)]
     table: Settings<Table>,
-    /// Maximum number of samples of each part
+    /// Maximum number of samples per part
     #[arg(long, value_parser = at_least_one)]
     limit: Option<usize>,
-    /// Read every sample and report those that are wrong
+    /// Read every sample and report errors
     #[arg(long)]
     check: bool,
     /// Number of worker threads of --check [default: one per processor]

@@ -14,8 +14,8 @@ const EXAMPLE: &str = "\
 Example:
   dahl diff before.safetensors after.safetensors --tolerance 1e-6 --limit 1
 
-  A line for every tensor and, for those that are too far apart, the worst values
-  with their digits under each other:
+  One line per tensor and, for tensors beyond the tolerance, the worst values with
+  their digits aligned:
 
        tensor    shape      type  values             ulp  relative
     =  0.bias    [4]        f32
@@ -28,33 +28,32 @@ Example:
 
     different: 1 of 2 tensors not equal within 1e-6 of the largest magnitude
 
-Exit code: 0 equal within the tolerance, 1 different, or not to be
-written, 2 wrong usage, 4 a file that cannot be read.";
+Exit codes: 0 equal within the tolerance, 1 different or the result cannot be
+written, 2 usage, 4 a file that cannot be read.";
 
-/// Compare two safetensors files, value by value.
+/// Compare two safetensors files, value by value
 ///
-/// A is the reference. A distance is given in ULPs (how many numbers of the type
-/// lie between) and as the largest error over the largest magnitude of the
-/// tensor in A. Tensors must agree in name, shape and type; metadata are not
-/// compared.
+/// A is the reference. Distances are in ULPs (units in the last place) and relative: the largest
+/// error over the largest magnitude of the tensor in A. Tensors must agree in name, shape and type;
+/// metadata are not compared.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// Reference file.
+    /// Reference file
     a: PathBuf,
-    /// File to compare with it.
+    /// File to compare with it
     b: PathBuf,
-    /// Compare only this tensor; repeatable.
+    /// Compare only this tensor; repeatable [default: all]
     #[arg(long, value_name = "NAME")]
     tensor: Vec<String>,
-    /// Maximum number of values to show per tensor that differs.
+    /// Maximum number of values to show per tensor that differs
     #[arg(long, value_name = "N", default_value_t = 5)]
     limit: usize,
     /// Tolerance: `exact`, a distance in ULPs such as `4ulp`, or a fraction of the tensor's largest
-    /// magnitude such as `1e-6`.
+    /// magnitude such as `1e-6`
     #[arg(long, value_name = "X", default_value = "exact")]
     tolerance: Tolerance,
-    /// Print one JSON object instead of text.
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

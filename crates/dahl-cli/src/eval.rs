@@ -11,10 +11,9 @@ use dahl::{Error, Result};
 
 /// Evaluate weights on the test samples of a dataset
 ///
-/// The weights are a safetensors file, as `dahl train --save` or PyTorch's
-/// `save_file(model.state_dict(), …)` write it. Files that dahl wrote
-/// name their model and dataset and the normalisation of samples; other files need
-/// `--model` and `--data`.
+/// The weights are a safetensors file, written by `dahl train --save` or by PyTorch's
+/// `save_file(model.state_dict(), …)`. Files of dahl name their model, dataset and normalisation;
+/// other files need `--model` and `--data`.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl train --save weights.safetensors && dahl eval --weights weights.safetensors
@@ -28,14 +27,14 @@ pub(crate) struct Args {
     weights: WeightArgs,
     #[command(flatten)]
     pass: PassArgs,
-    /// Part of the dataset [default: test; all if --data is another dataset than that of the
-    /// weights]
+    /// Part of the dataset [default: test; all, if --data is not the dataset that the weights were
+    /// trained on]
     #[arg(long, value_enum)]
     part: Option<PartName>,
     /// Print the confusion matrix
     #[arg(long)]
     confusion: bool,
-    /// Print a JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     /// Print only the result
@@ -97,7 +96,7 @@ fn check_classes(card: &Card, data: &dyn Dataset) -> Result<()> {
 fn table(pass: &Pass, confusion: Option<Confusion>) -> String {
     let (right, loss) = (100.0 * pass.accuracy(), pass.loss());
     let table = confusion.map_or(String::new(), |confusion| confusion.to_string());
-    format!("{table}{right:.2} % of {} samples right, loss {loss:.4}\n", pass.samples)
+    format!("{table}accuracy {right:.2} % ({} samples), loss {loss:.4}\n", pass.samples)
 }
 
 fn json(pass: &Pass, confusion: Option<Confusion>, part: PartName) -> serde_json::Value {

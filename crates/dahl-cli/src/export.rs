@@ -13,10 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// Write weights for PyTorch, and the model as Python source
 ///
-/// The weights become a safetensors file under their names in PyTorch's state
-/// dict. `--module` writes a Python file whose `load(path)` gives the same network
-/// as a `torch.nn.Module` with these weights, and whose `load_image(path)` prepares an
-/// image for it as in training.
+/// `--to` writes the weights as a safetensors file with the names of PyTorch's state dict. `--module`
+/// writes a Python file: its `load(path)` returns the same network as a `torch.nn.Module` with these
+/// weights, its `load_image(path)` prepares an image as in training.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl export --weights weights.safetensors --to lenet.safetensors --module lenet.py

@@ -16,6 +16,8 @@ mod completions;
 mod config;
 mod data;
 mod diff;
+#[cfg(test)]
+mod docs;
 mod eval;
 mod export;
 mod files;
@@ -42,17 +44,17 @@ mod weights;
 #[global_allocator]
 static COUNTING: dahl_fuzz::Counting = dahl_fuzz::Counting;
 
-/// Trains neural networks on unequal machines, for the least energy.
+/// Train neural networks on heterogeneous machines, for the least energy
 #[derive(Parser)]
 #[command(
     name = "dahl",
     version,
     arg_required_else_help = true,
-    after_help = "Every flag of a command may be given as a variable, such as DAHL_EPOCHS, or as a
-key of the file of --config too. The flag goes first, then the variable, then the file."
+    after_help = "Every flag of a command is also an environment variable, such as DAHL_EPOCHS, and a key of
+the --config file. A flag overrides a variable, a variable overrides the file."
 )]
 struct Cli {
-    /// Take flags that are not given from a TOML file; see docs/cli.md
+    /// TOML file with flags (docs/cli.md)
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]

@@ -10,8 +10,8 @@ use serde_json::json;
 
 /// List the models that come with dahl, or show one layer by layer
 ///
-/// A model is one of the names below or a TOML file. With `--toml` its text is
-/// printed, to be changed and used as a file.
+/// A model is one of the listed names or a TOML file. `--toml` prints a named model as a file to
+/// start from.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl models

@@ -115,7 +115,8 @@ fn all_of(
 fn beside(step: &Predicted, took: f64) -> String {
     let [low, high] = step.interval.map(Nanos);
     format!(
-        "a step: {} predicted ({low} to {high}), {} taken with reading samples; about {} predicted",
+        "step: predicted {} ({low} to {high}), measured {} with the reading of samples; predicted energy \
+         about {}",
         Nanos(step.step),
         Nanos((took * 1e9) as u64),
         Joules(step.joules).rounded(2)
@@ -156,7 +157,7 @@ fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
     }
     let hint = match all {
         [.., before, last] if damaged(last) => {
-            format!("; remove {} to go on from {}", last.display(), before.display())
+            format!("; remove {} to continue from {}", last.display(), before.display())
         }
         [last] if damaged(last) => {
             format!("; remove {} to start from the beginning", last.display())

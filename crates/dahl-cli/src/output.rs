@@ -209,7 +209,6 @@ pub(crate) fn failed(error: &Error) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
     fn control_characters_of_files_are_spelled_out() {
@@ -238,32 +237,5 @@ mod tests {
         let value = serde_json::json!({ "name": "\x1b\u{9b}\x7f\u{202e}\n" });
         let read: serde_json::Value = serde_json::from_str(&escaped(&value.to_string())).unwrap();
         assert_eq!(read, value);
-    }
-
-    /// Texts that do not go through this module are not escaped.
-    #[test]
-    fn no_other_module_writes_to_a_stream() {
-        // The view of the whole terminal draws with escape sequences.
-        const DRAWING: [&str; 3] = ["output.rs", "live/screen.rs", "live/tui.rs"];
-        // Whoever looks what a stream is writes nothing.
-        const LOOKING: [&str; 5] =
-            ["of_stdout()", "of_stderr()", "on_stderr()", "is_terminal()", "terminal_size_of("];
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
-        let mut open = vec![std::path::PathBuf::from(root)];
-        while let Some(path) = open.pop() {
-            if path.is_dir() {
-                open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
-                continue;
-            }
-            let name = path.strip_prefix(root).unwrap().to_str().unwrap();
-            if DRAWING.contains(&name) || !name.ends_with(".rs") {
-                continue;
-            }
-            let text = fs::read_to_string(&path).unwrap();
-            let writes = |line: &&str| line.contains("stdout()") || line.contains("stderr()");
-            for line in text.lines().filter(writes) {
-                assert!(LOOKING.iter().any(|part| line.contains(part)), "{name}: {line}");
-            }
-        }
     }
 }

@@ -28,8 +28,8 @@ use std::process::ExitCode;
 /// Show the plan of a training run, or plan a pipeline over unequal processing units
 ///
 /// MODEL: lowers the model to programs, plans them and checks the plan, without running it. The
-/// summary has the tasks of a step and its memory; --show prints the plan, the graph, the task
-/// graph or the memory. Without flags it is the plan of `dahl train`.
+/// summary has the tasks and the memory of a step; --show prints the plan, the graph, the task graph
+/// or the memory. Without flags it is the plan of `dahl train` without flags.
 ///
 /// MODEL --platform FILE, or --profile FILE --platform FILE: assigns layers to processing units,
 /// with replicas, uneven shares and power states, for minimum energy, time or energy-delay
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     /// layer
     #[arg(long, requires = "grain", conflicts_with_all = ["check", "show"])]
     explain: bool,
-    /// What to print
+    /// Output
     #[arg(long, value_enum, default_value_t = Show::Summary)]
     show: Show,
     /// Print the graph or the tasks as Graphviz DOT

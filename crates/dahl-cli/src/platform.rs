@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Describe machines: detect this one, show and check platform files
 ///
-/// A platform is a TOML file with the nodes, units, memories, links and watts that
-/// a run may use, each figure with its origin: docs/platform-format.md.
+/// A platform is a TOML file with nodes, processing units, memories, links and watts, each figure
+/// with its origin: measured, data sheet or guess (docs/platform-format.md).
 #[derive(ClapArgs)]
 #[command(
     arg_required_else_help = true,
@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
   dahl platform show platforms/lab.toml
   dahl platform check here.toml
 
-Exit codes: 0 ok, 1 the result cannot be written, 2 usage, or a system that does not
-tell, 4 a file that cannot be read or is wrong."
+Exit codes: 0 ok, 1 the result cannot be written, 2 usage or a system without the needed
+information, 4 a file that cannot be read or is wrong."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -35,9 +35,9 @@ pub(crate) struct Args {
 enum Of {
     /// Write the platform of this machine
     ///
-    /// Counts the cores and the memory that this process may use, and measures for some seconds:
-    /// operations and bytes per second, and watts if the processor's energy counters can be read
-    /// (on most systems by root only). All other figures are marked as guesses.
+    /// Counts the cores and the memory that this process may use, and measures operations and bytes
+    /// per second, and watts if the processor's energy counters can be read (on most systems by root
+    /// only). This takes some seconds. All other figures are marked as guesses.
     #[command(after_help = "Examples:
   dahl platform detect
   dahl platform detect --output here.toml
@@ -46,7 +46,7 @@ enum Of {
         /// Write to this file instead of standard output
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Describe the machine whose proc and sys are in this directory; measure nothing
+        /// Describe the machine whose proc and sys are in this directory, without measuring
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
     },
@@ -55,14 +55,14 @@ enum Of {
   dahl platform show platforms/lab.toml
   dahl platform show platforms/zeus.toml")]
     Show {
-        /// A platform's TOML file
+        /// Platform file (TOML)
         file: PathBuf,
     },
     /// Check a platform file: report every error with its line
     #[command(after_help = "Examples:
   dahl platform check here.toml && dahl platform show here.toml")]
     Check {
-        /// A platform's TOML file
+        /// Platform file (TOML)
         file: PathBuf,
     },
 }
@@ -83,8 +83,8 @@ fn find(output: Option<&PathBuf>, root: Option<&Path>) -> Result<()> {
         measure::refine(&mut found)?;
     }
     let mut text =
-        "# Found by dahl platform detect. Figures from \"guess\" are no more than that: \
-         change\n# them where more is known (docs/platform-format.md).\n"
+        "# Written by dahl platform detect. Replace figures from \"guess\" where more is \
+         known\n# (docs/platform-format.md).\n"
             .to_owned();
     found.notes.iter().for_each(|note| text += &format!("# - {note}\n"));
     text += &found.platform.to_toml();

@@ -17,17 +17,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Classify images, with probabilities
 ///
-/// The images are JPEG or PNG files, or directories of them; without any, the
-/// test samples of a dataset are classified. Images are resized, converted to colour or
-/// grey and normalised as in training, which files of weights that dahl wrote describe; others
-/// need `--model` and `--data`.
+/// The images are JPEG or PNG files, or directories of them; without images, the samples of a dataset
+/// are classified. Images are resized, converted to colour or grey and normalised as in training.
+/// Weights of dahl carry this information; other files need `--model` and `--data`.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl predict --weights weights.safetensors photo.jpg more-photos/
   dahl predict --weights weights.safetensors --top 3 --json photo.jpg
   dahl predict --weights weights.safetensors --data digits --limit 10
 
-An image that cannot be read is named, the others are still done, and the exit code
+An image that cannot be read is named, the others are still classified, and the exit code
 is 4.
 
 Exit codes: 0 ok, 1 the run failed or its result cannot be written, 2 usage, 3 no
@@ -40,7 +39,7 @@ pub(crate) struct Args {
     weights: WeightArgs,
     #[command(flatten)]
     pass: PassArgs,
-    /// Part of the dataset, without images
+    /// Part of the dataset, if no images are given
     #[arg(long, value_enum, default_value_t = PartName::Test)]
     part: PartName,
     /// Number of most probable classes to show

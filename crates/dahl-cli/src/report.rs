@@ -150,7 +150,7 @@ impl Report {
         match state.steps {
             0 => self.log(format_args!("run directory: {}", path.display())),
             steps => self.log(format_args!(
-                "run directory: {}; goes on after step {steps}, epoch {}",
+                "run directory: {}; continues after step {steps}, epoch {}",
                 path.display(),
                 state.epoch + 1
             )),
@@ -199,7 +199,7 @@ impl Report {
         if let Err(error) = printed
             && !self.unprinted
         {
-            self.warn(format_args!("warning: {error}; the run goes on"));
+            self.warn(format_args!("warning: {error}; the run continues"));
             self.unprinted = true;
         }
     }
@@ -234,7 +234,7 @@ impl Report {
         // Without it a run that is silent would look as if it had ended.
         let mark = if self.is_quiet() { "warning: " } else { "" };
         let saved =
-            run.map(|run| format!(", saved; go on with: dahl train --resume {}", quoted(run)));
+            run.map(|run| format!(", saved; resume with: dahl train --resume {}", quoted(run)));
         let saved = saved.unwrap_or_default();
         say(format_args!("{mark}stopped {} after step {steps}{saved}", by(why)));
     }
@@ -252,7 +252,7 @@ impl Report {
         let (name, pass) = end.evaluated();
         let mut text = end.confusion.map_or(String::new(), Confusion::to_string);
         text += &format!(
-            "{:.2} % of {} {name} samples right after {:.1} s{session}, {:.0} samples/s in training\n\
+            "{name} accuracy {:.2} % ({} samples) after {:.1} s{session}, {:.0} samples/s in training\n\
              memory: {} planned, {resident} resident, {peak} peak\n",
             100.0 * pass.accuracy(),
             pass.samples,

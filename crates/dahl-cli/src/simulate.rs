@@ -38,9 +38,9 @@ use std::path::{Path, PathBuf};
   dahl simulate --tasks diamond.toml --platform lab.toml --export simgrid --output replay
   python3 replay/replay.py replay/scenario.json
 
-docs/simulation.md has the model, what it leaves out, and the format of tasks.
-Exit codes: 0 ok, 1 a result cannot be written, 2 usage, or a call of which nobody knows
-what it takes, 3 a plan that does not fit, 4 a file that cannot be read or is wrong.")]
+docs/simulation.md has the model, its limits, and the format of tasks.
+Exit codes: 0 ok, 1 a result cannot be written, 2 usage or a call of unknown duration,
+3 a plan that does not fit, 4 a file that cannot be read or is wrong.")]
 pub(crate) struct Args {
     /// Model name or TOML file
     #[arg(required_unless_present = "tasks", conflicts_with = "tasks")]
@@ -82,7 +82,7 @@ pub(crate) struct Args {
     /// Random seed of the noise
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Nodes that can sleep are asleep at the start
+    /// Start with all nodes asleep that can sleep
     #[arg(long)]
     asleep: bool,
     /// Write the trace (docs/trace-format.md)
@@ -152,7 +152,7 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let platform = match &args.platform {
         Some(path) => Platform::read(path)?,
         None => {
-            say("note: no --platform: this machine, with watts that are guesses");
+            say("note: no --platform: using this machine, whose watts are a guess");
             this_machine(&known)?
         }
     };
@@ -181,7 +181,7 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     args.write_trace(|| Ok(steps.trace(what, &on, &outcome, &engine_model).to_text()))?;
     args.export(&steps.scenario, &on, &engine_model)?;
     for (kind, machine) in &known.borrowed {
-        say(format_args!("note: times of {kind} are those of another machine: {machine}"));
+        say(format_args!("note: times of {kind} were measured on another machine: {machine}"));
     }
     let step = Some(steps.predicted(&outcome));
     args.print(&Simulated { on: &on, scenario: &steps.scenario, outcome, step })
@@ -296,7 +296,7 @@ impl Args {
         write(&directory.join("scenario.json"), &text)?;
         write(&directory.join("replay.py"), SCRIPT)?;
         for what in left_out {
-            say(format_args!("note: SimGrid will not know of {what}"));
+            say(format_args!("note: the export to SimGrid leaves out {what}"));
         }
         Ok(())
     }

@@ -21,11 +21,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Train a model on a dataset and report how well it does
+/// Train a model on a dataset
 ///
-/// Without arguments it trains `digits-cnn` on handwritten digits that come with dahl. It prints
-/// one line per epoch with the loss and the accuracy on the training and the test samples. The
-/// same command gives the same numbers again, with any number of workers.
+/// Without arguments it trains `digits-cnn` on handwritten digits that come with dahl. It prints one
+/// line per epoch with the loss and the accuracy on the training and the test samples. The same
+/// command gives the same numbers again, with any number of workers.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl train
@@ -33,8 +33,8 @@ use std::time::Instant;
   dahl train --model my.toml --data synthetic:1x28x28:10 --run first
   dahl train --resume first --epochs 20
 
-Ctrl-C or SIGTERM stops a run after its step and saves it; --resume continues it to the
-same bits.
+Ctrl-C or SIGTERM saves and stops a run after the current step; --resume continues it and
+gives the same bits.
 
 Exit codes: 0 ok, 1 the run failed or its results cannot be written, 2 usage, 3 no
 feasible plan, 4 bad data or model, 5 the loss or a weight is not finite, 128 + n
@@ -214,11 +214,11 @@ fn warn(report: &mut Report, warning: Warning<'_>) {
             report.warn(format_args!("warning: no checkpoint in {path}: the run {text}"));
         }
         Warning::Unwritten(error) => {
-            report.warn(format_args!("warning: {error}; the run goes on"));
+            report.warn(format_args!("warning: {error}; the run continues"));
         }
         Warning::AfterFailure(error) => report.warn(format_args!("warning: {error}")),
         Warning::NotSaved(error) => {
-            report.warn(format_args!("warning: no checkpoint: {error}; the run goes on"));
+            report.warn(format_args!("warning: no checkpoint: {error}; the run continues"));
         }
         Warning::AdaptingEnded(error) => {
             report.warn(format_args!("warning: --grain adaptive ended early: {error}"));
@@ -229,7 +229,7 @@ fn warn(report: &mut Report, warning: Warning<'_>) {
             }
         }
         Warning::Confusion(why) => {
-            let text = "not all samples of the confusion matrix were seen";
+            let text = "the confusion matrix does not have all samples";
             report.warn(format_args!("stopped {}: {text}", by(why)));
         }
     }

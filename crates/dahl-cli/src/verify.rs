@@ -19,12 +19,10 @@ use std::process::ExitCode;
 
 /// Run golden cases and compare the results with PyTorch's
 ///
-/// A case is a safetensors file that holds inputs and PyTorch's results: one
-/// op with its gradients, or a whole training run. Each is run through graph,
-/// plan and engine, and prints a line: the largest error in units of the last
-/// place and relative to the tensor's largest magnitude, the tolerance, whether
-/// it passed, and a hash of all bits that were computed, which no number of
-/// workers or pieces changes. A case that cannot be run fails.
+/// A case is a safetensors file with inputs and PyTorch's results: one op with its gradients, or a
+/// whole training run. One line per case: the largest error in units in the last place (ULP) and
+/// relative to the tensor's largest magnitude, the tolerance, pass or fail, and a hash of all result
+/// bits, which no number of workers or pieces changes. A case that cannot be run fails.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl verify crates/dahl/tests/golden

@@ -23,7 +23,7 @@ pub(crate) struct WeightArgs {
     /// Safetensors file of weights
     #[arg(long, value_name = "FILE", required_unless_present = "run", conflicts_with = "run")]
     weights: Option<PathBuf>,
-    /// Run whose weights are used, by name or directory
+    /// Run whose weights to use, by name or directory
     #[arg(long, value_name = "RUN")]
     run: Option<PathBuf>,
     /// Model name or TOML file [default: that of the weights]

@@ -15,13 +15,12 @@ use dahl::run::config::{at_least_one, throttle_speed};
 use dahl::{DType, Error, Result};
 use serde_json::json;
 
-/// Slow one of two workers down in mid-run: does --grain adaptive make up for it?
+/// Slow down one of two workers during a run and measure how --grain adaptive reacts
 ///
-/// The same network is trained by the placement that --grain auto chooses, with and
-/// without the slow worker; by --grain adaptive, which finds the worker slow in mid-run;
-/// and by every placement that suits the speeds, known beforehand, of which the best
-/// counts. All take turns, so that all see the same machine. The worker is slowed down
-/// by waiting after each of its calls.
+/// The same network is trained with the placement that --grain auto chooses, with and without the
+/// slow worker; with --grain adaptive, which detects the slow worker during the run; and with every
+/// placement planned for the known speeds, of which the best counts. All take turns. The slow worker
+/// waits after each of its calls.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl bench adaptive lenet-b64
@@ -29,7 +28,7 @@ use serde_json::json;
 pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// The speed of the second worker
+    /// Speed of the second worker, as a fraction of full speed
     #[arg(long, default_value_t = 0.5, value_parser = throttle_speed)]
     speed: f64,
     /// Element type
@@ -37,13 +36,13 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Repetitions of each, in turns
+    /// Number of repetitions of each, in turns
     #[arg(long, default_value_t = 9, value_parser = at_least_one)]
     rounds: usize,
-    /// Seconds that a repetition takes about
+    /// Approximate seconds per repetition
     #[arg(long, default_value_t = 0.2, value_parser = super::seconds)]
     seconds: f64,
-    /// Print one JSON object a workload
+    /// Print one JSON object per workload
     #[arg(long)]
     json: bool,
 }

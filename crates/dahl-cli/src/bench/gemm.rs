@@ -14,17 +14,17 @@ use dahl::run::config::{at_least_one, threads};
 use dahl::units::{Bytes, ProgramId};
 use dahl::{DType, Error, Result, StepScalars};
 
-/// Measure products of square matrices, beside the processor's peak
+/// Measure products of square matrices and the processor's peak
 ///
-/// C = A B, A Bᵀ and Aᵀ B, those that a linear layer has forwards and backwards,
-/// cut into rows for the threads. The peak is that of multiply-adds that wait for
-/// nothing, on as many threads; both take turns, and the best of each counts.
+/// C = A B, A Bᵀ and Aᵀ B, the products of a linear layer in its forward and backward pass, cut
+/// into rows for the threads. The peak is the rate of independent multiply-adds on the same number
+/// of threads. Both take turns, and the best repetition of each counts.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl bench gemm
   dahl bench gemm --sizes 300,1000 --threads 1 --dtypes f64")]
 pub(crate) struct Args {
-    /// Rows and columns of the matrices
+    /// Sizes of the matrices: rows, which equal columns
     #[arg(long, value_delimiter = ',', default_value = "256,512,1024,2048", value_parser = at_least_one)]
     sizes: Vec<usize>,
     /// Numbers of threads [default: 1, and one per processor]
@@ -33,15 +33,15 @@ pub(crate) struct Args {
     /// Element types
     #[arg(long, value_delimiter = ',', default_value = "f32,f64", value_parser = super::floats)]
     dtypes: Vec<DType>,
-    /// Repetitions
+    /// Number of repetitions
     #[arg(long, default_value_t = 15, value_parser = at_least_one)]
     pairs: usize,
-    /// Print one JSON object a product
+    /// Print one JSON object per product
     #[arg(long)]
     json: bool,
 }
 
-/// Seconds that a repetition takes about.
+/// Approximate seconds per repetition.
 const SECONDS: f64 = 0.05;
 
 const SIDES: [(&str, [Side; 2]); 3] = [

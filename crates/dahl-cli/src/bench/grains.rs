@@ -14,16 +14,15 @@ use dahl::run::config::{at_least_one, processors, threads};
 use dahl::{DType, Result};
 use serde_json::json;
 
-/// Run every grain that --grain auto chooses from, and compare its choice with the best
+/// Run every grain that --grain auto chooses from, and compare its choice with the best one
 ///
-/// The grains of a workload take turns, so that all see the same machine; the best
-/// repetition of each counts.
+/// The grains of a workload take turns; the best repetition of each counts.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl bench grains lenet-b64
   dahl bench grains seed-28-b10 seed-512-b16 --threads 2 --rounds 15
 
-docs/grain.md has the space of grains.")]
+docs/grain.md describes the grains.")]
 pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
@@ -35,13 +34,13 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Repetitions of each grain, in turns
+    /// Number of repetitions of each grain, in turns
     #[arg(long, default_value_t = 9, value_parser = at_least_one)]
     rounds: usize,
-    /// Seconds that a repetition takes about
+    /// Approximate seconds per repetition
     #[arg(long, default_value_t = 0.1, value_parser = super::seconds)]
     seconds: f64,
-    /// Print one JSON object a grain, and one a workload
+    /// Print one JSON object per grain and per workload
     #[arg(long)]
     json: bool,
 }

@@ -15,44 +15,43 @@ use dahl::units::Bytes;
 use dahl::{DType, Error, Result, calibrate};
 use std::collections::BTreeSet;
 
-/// Measure every variant of every op of a network, beside the roofline
+/// Measure every variant of every op of a network, against the roofline
 ///
-/// Ops are those of a training step, forwards and backwards, each shape once, on
-/// one thread. The roofline is the time that the processor would need at least:
-/// the products at its peak, or the bytes at the rate of its memory, whichever is
-/// longer. What stays in a cache may be faster than the second.
+/// The ops are those of a training step, forward and backward, each shape once, on one thread. The
+/// roofline is the least time that the processor needs: products at its peak, or bytes at its memory
+/// bandwidth, whichever is longer. Data in a cache may beat the second.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl bench kernels resnet18 --batch 32 --op conv2d
   dahl bench kernels --input 64x32x32 --batch 32 --layer '{ type = \"conv2d\", out = 64, kernel = 3, padding = 1 }'
   dahl bench kernels --input 1024 --batch 128 --layer '{ type = \"linear\", out = 1024 }' --dtype f64
 
-A variant with * is the one that a plan has by default.")]
+* marks the variant that a plan uses by default.")]
 pub(crate) struct Args {
-    /// A model's name or TOML file
+    /// Model name or TOML file
     #[arg(required_unless_present = "layer")]
     model: Option<String>,
-    /// A single layer instead, as in a model's file (docs/model-format.md)
+    /// Single layer instead of a model, as in a model file (docs/model-format.md)
     #[arg(long, value_name = "TABLE", requires = "input", conflicts_with = "model")]
     layer: Option<String>,
-    /// The shape of a sample, such as 3x32x32 [default: the model's]
+    /// Shape of a sample, such as 3x32x32 [default: that of the model]
     #[arg(long, value_name = "SHAPE", value_parser = super::workloads::shape)]
     input: Option<super::workloads::Sample>,
-    /// Samples per step
+    /// Batch size: samples per step
     #[arg(long, default_value_t = 32, value_parser = at_least_one)]
     batch: usize,
     /// Element type: f32 or f64
     #[arg(long, default_value = "f32")]
     dtype: DType,
-    /// Only ops whose name begins so
+    /// Measure only ops whose name begins with this [default: all]
     #[arg(long, value_name = "NAME", default_value = "")]
     op: String,
-    /// Leave ops as they are instead of fusing them
+    /// Do not fuse ops
     #[arg(long)]
     no_fusion: bool,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Print one JSON object a variant
+    /// Print one JSON object per variant
     #[arg(long)]
     json: bool,
 }

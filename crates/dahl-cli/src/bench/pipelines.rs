@@ -21,10 +21,10 @@ use dahl::{DType, Result};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Run every pipeline over the same stages, and compare it with the formula for them
+/// Run every pipeline over the same stages, and compare the step with its formula
 ///
-/// The pipelines take turns, so that all see the same machine. The times of the stages are
-/// those of the same run: forward and backward of a micro-batch, and the update.
+/// The pipelines take turns. The formula uses the times of the stages in the same run: forward and
+/// backward of a micro-batch, and the update.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl bench pipelines vgg-small --batch 32 --micro-batches 8
@@ -32,16 +32,16 @@ use std::collections::BTreeMap;
 
 docs/pipelines.md has the formulas.")]
 pub(crate) struct Args {
-    /// A model's name or TOML file
+    /// Model name or TOML file
     #[arg(default_value = "vgg-small")]
     model: String,
-    /// Samples per step
+    /// Batch size: samples per step
     #[arg(long, default_value_t = 32, value_parser = at_least_one)]
     batch: usize,
-    /// Micro-batches of those pipelines that have any
+    /// Number of micro-batches of the pipelines that have them
     #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     micro_batches: usize,
-    /// Stages, of a worker each
+    /// Number of stages, one worker each
     #[arg(long, default_value_t = 2, value_parser = threads)]
     stages: usize,
     /// Element type
@@ -49,13 +49,13 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Repetitions of each pipeline, in turns
+    /// Number of repetitions of each pipeline, in turns
     #[arg(long, default_value_t = 5, value_parser = at_least_one)]
     rounds: usize,
-    /// Steps of a repetition
+    /// Number of steps per repetition
     #[arg(long, default_value_t = 10, value_parser = at_least_one)]
     steps: usize,
-    /// Print one JSON object a pipeline
+    /// Print one JSON object per pipeline
     #[arg(long)]
     json: bool,
 }

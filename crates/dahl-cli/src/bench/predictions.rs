@@ -20,49 +20,48 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Compare predicted steps with steps that ran
+/// Compare predicted with measured step times
 ///
-/// Of every workload some cuts of the batch are calibrated, then every cut is run, then
-/// the same cuts are calibrated again; this in rounds, each with a calibration of its own
-/// that predicts its runs, so that the machine's drift is part of neither. A cut that is not calibrated is predicted from the shapes of the others. A step is
-/// simulated from the times of its calls, the engine's overheads and the memory's
-/// bandwidth: no step time goes into its own prediction.
+/// Each round calibrates some cuts of the batch, runs all cuts, calibrates again, and predicts its
+/// runs from its own calibration, so that the machine's drift is in neither. A cut that is not
+/// calibrated is predicted from the shapes of the others. A step is simulated from the times of its
+/// calls, the engine's overheads and the memory bandwidth: no measured step enters its prediction.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl bench predictions
   dahl bench predictions lenet-b64 vgg-small-b32 --threads 2
   dahl bench predictions --markdown predictions.md
 
-The error is the median of the rounds'. A prediction is good whose error is at most 5 %,
-or twice the spread of the run's own time over the rounds. The order of two cells is wrong where neither the measured nor the predicted
-intervals overlap and they do not agree which is faster.")]
+The error is the median over the rounds. A prediction is good if its error is at most 5 %, or
+twice the spread of the run over the rounds. The order of two rows is wrong if neither the
+measured nor the predicted intervals overlap and they disagree on which is faster.")]
 pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// Numbers of threads [default: one, and one a processor]
+    /// Numbers of threads [default: 1, and one per processor]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types
     #[arg(long, value_delimiter = ',', default_value = "f32", value_parser = super::floats)]
     dtypes: Vec<DType>,
-    /// Pieces of the batch that are run
+    /// Numbers of pieces of the batch to run
     #[arg(long, value_delimiter = ',', default_value = "2,4,8", value_parser = at_least_one)]
     pieces: Vec<usize>,
-    /// Pieces of the batch that are calibrated
+    /// Numbers of pieces of the batch to calibrate
     #[arg(long, value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
     calibrated: Vec<usize>,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Rounds of calibrating, running and calibrating
+    /// Number of rounds
     #[arg(long, default_value_t = 9, value_parser = at_least_one)]
     rounds: usize,
-    /// Seconds that a run takes about, and each calibration of a cut
+    /// Approximate seconds per run, and per calibration of a cut
     #[arg(long, default_value_t = 0.1, value_parser = super::seconds)]
     seconds: f64,
-    /// Write a table in Markdown
+    /// Write a Markdown table to this file
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Print one JSON object a cell, and one in the end
+    /// Print one JSON object per row, and one for the summary
     #[arg(long)]
     json: bool,
 }

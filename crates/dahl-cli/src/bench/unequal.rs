@@ -19,12 +19,12 @@ use dahl::{DType, Result};
 use serde_json::json;
 use std::time::Duration;
 
-/// Run one of two workers slower: is the planner's choice of shares, stages and units the best?
+/// Run one of two workers slower, and compare the planner's choice with other plans
 ///
-/// The workers are described as two types of units with watts. The best plans for energy and
-/// for time are compared with shares of the batch, a pipeline, and either worker alone, all in
-/// turns on real threads; joules are modelled from these watts and what workers did. Times and
-/// joules are medians of the repetitions.
+/// The workers are two types of units with given watts. The best plans for energy and for time are
+/// compared with uneven shares of the batch, a pipeline, and each worker alone, all in turns on real
+/// threads. Joules are modelled from these watts and the activity of the workers. Times and joules
+/// are medians of the repetitions.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl bench unequal vgg-small-b32
@@ -32,22 +32,22 @@ use std::time::Duration;
 pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// The speeds of the second worker
+    /// Speeds of the second worker, as fractions of full speed
     #[arg(long, value_delimiter = ',', default_value = "0.5,0.25", value_parser = dahl::run::config::throttle_speed)]
     speeds: Vec<f64>,
-    /// Watts of the workers while they compute
+    /// Watts of each worker while it computes
     #[arg(long, value_delimiter = ',', num_args = 1, default_values_t = [12.0, 6.0], value_parser = watts)]
     busy: Vec<f64>,
-    /// Watts of the workers while they look for work
+    /// Watts of each worker while it spins for work
     #[arg(long, value_delimiter = ',', default_values_t = [8.0, 4.0], value_parser = watts)]
     spinning: Vec<f64>,
-    /// Watts of the workers while they wait
+    /// Watts of each worker while it sleeps
     #[arg(long, value_delimiter = ',', default_values_t = [2.0, 1.0], value_parser = watts)]
     idle: Vec<f64>,
-    /// Watts of the machine without them
+    /// Watts of the machine without the workers
     #[arg(long, default_value_t = 5.0, value_parser = watts)]
     base: f64,
-    /// Micro-batches of the pipeline
+    /// Number of micro-batches of the pipeline
     #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     micro_batches: usize,
     /// Element type
@@ -55,17 +55,17 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Steps of the run that is planned for; trials of plans that are predicted to be about as
-    /// good take a twentieth of it, from 1 to 15 seconds
+    /// Number of steps of the run to plan for; plans that are predicted to be close are measured for a
+    /// twentieth of it, 1 to 15 seconds
     #[arg(long, default_value_t = 1_000_000)]
     steps: u64,
-    /// Repetitions of each, in turns
+    /// Number of repetitions of each, in turns
     #[arg(long, default_value_t = 15, value_parser = at_least_one)]
     rounds: usize,
-    /// Seconds that a repetition takes about
+    /// Approximate seconds per repetition
     #[arg(long, default_value_t = 0.3, value_parser = super::seconds)]
     seconds: f64,
-    /// Print one JSON object a workload and speed
+    /// Print one JSON object per workload and speed
     #[arg(long)]
     json: bool,
 }

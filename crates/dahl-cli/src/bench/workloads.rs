@@ -11,13 +11,13 @@ pub(super) struct WorkloadArgs {
     /// Workloads to measure [default: all]
     #[arg(value_name = "WORKLOAD", conflicts_with = "model")]
     workloads: Vec<String>,
-    /// A model of one's own instead: its name or TOML file
+    /// Model name or TOML file, instead of workloads
     #[arg(long)]
     model: Option<String>,
-    /// The shape of a sample, such as 3x32x32, with --model [default: the model's]
+    /// Shape of a sample, such as 3x32x32, with --model [default: that of the model]
     #[arg(long, value_name = "SHAPE", value_parser = shape, requires = "model", conflicts_with = "workloads")]
     input: Option<Sample>,
-    /// Samples per step, with --model [default: 64]
+    /// Batch size: samples per step, with --model [default: 64]
     #[arg(long, value_parser = at_least_one, requires = "model", conflicts_with = "workloads")]
     batch: Option<usize>,
 }

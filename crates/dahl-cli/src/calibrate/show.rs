@@ -18,8 +18,8 @@ pub(super) fn head(model: &PerfModel) -> String {
         let hop = o.hop_ns.map_or("not measured".to_owned(), |ns| format!("{ns:.0} ns"));
         let _ = writeln!(
             text,
-            "a task takes {:.0} ns besides its calls, a step {:.0} ns, from worker to worker {hop}; \
-             a worker looks for work for {}",
+            "overhead per task {:.0} ns, per step {:.0} ns, from worker to worker {hop}; a worker spins \
+             for {} before it sleeps",
             o.overhead_ns,
             o.step_ns,
             Nanos(o.spin_ns as u64)
@@ -28,9 +28,12 @@ pub(super) fn head(model: &PerfModel) -> String {
     match model.bandwidth {
         Some(b) => {
             let [one, two] = [b.one, b.two].map(|rate| rate / 1e9);
-            let _ = writeln!(text, "memory gives {one:.1} GB/s to one processor, {two:.1} to two");
+            let _ = writeln!(
+                text,
+                "memory bandwidth {one:.1} GB/s for one processor, {two:.1} for two"
+            );
         }
-        None => text += "memory traffic was not measured: it takes two processors\n",
+        None => text += "memory bandwidth not measured: this needs two processors\n",
     }
     for (kind, machine) in &model.borrowed {
         let _ = writeln!(text, "{kind}: times of another machine, {machine}");

@@ -11,61 +11,74 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// All metrics, each with its help and type.
-pub(super) fn text(shared: &View) -> String {
-    let (now, activity) = (shared.now(), shared.metered.counters().activity());
-    let mut out = String::new();
-    let mut metric = |name: &str, kind: &str, help: &str, rows: &[(String, f64)]| {
-        if rows.is_empty() {
-            return;
+/// Rows of a metric: labels and value.
+type Rows = Vec<(String, f64)>;
+
+/// Metrics, each with its help and type; one without a row is left out.
+struct Metrics(String);
+
+impl Metrics {
+    fn add(&mut self, name: &str, kind: &str, help: &str, rows: Rows) {
+        if !rows.is_empty() {
+            let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
         }
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in rows {
-            let _ = writeln!(out, "{name}{labels} {value}");
+            let _ = writeln!(self.0, "{name}{labels} {value}");
         }
-    };
-    let one = |value: f64| vec![(String::new(), value)];
-    metric(
-        "dahl_steps_total",
-        "counter",
-        "Training steps of this session.",
-        &one(now.steps as f64),
-    );
-    metric(
-        "dahl_samples_total",
-        "counter",
-        "Training samples of this session.",
-        &one(now.samples as f64),
-    );
-    metric("dahl_epoch", "gauge", "Epochs that have ended.", &one(now.epochs.len() as f64));
-    if let Some(loss) = now.losses.last() {
-        metric("dahl_loss", "gauge", "Mean loss of the last step.", &one(*loss));
     }
-    if let Some(accuracy) = now.epochs.last().and_then(EpochMetrics::test_accuracy) {
-        metric("dahl_test_accuracy", "gauge", "Of the last epoch.", &one(accuracy));
+
+    /// One without labels.
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: Option<f64>) {
+        self.add(name, kind, help, value.map(|value| (String::new(), value)).into_iter().collect());
     }
+}
+
+/// All metrics of a run.
+pub(super) fn text(shared: &View) -> String {
+    let (now, mut out) = (shared.now(), Metrics(String::new()));
+    let (steps, samples) = (Some(now.steps as f64), Some(now.samples as f64));
+    out.one("dahl_steps_total", "counter", "Training steps of this session.", steps);
+    out.one("dahl_samples_total", "counter", "Training samples of this session.", samples);
+    let epochs = Some(now.epochs.len() as f64);
+    out.one("dahl_epoch", "gauge", "Epochs that have ended.", epochs);
+    out.one("dahl_loss", "gauge", "Mean loss of the last step.", now.losses.last().copied());
+    let accuracy = now.epochs.last().and_then(EpochMetrics::test_accuracy);
+    out.one("dahl_test_accuracy", "gauge", "Test accuracy of the last epoch.", accuracy);
+    activity(shared, &mut out);
+    energy(shared, &mut out);
+    let resident = dahl::native::resident_bytes().map(|bytes| bytes as f64);
+    out.one("dahl_resident_bytes", "gauge", "Memory of the process.", resident);
+    out.0
+}
+
+/// What workers did, and calls by codelet.
+fn activity(shared: &View, out: &mut Metrics) {
     let mut rows = Vec::new();
-    for (w, worker) in activity.workers.iter().enumerate() {
+    for (w, worker) in shared.metered.counters().activity().workers.iter().enumerate() {
         for (state, nanos) in
             [("busy", worker.busy), ("spinning", worker.spinning), ("waiting", worker.parked)]
         {
-            let labels = format!("{{worker=\"{w}\",state=\"{state}\"}}");
-            rows.push((labels, nanos as f64 * 1e-9));
+            rows.push((format!("{{worker=\"{w}\",state=\"{state}\"}}"), nanos as f64 * 1e-9));
         }
     }
-    metric("dahl_worker_seconds_total", "counter", "What workers did.", &rows);
+    out.add("dahl_worker_seconds_total", "counter", "Time of the workers by state.", rows);
     let mut codelets: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for shape in shared.metered.counters().shapes().iter().filter(|shape| shape.calls > 0) {
         let row = codelets.entry(format!("{{codelet=\"{}\"}}", escaped(&shape.codelet)));
         let row = row.or_default();
         *row = (row.0 + shape.calls as f64, row.1 + shape.nanos as f64 * 1e-9);
     }
-    let calls: Vec<(String, f64)> = codelets.iter().map(|(l, row)| (l.clone(), row.0)).collect();
-    let times: Vec<(String, f64)> = codelets.iter().map(|(l, row)| (l.clone(), row.1)).collect();
-    metric("dahl_codelet_calls_total", "counter", "Calls by codelet.", &calls);
-    metric("dahl_codelet_seconds_total", "counter", "Time by codelet.", &times);
+    let of = |value: fn(&(f64, f64)) -> f64| -> Rows {
+        codelets.iter().map(|(labels, row)| (labels.clone(), value(row))).collect()
+    };
+    out.add("dahl_codelet_calls_total", "counter", "Calls by codelet.", of(|row| row.0));
+    out.add("dahl_codelet_seconds_total", "counter", "Time by codelet.", of(|row| row.1));
+}
+
+/// Measured and modelled joules.
+fn energy(shared: &View, out: &mut Metrics) {
     let totals = shared.metered.totals();
-    let of_meters = |value: fn(&Total) -> f64| -> Vec<(String, f64)> {
+    let of_meters = |value: fn(&Total) -> f64| -> Rows {
         let row = |total: &Total| {
             let (name, source) = (escaped(&total.name), escaped(&total.source.to_string()));
             let covers = serde_json::to_value(total.covers).unwrap_or_default();
@@ -76,9 +89,9 @@ pub(super) fn text(shared: &View) -> String {
         totals.iter().map(row).collect()
     };
     let help = "Measured since meters were opened; parts are in their packages.";
-    metric("dahl_measured_joules_total", "counter", help, &of_meters(|total| total.joules));
+    out.add("dahl_measured_joules_total", "counter", help, of_meters(|total| total.joules));
     let help = "Time that is not in the measured energy.";
-    metric("dahl_measured_missed_seconds_total", "counter", help, &of_meters(|t| t.missed));
+    out.add("dahl_measured_missed_seconds_total", "counter", help, of_meters(|t| t.missed));
     let mut rows = Vec::new();
     for energy in Energy::modelled(&shared.record()) {
         let [low, high] = energy.total.interval;
@@ -87,10 +100,5 @@ pub(super) fn text(shared: &View) -> String {
             rows.push((format!("{{source=\"{source}\",bound=\"{bound}\"}}"), joules));
         }
     }
-    let help = "Modelled energy of the run, and what it lies in.";
-    metric("dahl_modelled_joules", "gauge", help, &rows);
-    if let Some(bytes) = dahl::native::resident_bytes() {
-        metric("dahl_resident_bytes", "gauge", "Memory of the process.", &one(bytes as f64));
-    }
-    out
+    out.add("dahl_modelled_joules", "gauge", "Modelled energy of the run, with bounds.", rows);
 }

@@ -130,7 +130,7 @@ fn draw(
         right,
     );
     draw_codelets(frame, table, shared);
-    let keys = "q leaves this view, the run goes on   Ctrl-C stops the run, saved";
+    let keys = "q closes this view, the run continues   Ctrl-C saves and stops the run";
     let keys = url.map_or(keys.to_owned(), |url| format!("{url}   {keys}"));
     frame.render_widget(Paragraph::new(keys).style(Style::new().fg(Color::DarkGray)), foot);
 }
@@ -153,8 +153,8 @@ fn facts_of(shared: &View, now: &Now) -> Vec<Line<'static>> {
     let accuracy =
         accuracy.map_or("not evaluated yet".to_owned(), |a| format!("{:.2} %", 100.0 * a));
     let energy = Energy::best(&shared.record());
-    let energy = energy
-        .map_or("nothing tells it".to_owned(), |energy| escaped(&energy.headline()).into_owned());
+    let energy =
+        energy.map_or("unknown".to_owned(), |energy| escaped(&energy.headline()).into_owned());
     let planned: u64 = shared.planned.iter().map(|part| part.1).sum();
     let resident = dahl::native::resident_bytes();
     let resident = resident.map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());

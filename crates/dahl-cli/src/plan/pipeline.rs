@@ -31,7 +31,7 @@ pub(crate) struct PipelineArgs {
     /// dnn-partitioning
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) profile: Option<PathBuf>,
-    /// Platform file (TOML) with the processing units; dnn-partitioning's graphs have their own
+    /// Platform file (TOML) with the processing units; graphs of dnn-partitioning carry their own
     #[arg(long, value_name = "FILE")]
     pub(crate) platform: Option<PathBuf>,
     /// Quantity to minimise, per batch [default: energy; time for the cost models pipedream and
@@ -47,10 +47,10 @@ pub(crate) struct PipelineArgs {
     /// Maximum power: watts, averaged over a batch
     #[arg(long, value_name = "WATTS", requires = "over")]
     power_cap: Option<f64>,
-    /// Number of copies of each machine of the platform
+    /// Number of copies of each machine in the platform
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, requires = "over")]
     machines: usize,
-    /// Full power only: ignore the other power states
+    /// Ignore power states: all units at full power
     #[arg(long, requires = "over")]
     full_power: bool,
     /// Print one JSON object
@@ -63,15 +63,15 @@ pub(crate) struct PipelineArgs {
     #[arg(long, value_name = "FILE", requires = "over")]
     certificate: Option<PathBuf>,
     /// Time limit for search, certificate, what-if and advice together: 90s, 10m. At the limit the
-    /// best plan found is printed, with what was left out. Reading the profile, lowering the model
-    /// and simulating the best plans are not included
+    /// best plan found so far is printed. Reading the profile, lowering the model and simulating the
+    /// best plans are not included
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = <Duration as Value>::parse, requires = "over")]
     max_time: Duration,
-    /// Plan for a changed platform: add=1xA40, remove=2xP100; repeatable. Units are added with
-    /// their whole machine
+    /// Plan for a changed platform too: add=1xA40, remove=2xP100; repeatable. Units come with their
+    /// whole machine
     #[arg(long, value_name = "CHANGE", requires = "over")]
     what_if: Vec<Change>,
-    /// Advise which units to leave off, and how guessed watts would change the plan
+    /// Report which units to leave off, and how the plan depends on guessed watts
     #[arg(long, requires = "over")]
     advice: bool,
     #[command(flatten)]
@@ -84,10 +84,10 @@ struct PriceArgs {
     /// Number of batches of the run, for --what-if
     #[arg(long, value_name = "N", default_value_t = 100_000.0, requires = "over")]
     batches: f64,
-    /// Price of a kilowatt-hour
+    /// Price per kilowatt-hour, for --what-if
     #[arg(long, value_name = "MONEY", default_value_t = 0.25, requires = "over")]
     price: f64,
-    /// Grams of CO2 per kilowatt-hour
+    /// Grams of CO2 per kilowatt-hour, for --what-if
     #[arg(long, value_name = "GRAMS", default_value_t = 350.0, requires = "over")]
     grid: f64,
     /// Price of the change of --what-if
@@ -99,7 +99,7 @@ struct PriceArgs {
 enum CostModel {
     /// PipeDream: equal machines, time only
     Pipedream,
-    /// dnn-partitioning: maximum load over accelerators and cores
+    /// dnn-partitioning: the largest load of accelerators and cores
     MaxLoad,
     /// Time and energy of unequal units
     Dahl,

@@ -11,10 +11,10 @@ use dahl::run::RunRecord;
 use dahl::run::{check_no_run, check_writable};
 use std::path::PathBuf;
 
-/// Write one page of one or several runs
+/// Write an HTML report of one or several runs
 ///
-/// A file without outside references: loss and accuracy, time and joules per epoch,
-/// a Gantt chart of the workers, memory, energy by cause and layer, predictions, codelets and the
+/// The HTML file has no outside references: loss and accuracy, time and joules per epoch, a Gantt
+/// chart of the workers, memory, energy by cause and layer, predictions, codelets and the
 /// configuration. Several runs are compared: which is faster, which needs less energy, and why.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
@@ -24,12 +24,12 @@ use std::path::PathBuf;
 Exit codes: 0 ok, 1 the file cannot be written, 2 usage, 4 a file that is wrong.")]
 pub(crate) struct Args {
     /// Runs, by name or directory; the first is the reference of the comparison
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
     /// Output file
     #[arg(long, short, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
-    /// Platform file whose watts are modelled over time [default: that of each run]
+    /// Platform file for modelled watts over time [default: that of each run]
     #[arg(long, value_name = "FILE")]
     platform: Option<PathBuf>,
 }

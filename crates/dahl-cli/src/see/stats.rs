@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 
 /// Show where the time and the energy of a run went
 ///
-/// Codelets by time, with quantiles and speed; why the same codelet takes different
-/// times; the idle time of the workers by cause; the critical path; the largest gaps.
-/// Without a trace the first part comes from counters, which are always on.
+/// Codelets by time, with quantiles and speed; why calls of one codelet differ in time; the idle time
+/// of the workers by cause; the critical path; the largest gaps. Without a trace only the codelets are
+/// shown, from counters, which are always on.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl stats first
   dahl stats first --shapes
   dahl stats first --co2 380 --json
 
-docs/performance.md says how to read it.
+docs/performance.md explains the output.
 Exit codes: 0 ok, 2 usage, 4 a file that is wrong.")]
 pub(crate) struct Args {
     /// Run name or directory, or a trace file
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Print one line per shape too
     #[arg(long)]
     shapes: bool,
-    /// Use the counters even if there is a trace
+    /// Use the counters even if the run has a trace
     #[arg(long)]
     counters: bool,
     /// Grams of CO2 per kilowatt-hour of the grid
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 
 /// A grid's intensity.
 fn intensity(text: &str) -> std::result::Result<f64, String> {
-    let wrong = || "expected grams of CO2 a kilowatt-hour, 0 or more".to_owned();
+    let wrong = || "expected grams of CO2 per kilowatt-hour, 0 or more".to_owned();
     let number: f64 = text.parse().map_err(|_| wrong())?;
     if number.is_finite() && number >= 0.0 { Ok(number) } else { Err(wrong()) }
 }
@@ -56,7 +56,7 @@ fn text(args: &Args) -> Result<String> {
     let needed = if wanted == From::Trace { files::TRACE } else { files::COUNTERS };
     let run = read(&args.run, Some(needed))?;
     if wanted == From::Trace && run.problem(files::TRACE).is_some() {
-        say(format_args!("note: --counters does without {}", files::TRACE));
+        say(format_args!("note: --counters works without {}", files::TRACE));
         traced(&run, &args.run)?;
     }
     let stats = stats(&run, &args.run, wanted)?;

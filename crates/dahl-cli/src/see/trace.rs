@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Output file [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Platform file whose watts are modelled [default: that of the run]
+    /// Platform file for modelled watts [default: that of the run]
     #[arg(long, value_name = "FILE")]
     platform: Option<PathBuf>,
 }

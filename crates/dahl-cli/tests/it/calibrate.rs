@@ -60,12 +60,14 @@ fn a_calibration_is_made_added_to_and_shown() {
     let text = std::fs::read_to_string(&file).expect("the file");
     let version = format!("\"dahl\":\"{}\"", env!("CARGO_PKG_VERSION"));
     place.write("c.json", text.replace(&version, "\"dahl\":\"0.0.1\"").as_bytes());
-    check(&["calibrate", "--show", &file], 0, "codelet", "says little here: it was measured by");
-    let (code, stdout, stderr) = dahl(&run);
-    assert!(
-        code == 0 && stderr.contains("is begun anew: it was measured by dahl 0.0.1"),
-        "{stderr}"
+    check(
+        &["calibrate", "--show", &file],
+        0,
+        "codelet",
+        "does not describe this machine: it was measured by",
     );
+    let (code, stdout, stderr) = dahl(&run);
+    assert!(code == 0 && stderr.contains("is replaced: it was measured by dahl 0.0.1"), "{stderr}");
     let anew: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(anew["shapes"], first["shapes"]);
 }

@@ -25,7 +25,7 @@ fn a_run_is_not_made_shorter_than_it_is() {
     let on = ["train", "--resume", "a", "--epochs"];
     let shorter = "epochs: expected at least 2, which the run is in, found 1";
     place.check(&[&on[..], &["1"]].concat(), 2, shorter);
-    place.check(&[&on[..], &["2"]].concat(), 0, "goes on after step 12");
+    place.check(&[&on[..], &["2"]].concat(), 0, "continues after step 12");
     let done = "epochs: expected at least 2, which the run has done, found 1";
     place.check(&[&on[..], &["1"]].concat(), 2, done);
     assert_eq!(place.gave("a").1.len(), 2);
@@ -42,7 +42,7 @@ fn a_run_is_not_made_shorter_than_it_is() {
     // A run without its checkpoints does not silently begin anew.
     let checkpoints = place.run("a").join("checkpoints");
     fs::remove_dir_all(&checkpoints).expect("checkpoints");
-    let ended = "runs/a has ended and has no checkpoint to resume from; train it anew with: dahl train --config runs/a/";
+    let ended = "runs/a has ended and has no checkpoint to resume from; train it again with: dahl train --config runs/a/";
     place.check(&["train", "--resume", "a"], 2, ended);
     fs::remove_file(place.run("a").join("result.json")).expect("a result");
     fs::remove_dir_all(&checkpoints).expect("checkpoints");
@@ -80,7 +80,7 @@ fn what_cannot_be_saved_is_told_before_training() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("next: dahl eval --weights 'my w.safetensors'"), "{stdout}");
     let (code, _, stderr) = place.train(&["--max-steps", "1", "--run", "my run", "--quiet"]);
-    let stopped = "warning: stopped by --max-steps after step 1, saved; go on with: \
+    let stopped = "warning: stopped by --max-steps after step 1, saved; resume with: \
                    dahl train --resume 'runs/my run'\n";
     assert_eq!((code, stderr.as_str()), (0, stopped));
     let same = ["export", "--run", "my run", "--to", "w", "--module", "./w"];
@@ -144,17 +144,17 @@ fn a_dataset_may_be_moved_and_is_judged_as_it_says() {
     judged(&["--part", "all", "--limit", "5"], "evaluated on 5 of 60 samples, all parts of ");
 
     fs::rename(place.0.join("pets"), place.0.join("dogs")).expect("another name");
-    let gone = ": no such file or directory; give its new place by --data";
+    let gone = ": no such file or directory; name its new place with --data";
     for command in ["eval", "predict"] {
         place.check(&[command, "--run", "a"], 4, gone);
     }
     place.check(
         &["train", "--resume", "a"],
         4,
-        "the dataset of the run a: no such file or directory; give its new place by --data",
+        "the dataset of the run a: no such file or directory; name its new place with --data",
     );
     judged(&["--data", "dogs"], "evaluated on 12 of 60 samples, the test part of dogs\n");
-    place.check(&["train", "--resume", "a", "--data", "dogs"], 0, "goes on after step 3");
+    place.check(&["train", "--resume", "a", "--data", "dogs"], 0, "continues after step 3");
     // Its place is known from now on, from any directory.
     judged(&[], "evaluated on 12 of 60 samples, the test part of ");
     let mut elsewhere = place.command(&["eval", "--run", "../runs/a"]);

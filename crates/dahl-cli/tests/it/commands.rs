@@ -60,8 +60,8 @@ fn a_case_that_cannot_be_run_fails() {
 
 #[test]
 fn models_are_listed_shown_and_printed_as_files() {
-    check(&["models"], 0, "resnet18     [3, 32, 32]      11,173,962\n", "");
-    check(&["models", "lenet"], 0, "7     linear                      [120]       48,120\n", "");
+    check(&["models"], 0, "resnet18    [3, 32, 32]  11,173,962\n", "");
+    check(&["models", "lenet"], 0, "7      linear             [120]      48,120\n", "");
     check(&["models", "lanet"], 2, "", "expected one of seed-cnn, digits-cnn, lenet");
     let (_, toml, _) = dahl(&["models", "resnet18", "--toml"]);
     let file = File::new("resnet.toml", &toml);
@@ -103,7 +103,7 @@ fn a_plan_without_flags_is_that_of_a_training_without_flags() {
 #[test]
 fn plans_are_shown_checked_and_limited() {
     let plan = &["plan", "seed-cnn", "--batch", "10", "--workers", "2"][..];
-    check(plan, 0, "tasks per step     14 with", "");
+    check(plan, 0, "tasks per step  14 with", "");
     let with = |more: &[&'static str]| dahl(&[plan, more].concat());
     assert!(with(&["--show", "graph", "--dot"]).1.starts_with("digraph program {"));
     assert!(with(&["--show", "tasks", "--dot"]).1.starts_with("digraph tasks {"));
@@ -153,7 +153,7 @@ fn train_learns_digits_with_the_same_numbers_on_any_workers() {
         steady(&stdout)
     };
     let one = run("1");
-    assert!(one.contains("% of 300 test samples right"), "{one}");
+    assert!(one.contains("% (300 samples)"), "{one}");
     assert_eq!(run("2"), one);
     assert_eq!(run("5"), one);
 }
@@ -168,12 +168,12 @@ fn train_saves_weights_under_their_names() {
     let names: Vec<&str> = weights.tensors.keys().map(String::as_str).collect();
     assert_eq!(names, ["0.bias", "0.weight", "3.bias", "3.weight", "7.bias", "7.weight"]);
     let eval = ["eval", "--weights", file.path(), "--limit", "64"];
-    check(&eval, 0, "% of 64 samples right, loss", "");
+    check(&eval, 0, "% (64 samples), loss", "");
     let other = [&eval[..], &["--model", "seed-cnn", "--data", "synthetic:1x28x28:10"]].concat();
     check(&other, 4, "", "expected one of 0.weight, 0.bias, 4.weight, 4.bias, found 3.bias");
     let on =
         ["train", "--epochs", "1", "--limit", "64", "--quiet", "--no-run", "--init", file.path()];
-    check(&on, 0, "% of 64 test samples right", "");
+    check(&on, 0, "% (64 samples) after", "");
 }
 
 /// Weights are judged on the numbers that they were trained on, however many

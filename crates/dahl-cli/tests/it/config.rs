@@ -126,7 +126,7 @@ fn a_required_flag_may_come_from_the_file() {
     here.write("run.toml", "weights = 'w'\nquiet = true\n");
     let (code, stdout, stderr) = here.dahl("eval --config run.toml", &[]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    assert!(stdout.contains("of 359 samples right"), "{stdout}");
+    assert!(stdout.contains("(359 samples)"), "{stdout}");
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn a_run_goes_on_with_its_instruction_set_and_its_accuracy() {
     assert_eq!(place.dahl(&[&TRAIN[..], &start, &["a"]].concat()).0, 0);
     let resumed = |conv| ["train", "--resume", "a", "--conv", conv, "--max-steps", "1"];
     place.check(&resumed("auto"), 2, "conv: expected fast as in the run");
-    place.check(&resumed("fast"), 0, "goes on after step 2");
+    place.check(&resumed("fast"), 0, "continues after step 2");
 
     // Another one may be the widest here.
     copy_start(&place, "a", "b");
@@ -223,7 +223,7 @@ fn a_run_goes_on_with_its_instruction_set_and_its_accuracy() {
     isa("portable");
     let on = ["train", "--resume", "b", "--max-steps", "1"];
     place.check(&on, 0, "starts from the beginning");
-    place.check(&on, 0, "goes on after step 1");
+    place.check(&on, 0, "continues after step 1");
     let planned = fs::read_to_string(&path).expect("a plan");
     assert!(planned.contains("isa = \"portable\""), "{planned}");
     isa(FOREIGN);

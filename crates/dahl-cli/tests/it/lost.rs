@@ -86,7 +86,7 @@ fn metrics_that_are_not_written_are_no_success() {
         let (code, _, stderr) = run(name, &faults);
         assert_eq!(code, 0, "{stderr}");
         let warning = format!("warning: runs/{name}/metrics.jsonl: ");
-        assert!(stderr.contains(&warning) && stderr.contains("; the run goes on"), "{stderr}");
+        assert!(stderr.contains(&warning) && stderr.contains("; the run continues"), "{stderr}");
         assert_eq!(place.gave(name), whole, "{name}");
     }
     let (code, _, stderr) = run("full", &format!("fail append metrics 3.. {FULL}"));
@@ -133,7 +133,7 @@ fn a_run_that_ends_with_its_last_allowed_step_has_ended() {
     let steps = (2 * STEPS).to_string();
     let (code, stdout, stderr) =
         place.train(&["--epochs", "2", "--max-steps", &steps, "--run", "exact"]);
-    assert!(code == 0 && stdout.contains(" test samples right after "), "{stdout}{stderr}");
+    assert!(code == 0 && stdout.contains(" samples) after "), "{stdout}{stderr}");
     assert!(place.run("exact").join("weights.safetensors").exists());
     assert_eq!(place.gave("exact"), place.gave("whole"));
     // So does one that went on.

@@ -24,5 +24,6 @@ mod scheduling;
 mod see;
 mod sets;
 mod simulate;
+mod sources;
 mod support;
 mod survival;

@@ -238,7 +238,7 @@ fn a_damaged_file_is_named_and_the_others_speak() {
         format!("{}\n{}", before.join("\n"), &last[..last.len() / 2])
     });
     place.check(&["stats", "a"], 4, "trace.jsonl: line ");
-    place.check(&["stats", "a"], 4, "--counters does without");
+    place.check(&["stats", "a"], 4, "--counters works without");
     place.check(&["trace", "a", "--format", "csv"], 4, "trace.jsonl: line ");
     // What is wrong is said once, and not that it does without.
     for args in [&["stats", "a"][..], &["trace", "a", "--format", "csv"]] {

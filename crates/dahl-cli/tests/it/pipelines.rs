@@ -70,11 +70,8 @@ fn the_front_of_vgg16_is_certified() {
     assert_eq!(code, 0, "{err}");
     let lines: Vec<&str> = out.lines().collect();
     let stages = found["certificate"]["stages"].as_str().expect("stages");
-    assert!(lines[0].starts_with(&format!("plan           {stages}: 0.13754948")), "{out}");
-    assert!(
-        lines[1].starts_with("space          cost model dahl, stale weights; stages of"),
-        "{out}"
-    );
+    assert!(lines[0].starts_with(&format!("plan   {stages}: 0.13754948")), "{out}");
+    assert!(lines[1].starts_with("space  cost model dahl, stale weights; stages of"), "{out}");
     assert!(
         lines[2].starts_with("holds: no plan of this space has energy below 216.7618"),
         "{out}"
@@ -271,10 +268,10 @@ fn a_claim_names_its_plan_and_space_first() {
     starts(
         &out,
         &[
-            (0, &format!("plan           best found for time: {shares}")),
-            (1, &format!("space          cost model dahl; {stages}, cut at all ideals; or one")),
-            (5, "lower bound    of any plan, also with several unit types in one stage: 0.0"),
-            (6, "certificate    of another plan, the best without uneven shares: box/"),
+            (0, &format!("plan         best found for time: {shares}")),
+            (1, &format!("space        cost model dahl; {stages}, cut at all ideals; or one")),
+            (5, "lower bound  of any plan, also with several unit types in one stage: 0.0"),
+            (6, "certificate  of another plan, the best without uneven shares: box/"),
         ],
     );
     let (code, out, err) = dahl(&["certify", &proof]);
@@ -282,14 +279,14 @@ fn a_claim_names_its_plan_and_space_first() {
     starts(
         &out,
         &[
-            (0, "plan           box/"),
+            (0, "plan       box/"),
             (
                 1,
                 &format!(
-                    "not about      the plan with uneven shares that `dahl plan` printed: {shares}"
+                    "not about  the plan with uneven shares that `dahl plan` printed: {shares}"
                 ),
             ),
-            (2, &format!("space          cost model dahl, synchronous weights; {stages}")),
+            (2, &format!("space      cost model dahl, synchronous weights; {stages}")),
             (3, "holds: no plan of this space has time below 0.0"),
         ],
     );

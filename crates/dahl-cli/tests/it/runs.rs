@@ -150,7 +150,7 @@ fn a_run_that_was_stopped_goes_on_to_the_same_bits() {
             let (name, steps) = (format!("part-{i}-{stop}"), stop.to_string());
             let part = ["--run", &name, "--max-steps", &steps];
             let (code, _, stderr) = place.train(&[recipe, &part[..]].concat());
-            let on = format!("after step {stop}, saved; go on with: dahl train --resume runs/");
+            let on = format!("after step {stop}, saved; resume with: dahl train --resume runs/");
             assert!(code == 0 && stderr.contains(&on), "{code} {stderr}");
             let on = ["train", "--resume", &name, "--workers", "3"];
             assert_eq!(place.dahl(&on).0, 0);
@@ -231,7 +231,7 @@ fn a_run_that_has_ended_says_so_and_may_be_made_longer() {
     assert_eq!(place.train(&["--epochs", "3", "--run", "long"]).0, 0);
     assert_eq!(place.train(&["--epochs", "1", "--run", "short"]).0, 0);
     place.check(&["train", "--resume", "short"], 0, "runs/short has finished its 1 epoch;");
-    place.check(&["train", "--resume", "runs/short", "--epochs", "3"], 0, "goes on after step 8");
+    place.check(&["train", "--resume", "runs/short", "--epochs", "3"], 0, "continues after step 8");
     assert_eq!(place.gave("short"), place.gave("long"));
     // The new length is the run's own.
     place.check(&["train", "--resume", "short"], 0, "has finished its 3 epochs");
@@ -240,7 +240,7 @@ fn a_run_that_has_ended_says_so_and_may_be_made_longer() {
     assert_eq!(place.train(&cosine).0, 0);
     let longer = ["train", "--resume", "cosine", "--epochs", "3"];
     place.check(&longer, 2, "epochs: expected 2, which its schedule depends on, as in the run");
-    place.check(&["train", "--resume", "cosine"], 0, "goes on after step 3");
+    place.check(&["train", "--resume", "cosine"], 0, "continues after step 3");
 }
 
 #[test]

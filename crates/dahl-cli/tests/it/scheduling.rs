@@ -221,5 +221,5 @@ fn plans_run_in_turns_where_they_fit_into_the_limit_together() {
     let (code, stdout, stderr) =
         explain(&["--memory-limit", least.rsplit_once('(').expect("its bytes").1]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(!stdout.contains("turns") && stdout.contains("the calls were measured for it.\n"));
+    assert!(!stdout.contains("turns") && stdout.contains("were measured first.\n"));
 }

@@ -239,7 +239,7 @@ fn a_table_of_ones_own_is_read_by_flags() {
     place.write("labels.npy", &array("|u1", "(1,)", &[0]));
     place.check(&["data", "big.npy"], 4, "'<i4', '<i8', found >f4\n");
     let columns = ["--image-column", "file", "--class-column", "species"];
-    let hint = "found none; --image-dir and --image-extension say where they are";
+    let hint = "found none; --image-dir and --image-extension name the files";
     place.check(&[&["data", "birds.csv"], &columns[..]].concat(), 4, hint);
     let flags = [&columns[..], &["--image-dir", "photos", "--image-extension", "png"]].concat();
     let (code, stdout, stderr) = place.dahl(&[&["data", "birds.csv"], &flags[..]].concat());
@@ -249,5 +249,5 @@ fn a_table_of_ones_own_is_read_by_flags() {
     place.check(&["train", "--resume", "a", "--class-column", "file"], 2, "class-column: expected");
     place.check(&["train", "--resume", "a"], 0, "");
     let (code, stdout, stderr) = place.dahl(&["eval", "--run", "a"]);
-    assert!(code == 0 && stdout.contains("of 2 samples right"), "{stdout}{stderr}");
+    assert!(code == 0 && stdout.contains("(2 samples)"), "{stdout}{stderr}");
 }

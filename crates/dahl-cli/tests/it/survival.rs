@@ -91,7 +91,7 @@ fn a_full_disk_leaves_the_old_checkpoint_and_the_run_resumes() {
     let (code, stderr) = limited(&place, &["train", "--resume", "part"]);
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("warning: no checkpoint: "), "{stderr}");
-    assert!(stderr.contains("; the run goes on\n"), "{stderr}");
+    assert!(stderr.contains("; the run continues\n"), "{stderr}");
     let kept = format!("runs/part/checkpoints/{} is whole; make room and resume", before[0]);
     assert!(stderr.contains("the last checkpoint was not written: "), "{stderr}");
     assert!(stderr.contains(&kept) && !stderr.contains("panicked"), "{stderr}");

@@ -166,7 +166,7 @@ settings! {
         betas: Option<Betas> = None, Value::parse, Shown { value: "BETA1,BETA2", ..TRAINING };
         /// Term added to the denominator for numerical stability (Adam, AdamW) [default: 1e-8]
         eps: Option<f64> = None, positive, TRAINING;
-        /// Maximum norm of all gradients together: larger gradients are scaled down
+        /// Maximum norm of the gradient over all parameters; a larger gradient is scaled down
         clip: Option<f64> = None, positive, Shown { value: "NORM", ..TRAINING };
         /// Learning-rate schedule: constant, step:EPOCHS:FACTOR, cosine or cosine:LEAST (the last
         /// factor, from 0 to 1), each optionally after warmup:EPOCHS+
@@ -199,10 +199,11 @@ settings! {
         /// of equal predicted time; required by pipedream, whose result they decide]
         stages: Option<StagesChoice> = None, Value::parse,
             Shown { value: "N|LAYERS", requires: Some("pipeline"), ..PIPELINE };
-        /// Relative speeds of the workers of the stages, such as 1,0.5
+        /// Relative speeds of the workers of the stages, such as 1,0.5 [default: equal]
         speeds: Option<Speeds> = None, Value::parse,
             Shown { requires: Some("pipeline"), ..PIPELINE };
-        /// Samples that batch norm takes its statistics over; micro changes the result
+        /// Samples of the batch norm statistics: the batch or the micro-batch (micro changes the
+        /// result)
         bn: NormOver = NormOver::Batch, Value::parse, PIPELINE;
         /// Allow stale weights: steps may compute with weights that miss some updates, so that
         /// the pipeline is never flushed
@@ -221,15 +222,15 @@ settings! {
         epochs: usize = 10, at_least_one, Shown { value: "N", ..TRAINING };
         /// Number of worker threads [default: one per processor]
         workers: Option<usize> = None, at_least_one, Shown { value: "N", ..PLACEMENT };
-        /// How ops are cut into pieces: auto, adaptive, or pieces per axis such as
+        /// Grain, or how ops are cut into pieces: auto, adaptive, or pieces per axis such as
         /// sample=4,channel=2 (docs/grain.md) [default: one piece of the batch per worker]
         grain: Option<GrainChoice> = None, Value::parse, PLACEMENT;
-        /// Maximum memory of the plan, such as 500MiB or 2GiB; activations are recomputed where
-        /// it would need more
+        /// Maximum memory of the plan, such as 500MiB or 2GiB; activations are recomputed to stay
+        /// within it
         memory_limit: Option<Bytes> = None, Value::parse, Shown { value: "SIZE", ..PLACEMENT };
         /// Scheduling policy: which worker runs a ready task
         scheduling: SchedulingName = SchedulingName::Static, Value::parse, PLACEMENT;
-        /// Seconds that one joule is worth (policy least-energy)
+        /// Weight of energy against time: seconds per joule (policy least-energy)
         joule_seconds: f64 = 0.1, not_negative, Shown { value: "SECONDS", ..PLACEMENT };
         /// Steps between checkpoints [default: one checkpoint per epoch and every 30 s]
         checkpoint_every: Option<usize> = None, at_least_one, Shown { value: "STEPS", ..RUN };
@@ -284,12 +285,12 @@ settings! {
         /// Interval at which meters are read
         meter_interval: Duration = Duration::from_millis(100), interval,
             Shown { value: "TIME", ..ENERGY };
-        /// Measure the idle machine for this time before the first step
+        /// Duration of a measurement of the idle machine before the first step
         idle_time: Option<Duration> = None, Value::parse, Shown { value: "TIME", ..ENERGY };
         /// Maximum energy of this session (500J, 2kJ, 0.1kWh), measured where a meter is, else
         /// modelled: the run is saved and stops
         energy_budget: Option<Joules> = None, Value::parse, Shown { value: "ENERGY", ..ENERGY };
-        /// Record what every worker does, in trace.jsonl of the run directory
+        /// Record the activity of every worker in trace.jsonl of the run directory
         trace: Switch = Switch(false), Value::parse, Shown { conflicts: &["no-run"], ..TRACES };
         /// First step of this session to record
         trace_from: u64 = 0, Value::parse,
@@ -297,7 +298,7 @@ settings! {
         /// Maximum number of events to record, in whole steps; an event takes about 100 bytes
         trace_events: usize = 200_000, at_least_one,
             Shown { value: "N", requires: Some("trace"), ..TRACES };
-        /// Print at the end which classes of the test set were taken for which
+        /// Print the confusion matrix of the test set at the end
         confusion: Switch = Switch(false), Value::parse, RUN;
     }
 }

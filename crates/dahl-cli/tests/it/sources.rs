@@ -1,0 +1,54 @@
+//! What the sources of the command line must look like.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// The names of all source files with their texts.
+fn sources() -> Vec<(String, String)> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+    let (mut open, mut all) = (vec![PathBuf::from(root)], Vec::new());
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            all.push((name, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    assert!(all.len() > 40, "{}", all.len());
+    all
+}
+
+/// Texts that do not go through `output.rs` are not escaped.
+#[test]
+fn no_other_module_writes_to_a_stream() {
+    // The view of the whole terminal draws with escape sequences.
+    const DRAWING: [&str; 3] = ["output.rs", "live/screen.rs", "live/tui.rs"];
+    // Whoever looks what a stream is writes nothing.
+    const LOOKING: [&str; 5] =
+        ["of_stdout()", "of_stderr()", "on_stderr()", "is_terminal()", "terminal_size_of("];
+    for (name, text) in sources().iter().filter(|(name, _)| !DRAWING.contains(&&**name)) {
+        let writes = |line: &&str| line.contains("stdout()") || line.contains("stderr()");
+        for line in text.lines().filter(writes) {
+            assert!(LOOKING.iter().any(|part| line.contains(part)), "{name}: {line}");
+        }
+    }
+}
+
+/// A function ends where the first line has its indentation and closes a block.
+#[test]
+fn no_function_is_longer_than_80_lines() {
+    for (name, text) in sources() {
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let code = line.trim_start();
+            let is_function = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn "];
+            if !is_function.iter().any(|start| code.starts_with(start)) {
+                continue;
+            }
+            let end = format!("{}}}", &line[..line.len() - code.len()]);
+            let length = 1 + lines[at..].iter().position(|line| *line == end).unwrap_or(0);
+            assert!(length <= 80, "{name}:{}: {length} lines", at + 1);
+        }
+    }
+}
