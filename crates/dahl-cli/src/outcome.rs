@@ -115,8 +115,8 @@ fn all_of(
 fn beside(step: &Predicted, took: f64) -> String {
     let [low, high] = step.interval.map(Nanos);
     format!(
-        "step: predicted {} ({low} to {high}), measured {} with the reading of samples; predicted energy \
-         about {}",
+        "step: {} predicted ({low} to {high}), {} measured with the reading of samples; energy about \
+         {} predicted",
         Nanos(step.step),
         Nanos((took * 1e9) as u64),
         Joules(step.joules).rounded(2)
