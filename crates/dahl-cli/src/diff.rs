@@ -81,23 +81,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(if equal { 0 } else { output::DIFFERENT }))
 }
 
-/// What is said of one tensor.
+/// A tensor of A, of B, or of both.
 struct Row {
     name: String,
-    kind: Kind,
-}
-
-enum Kind {
-    OnlyInA(Described),
-    OnlyInB(Described),
-    Mismatch(Described, Described),
-    Compared { what: Described, comparison: Comparison, worst: Vec<Pair> },
-}
-
-/// Type and shape.
-struct Described {
-    dtype: DType,
-    axes: Vec<usize>,
+    /// Type and shape in A and in B.
+    a: Option<(DType, Vec<usize>)>,
+    b: Option<(DType, Vec<usize>)>,
+    /// Where types and shapes are the same.
+    compared: Option<(Comparison, Vec<Pair>)>,
 }
 
 /// Two values at one place.
@@ -111,30 +102,19 @@ struct Pair {
 
 impl Row {
     fn new(name: &str, a: Option<&StoredTensor>, b: Option<&StoredTensor>, args: &Args) -> Self {
-        let describe =
-            |t: &StoredTensor| Described { dtype: t.dtype(), axes: t.shape().axes().to_vec() };
-        let kind = match (a, b) {
-            (Some(a), Some(b)) if a.shape() != b.shape() || a.dtype() != b.dtype() => {
-                Kind::Mismatch(describe(a), describe(b))
-            }
-            (Some(a), Some(b)) => {
-                let (comparison, worst) = match a.dtype() {
-                    DType::F32 => compared::<f32>(a, b, args),
-                    DType::F64 => compared::<f64>(a, b, args),
-                    DType::I64 => compared::<i64>(a, b, args),
-                    DType::U8 => compared::<u8>(a, b, args),
-                };
-                Kind::Compared { what: describe(a), comparison, worst }
-            }
-            (Some(a), None) => Kind::OnlyInA(describe(a)),
-            (None, Some(b)) => Kind::OnlyInB(describe(b)),
-            (None, None) => unreachable!("a name comes from one of the files"),
-        };
-        Self { name: name.to_owned(), kind }
+        let described = |t: &StoredTensor| (t.dtype(), t.shape().axes().to_vec());
+        let both = a.zip(b).filter(|(a, b)| described(a) == described(b));
+        let compared = both.map(|(a, b)| match a.dtype() {
+            DType::F32 => compared::<f32>(a, b, args),
+            DType::F64 => compared::<f64>(a, b, args),
+            DType::I64 => compared::<i64>(a, b, args),
+            DType::U8 => compared::<u8>(a, b, args),
+        });
+        Self { name: name.to_owned(), a: a.map(described), b: b.map(described), compared }
     }
 
     fn equal(&self, tolerance: Tolerance) -> bool {
-        matches!(&self.kind, Kind::Compared { comparison, .. } if tolerance.accepts(comparison))
+        self.compared.as_ref().is_some_and(|(comparison, _)| tolerance.accepts(comparison))
     }
 }
 
@@ -239,33 +219,30 @@ fn as_text(rows: &[Row], args: &Args, colour: Colour) -> String {
 }
 
 fn cells(row: &Row, tolerance: Tolerance) -> Vec<String> {
-    let name = row.name.clone();
-    let shape = |d: &Described| format!("{:?}", d.axes);
-    let told = |d: &Described, what: &str| {
-        let (name, dtype) = (name.clone(), d.dtype.to_string());
-        vec![name, shape(d), dtype, what.to_owned(), String::new(), String::new()]
-    };
-    match &row.kind {
-        Kind::OnlyInA(d) => told(d, "missing in B"),
-        Kind::OnlyInB(d) => told(d, "missing in A"),
-        Kind::Mismatch(a, b) => told(a, &format!("in B {} {}", b.dtype, shape(b))),
-        Kind::Compared { what, comparison: c, .. } => {
+    let [mut values, mut ulp, mut rel] = [(); 3].map(|()| String::new());
+    match (&row.a, &row.b, &row.compared) {
+        (.., Some((c, _))) if c.differing > 0 => {
             let verb = if tolerance.accepts(c) { "close" } else { "differ" };
-            let [count, ulps, relative] = match c.differing {
-                0 => [(); 3].map(|()| String::new()),
-                n => [format!("{n} of {} {verb}", c.elements), ulps(c.ulps), relative(c)],
-            };
-            vec![name, shape(what), what.dtype.to_string(), count, ulps, relative]
+            values = format!("{} of {} {verb}", c.differing, c.elements);
+            (ulp, rel) = (ulps(c.ulps), relative(c));
         }
+        (_, None, _) => values += "missing in B",
+        (None, ..) => values += "missing in A",
+        (_, Some((dtype, axes)), None) => values = format!("in B {dtype} {axes:?}"),
+        _ => {}
     }
+    let shape = row.a.as_ref().or(row.b.as_ref());
+    let (dtype, axes) = shape
+        .map_or_else(Default::default, |(dtype, axes)| (dtype.to_string(), format!("{axes:?}")));
+    vec![row.name.clone(), axes, dtype, values, ulp, rel]
 }
 
 /// The worst values of a tensor that differs.
 fn details(row: &Row, colour: Colour) -> String {
-    let Kind::Compared { comparison, worst, .. } = &row.kind else { return String::new() };
-    if worst.is_empty() {
+    let Some((comparison, worst)) = row.compared.as_ref().filter(|(_, worst)| !worst.is_empty())
+    else {
         return String::new();
-    }
+    };
     let title = match comparison.differing {
         n if n > worst.len() => format!("{}: the worst {} of {n}", row.name, worst.len()),
         _ => row.name.clone(),
@@ -296,40 +273,39 @@ fn details(row: &Row, colour: Colour) -> String {
 }
 
 fn as_json(rows: &[Row], args: &Args) -> String {
-    let described = |d: &Described| json!({ "dtype": d.dtype.name(), "shape": d.axes });
-    let tensors: Vec<Value> = rows
-        .iter()
-        .map(|row| {
-            let mut object = match &row.kind {
-                Kind::OnlyInA(a) => json!({ "status": "missing in b", "a": described(a) }),
-                Kind::OnlyInB(b) => json!({ "status": "missing in a", "b": described(b) }),
-                Kind::Mismatch(a, b) => {
-                    json!({ "status": "mismatch", "a": described(a), "b": described(b) })
-                }
-                Kind::Compared { what, comparison: c, worst } => json!({
-                    "status": if row.equal(args.tolerance) { "equal" } else { "different" },
-                    "a": described(what),
-                    "b": described(what),
-                    "elements": c.elements,
-                    "differing": c.differing,
-                    "max_ulps": countable(c.ulps),
-                    "max_absolute": number(c.absolute),
-                    "max_relative": number(c.relative()),
-                    "worst": worst
-                        .iter()
-                        .map(|pair| json!({
-                            "index": pair.index,
-                            "a": pair.json[0],
-                            "b": pair.json[1],
-                            "ulps": countable(pair.ulps),
-                        }))
-                        .collect::<Vec<_>>(),
-                }),
-            };
-            object["name"] = json!(row.name);
-            object
-        })
-        .collect();
+    let described = |d: &(DType, Vec<usize>)| json!({ "dtype": d.0.name(), "shape": d.1 });
+    let pair = |pair: &Pair| {
+        let ([a, b], ulps) = (&pair.json, countable(pair.ulps));
+        json!({ "index": pair.index, "a": a, "b": b, "ulps": ulps })
+    };
+    let tensor = |row: &Row| {
+        let mut object = json!({ "name": row.name });
+        for (key, described) in
+            [("a", row.a.as_ref().map(described)), ("b", row.b.as_ref().map(described))]
+        {
+            if let Some(described) = described {
+                object[key] = described;
+            }
+        }
+        let status = match (&row.a, &row.b, &row.compared) {
+            (_, None, _) => "missing in b",
+            (None, ..) => "missing in a",
+            (.., None) => "mismatch",
+            _ if row.equal(args.tolerance) => "equal",
+            _ => "different",
+        };
+        object["status"] = json!(status);
+        if let Some((c, worst)) = &row.compared {
+            object["elements"] = json!(c.elements);
+            object["differing"] = json!(c.differing);
+            object["max_ulps"] = json!(countable(c.ulps));
+            object["max_absolute"] = number(c.absolute);
+            object["max_relative"] = number(c.relative());
+            object["worst"] = worst.iter().map(pair).collect();
+        }
+        object
+    };
+    let tensors: Vec<Value> = rows.iter().map(tensor).collect();
     let object = json!({
         "equal": rows.iter().all(|row| row.equal(args.tolerance)),
         "tolerance": args.tolerance.to_string(),

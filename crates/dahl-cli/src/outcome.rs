@@ -2,7 +2,7 @@
 
 use crate::advice::advised;
 use crate::output::{code, counted, quoted};
-use crate::report::{Conclusion, Report};
+use crate::report::Report;
 use crate::stop;
 use dahl::report::Energy;
 use dahl::run::{Failed, Outcome, Predicted, RunConfig, Stage, StopReason, files};
@@ -60,29 +60,17 @@ pub(crate) fn conclude(
         all_of(errors, unsaved, (save.as_deref(), next))?;
         return Ok(stop::code(why).max(report.code()));
     }
-    let Some(last) = outcome.history.last() else {
+    if outcome.history.is_empty() {
         all_of(errors, unsaved, (save.as_deref(), next))?;
         return Ok(report.code());
-    };
+    }
     let speed = speed_of(&outcome.history);
     if let (Some(step), false) = (&outcome.predicted, outcome.idle) {
         report.log(format_args!("{}", beside(step, outcome.batch as f64 / speed)));
     }
-    let weights = save.or(outcome.kept.clone());
-    report.conclude(&Conclusion {
-        last,
-        planned: outcome.planned,
-        sha256: outcome.sha256.clone(),
-        // What was not written cannot be evaluated.
-        run: run.as_deref().filter(|_| outcome.kept.is_some()),
-        file: weights.clone(),
-        seconds: outcome.seconds,
-        speed,
-        from_step: outcome.from,
-        longer,
-        confusion: outcome.confusion.as_ref(),
-        energy: energy.filter(|_| !outcome.idle),
-    });
+    let energy = energy.filter(|_| !outcome.idle);
+    report.conclude(&outcome, speed, energy, longer);
+    let weights = save.or(outcome.kept);
     all_of(errors, unsaved, (weights.as_deref(), next))?;
     // Whoever sent it wants nothing to follow, though all epochs are done.
     Ok(outcome.signal.map_or(report.code(), stop::code))

@@ -6,12 +6,11 @@ use crate::progress::{Meter, Progress, Show};
 use crate::stop::by;
 use dahl::Result;
 use dahl::native::{peak_bytes, resident_bytes};
-use dahl::run::EpochMetrics;
-use dahl::run::StopReason;
+use dahl::run::{EpochMetrics, Outcome, StopReason};
 use dahl::train::{Confusion, EpochRecord, Pass, State};
 use dahl::units::Bytes;
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,28 +49,6 @@ pub(crate) struct Report {
     screen: Option<Screen>,
     held: Vec<String>,
     epochs: String,
-}
-
-/// What a run gave.
-pub(crate) struct Conclusion<'a> {
-    pub(crate) last: &'a EpochRecord,
-    pub(crate) planned: Bytes,
-    pub(crate) sha256: String,
-    /// The run's directory, where it has one with its final weights.
-    pub(crate) run: Option<&'a Path>,
-    /// Where the weights are.
-    pub(crate) file: Option<PathBuf>,
-    /// How long this process took.
-    pub(crate) seconds: f64,
-    /// Training samples per second, over all epochs.
-    pub(crate) speed: f64,
-    /// The step that this process went on from.
-    pub(crate) from_step: u64,
-    /// How many epochs it may be made longer to.
-    pub(crate) longer: Option<usize>,
-    pub(crate) confusion: Option<&'a Confusion>,
-    /// What the session took, with where that is from.
-    pub(crate) energy: Option<String>,
 }
 
 impl Report {
@@ -240,7 +217,13 @@ impl Report {
     }
 
     /// The run has ended.
-    pub(crate) fn conclude(&mut self, end: &Conclusion<'_>) {
+    pub(crate) fn conclude(
+        &mut self,
+        end: &Outcome,
+        speed: f64,
+        energy: Option<String>,
+        longer: Option<usize>,
+    ) {
         if matches!(self.voice, Voice::Json | Voice::LastJson) {
             return;
         }
@@ -248,30 +231,31 @@ impl Report {
             bytes.map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string())
         };
         let (resident, peak) = (known(resident_bytes()), known(peak_bytes()));
-        let session = if end.from_step == 0 { "" } else { " in this session" };
-        let (name, pass) = end.evaluated();
-        let mut text = end.confusion.map_or(String::new(), Confusion::to_string);
+        let session = if end.from == 0 { "" } else { " in this session" };
+        let Some(last) = end.history.last() else { return };
+        let (name, pass) = match last.evaluated.last() {
+            Some((name, pass)) => (&**name, pass),
+            None => ("training", &last.train),
+        };
+        let mut text = end.confusion.as_ref().map_or(String::new(), Confusion::to_string);
+        let (accuracy, samples) = (100.0 * pass.accuracy(), pass.samples);
         text += &format!(
-            "{name} accuracy {:.2} % ({} samples) after {:.1} s{session}, {:.0} samples/s in training\n\
-             memory: {} planned, {resident} resident, {peak} peak\n",
-            100.0 * pass.accuracy(),
-            pass.samples,
-            end.seconds,
-            end.speed,
-            end.planned,
+            "{name} accuracy {accuracy:.2} % ({samples} samples) after {:.1} s{session}, {speed:.0} \
+             samples/s in training\nmemory: {} planned, {resident} resident, {peak} peak\n",
+            end.seconds, end.planned
         );
-        if let Some(energy) = &end.energy {
-            text += &format!("energy: {energy}\n");
-        }
-        let file = end.file.as_ref().map(|path| format!("{}, ", path.display()));
+        text.extend(energy.map(|energy| format!("energy: {energy}\n")));
+        let weights = end.save.as_deref().or(end.kept.as_deref());
+        let file = weights.map(|path| format!("{}, ", path.display()));
         // The first digits tell runs apart; the directory has them all.
         let hash = &end.sha256[..end.sha256.len().min(16)];
         text += &format!("weights: {}sha256 {hash}…\n", file.unwrap_or_default());
         if self.voice == Voice::Text {
-            text += &match end.run {
+            // What was not written cannot be evaluated.
+            text += &match end.directory.as_deref().filter(|_| end.kept.is_some()) {
                 Some(run) => {
                     let run = quoted(run.strip_prefix("runs").unwrap_or(run));
-                    let longer = end.longer.map(|epochs| {
+                    let longer = longer.map(|epochs| {
                         format!("      dahl train --resume {run} --epochs {epochs}\n")
                     });
                     format!(
@@ -281,7 +265,7 @@ impl Report {
                         longer.unwrap_or_default()
                     )
                 }
-                None => match end.file.as_deref().map(quoted) {
+                None => match weights.map(quoted) {
                     Some(file) => format!(
                         "next: dahl eval --weights {file} --confusion\n      \
                          dahl predict --weights {file} IMAGE…\n"
@@ -293,16 +277,6 @@ impl Report {
             };
         }
         self.show(show_part(&text));
-    }
-}
-
-impl Conclusion<'_> {
-    /// The last evaluation, or training itself.
-    fn evaluated(&self) -> (&str, Pass) {
-        match self.last.evaluated.last() {
-            Some((name, pass)) => (name, *pass),
-            None => ("training", self.last.train),
-        }
     }
 }
 

@@ -78,20 +78,20 @@ impl WeightArgs {
     /// Reads the weights and finds their model: by the arguments, else by what
     /// the file says, else by what the run says.
     pub(crate) fn open(&self) -> dahl::Result<Weights> {
-        let run = self.run.as_deref().map(Run::read).transpose()?.unwrap_or_default();
-        let (path, file) = match (&self.weights, run.weights) {
-            (None, Some(weights)) => weights,
-            (path, _) => {
-                let path = path.clone().unwrap_or_default();
+        let (run, weights) = self.run.as_deref().map(read_run).transpose()?.unzip();
+        let (path, file) = match weights {
+            Some(weights) => weights,
+            None => {
+                let path = self.weights.clone().unwrap_or_default();
                 let file = TensorFile::read(&path)?;
                 (path, file)
             }
         };
         let card = Card::of(&file, &path)?;
-        let model = match (&self.model, &card, run.model) {
+        let model = match (&self.model, &card, &run) {
             (Some(name), _, _) => Model::open(name)?,
             (None, Some(card), _) => card.model.clone(),
-            (None, None, Some(name)) => Model::open(&name)?,
+            (None, None, Some(run)) => Model::open(&run.identity.model.0)?,
             (None, None, None) => {
                 let expected = "--model, since the weights do not say to which model they belong";
                 return Err(Error::config("model", expected, path.display()));
@@ -103,10 +103,11 @@ impl WeightArgs {
         let lowered = model.lower(&spec(dtype, &[1]))?;
         check_weights(&file, &lowered.programs.store, &path)?;
         let known = card.as_ref().and_then(|card| card.origin.clone());
-        let seed = self.seed.or(known.as_ref().map(|o| o.seed)).or(run.seed).unwrap_or(0);
+        let of_run = run.as_ref().map_or(0, |run| run.identity.seed);
+        let seed = self.seed.or(known.as_ref().map(|o| o.seed)).unwrap_or(of_run);
         let table = self.table.config.identity.table(known.as_ref().map(|o| &o.table));
         // The run's path means the same from every directory.
-        let trained_on = run.data.or(known.map(|o| o.data));
+        let trained_on = run.map(|run| run.placement.data.0).or(known.map(|o| o.data));
         let data = self.data.clone().or(trained_on.clone());
         let origin = data.map(|data| Origin { data, seed, table });
         let asked = self.data.is_some();
@@ -217,31 +218,14 @@ fn spec(dtype: DType, sizes: &[usize]) -> TrainSpec {
     TrainSpec { train: Vec::new(), eval, ..TrainSpec::new(1, dtype, Optimizer::sgd(0.0)) }
 }
 
-/// What a run's directory says of its weights.
-#[derive(Default)]
-struct Run {
-    /// Where they are, and what they are.
-    weights: Option<(PathBuf, TensorFile)>,
-    model: Option<String>,
-    data: Option<String>,
-    seed: Option<u64>,
-}
-
-impl Run {
-    fn read(directory: &Path) -> dahl::Result<Self> {
-        let directory = rundir::find(directory);
-        let path = directory.join(rundir::files::CONFIG);
-        if !path.exists() {
-            return Err(rundir::no_run(&directory));
-        }
-        let config = RunConfig::read(&path)?;
-        Ok(Self {
-            weights: Some(weights(&directory)?),
-            model: Some(config.identity.model.0),
-            data: Some(config.placement.data.0),
-            seed: Some(config.identity.seed),
-        })
+/// The configuration of a run and its weights: where they are, and what they are.
+fn read_run(directory: &Path) -> dahl::Result<(RunConfig, (PathBuf, TensorFile))> {
+    let directory = rundir::find(directory);
+    let path = directory.join(rundir::files::CONFIG);
+    if !path.exists() {
+        return Err(rundir::no_run(&directory));
     }
+    Ok((RunConfig::read(&path)?, weights(&directory)?))
 }
 
 /// The final weights of a run that has ended, else those of its newest
