@@ -93,7 +93,7 @@ fn list(all: &[(String, &Command)]) -> String {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         let positional: Vec<String> =
             arguments(command).filter(|arg| arg.is_positional()).map(written).collect();
-        let usage = [&[path.clone()], &positional[..]].concat().join(" ");
+        let usage = [std::slice::from_ref(path), &positional[..]].concat().join(" ");
         format!("| `{usage}` | {about} |\n")
     };
     let rows: String = all.iter().map(line).collect();

@@ -8,11 +8,11 @@ fn sources() -> Vec<(String, String)> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
     let (mut open, mut all) = (vec![PathBuf::from(root)], Vec::new());
     while let Some(path) = open.pop() {
-        if path.is_dir() {
-            open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        if let Ok(entries) = fs::read_dir(&path) {
+            open.extend(entries.map(|entry| entry.expect("an entry").path()));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-            all.push((name, fs::read_to_string(&path).unwrap()));
+            let text = fs::read_to_string(&path).expect("a source");
+            all.push((path.display().to_string(), text));
         }
     }
     assert!(all.len() > 40, "{}", all.len());
@@ -27,7 +27,10 @@ fn no_other_module_writes_to_a_stream() {
     // Whoever looks what a stream is writes nothing.
     const LOOKING: [&str; 5] =
         ["of_stdout()", "of_stderr()", "on_stderr()", "is_terminal()", "terminal_size_of("];
-    for (name, text) in sources().iter().filter(|(name, _)| !DRAWING.contains(&&**name)) {
+    for (name, text) in sources() {
+        if DRAWING.iter().any(|drawing| name.ends_with(&format!("/src/{drawing}"))) {
+            continue;
+        }
         let writes = |line: &&str| line.contains("stdout()") || line.contains("stderr()");
         for line in text.lines().filter(writes) {
             assert!(LOOKING.iter().any(|part| line.contains(part)), "{name}: {line}");
