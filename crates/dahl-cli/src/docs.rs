@@ -3,9 +3,11 @@
 
 use crate::Cli;
 use crate::args::with_flags;
+use crate::files::{read, write};
 use clap::{Arg, Command, CommandFactory};
 use dahl::run::RunConfig;
 use dahl::run::config::{Class, SETTINGS};
+use std::path::Path;
 
 /// The commands with their names, `bench kernels` among them.
 fn commands<'a>(of: &'a Command, path: &str, all: &mut Vec<(String, &'a Command)>) {
@@ -156,15 +158,15 @@ fn settings(train: &Command) -> String {
 fn flags_are_documented() {
     let mut root = Cli::command();
     root.build();
-    let page = |name: &str| format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
-    let read = |name: &str| std::fs::read_to_string(page(name)).unwrap_or_default();
-    let (cli, missing) = filled(&read("cli.md"), &root);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let found = |name: &str| read(&docs.join(name)).unwrap_or_default();
+    let (cli, missing) = filled(&found("cli.md"), &root);
     assert!(missing.is_empty(), "docs/cli.md has no `<!-- flags of … -->` for {missing:?}");
     let train = root.find_subcommand("train").expect("a command");
     for (name, text) in [("cli.md", cli), ("settings.md", settings(train))] {
         if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(page(name), &text).expect("the page");
+            write(&docs.join(name), &text).expect("the page");
         }
-        assert!(read(name) == text, "docs/{name} is stale: UPDATE_DOCS=1 writes it");
+        assert!(found(name) == text, "docs/{name} is stale: UPDATE_DOCS=1 writes it");
     }
 }
