@@ -409,6 +409,15 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> &'a
     known.into_iter().min_by_key(distance).unwrap_or_default()
 }
 
+/// A hint at the known name that a wrong one is a slip of; empty where there is none.
+pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let near = nearest(wrong, known);
+    // Half of the name is another name, no slip.
+    let letters = wrong.chars().count() / 2;
+    let slip = strsim::damerau_levenshtein(wrong, near) <= letters;
+    if slip { format!("; did you mean {near}?") } else { String::new() }
+}
+
 /// What a plan has to fit into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLimit {

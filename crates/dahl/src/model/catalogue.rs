@@ -1,7 +1,7 @@
 //! Models by name.
 
 use super::{Fusion, Layer, LayerKind, Lowered, Model, Optimizer, Sequence, TrainSpec};
-use crate::error::{Error, Result, nearest};
+use crate::error::{Error, Result, did_you_mean};
 use crate::ops::conv2d::Conv2d;
 use crate::os::disk;
 use dahl_kernels::DType;
@@ -57,11 +57,7 @@ impl Model {
         if !Self::is_file(source) {
             return Self::named(source).map_err(|error| match error {
                 Error::Config { key, expected, found } => {
-                    let near = nearest(source, NAMES.iter().copied());
-                    // Half of the name is another name, no slip.
-                    let letters = source.chars().count() / 2;
-                    let slip = strsim::damerau_levenshtein(source, near) <= letters;
-                    let hint = if slip { format!("; did you mean {near}?") } else { String::new() };
+                    let hint = did_you_mean(source, NAMES.iter().copied());
                     Error::Config { key, expected, found: found + &hint }
                 }
                 error => error,

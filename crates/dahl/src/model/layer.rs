@@ -1,5 +1,6 @@
 //! The layers of a model.
 
+use super::keys::{First, Keys, LayerType, Missing};
 use super::lower::{Lowering, Mode};
 use crate::graph::Class;
 use crate::ops::Var;
@@ -126,7 +127,126 @@ pub(super) fn lower_sequence(layers: &[Layer], x: Var, l: &mut Lowering<'_, '_>)
     x
 }
 
+/// A new type of layer has an entry in `all`, `describe` and `lower`.
 impl LayerKind {
+    /// One layer of every type that files can name, with the defaults of its keys.
+    pub(super) fn all() -> Vec<Self> {
+        let pool = Pool2d::tiles([1; 2]);
+        vec![
+            LayerKind::Conv2d { out: 1, kernel: [1; 2], conv: Conv2d::default(), bias: true },
+            LayerKind::Linear { out: 1, bias: true },
+            LayerKind::Unary(Unary::Relu),
+            LayerKind::Unary(Unary::LeakyRelu(0.01)),
+            LayerKind::Unary(Unary::Sigmoid),
+            LayerKind::Unary(Unary::Tanh),
+            LayerKind::Unary(Unary::Gelu),
+            LayerKind::MaxPool2d(pool),
+            LayerKind::AvgPool2d(pool),
+            LayerKind::GlobalAvgPool2d,
+            LayerKind::BatchNorm2d { eps: 1e-5, momentum: 0.1 },
+            LayerKind::Dropout { p: 0.5 },
+            LayerKind::Flatten,
+            LayerKind::Softmax,
+            LayerKind::LogSoftmax,
+            LayerKind::Sequential(Vec::new()),
+            LayerKind::empty_residual(),
+        ]
+    }
+
+    /// Its names in model files and PyTorch, and its keys: parsing, printing, PyTorch source and
+    /// documentation follow. `None` for a layer that files do not have.
+    pub(super) fn describe(&mut self, k: &mut impl Keys) -> Option<LayerType> {
+        use Missing::{Default, Printed, Refused};
+        Some(match self {
+            LayerKind::Conv2d { out, kernel, conv, bias } => {
+                k.key("out", out, Refused);
+                k.key("kernel", kernel, Refused);
+                k.key("stride", &mut conv.stride, Default([1; 2]));
+                k.key("padding", &mut conv.padding, Default([0; 2]));
+                k.key("dilation", &mut conv.dilation, Default([1; 2]));
+                k.key("groups", &mut conv.groups, Default(1));
+                k.key("bias", bias, Default(true));
+                let channels = First::Weight { axis: 1, times: conv.groups };
+                LayerType::new("conv2d", "Conv2d").first(channels)
+            }
+            LayerKind::Linear { out, bias } => {
+                k.key("out", out, Refused);
+                k.key("bias", bias, Default(true));
+                LayerType::new("linear", "Linear").first(First::Weight { axis: 1, times: 1 })
+            }
+            LayerKind::Unary(Unary::Relu) => LayerType::new("relu", "ReLU"),
+            LayerKind::Unary(Unary::LeakyRelu(slope)) => {
+                k.key("negative_slope", slope, Printed(0.01));
+                LayerType::new("leaky_relu", "LeakyReLU")
+            }
+            LayerKind::Unary(Unary::Sigmoid) => LayerType::new("sigmoid", "Sigmoid"),
+            LayerKind::Unary(Unary::Tanh) => LayerType::new("tanh", "Tanh"),
+            LayerKind::Unary(Unary::Gelu) => LayerType::new("gelu", "GELU").note("exact, by erf"),
+            LayerKind::MaxPool2d(pool) => {
+                pool_keys(pool, k);
+                LayerType::new("max_pool2d", "MaxPool2d")
+            }
+            LayerKind::AvgPool2d(pool) => {
+                pool_keys(pool, k);
+                LayerType::new("avg_pool2d", "AvgPool2d").note("zeros of the padding count")
+            }
+            LayerKind::GlobalAvgPool2d => {
+                LayerType::new("global_avg_pool2d", "AdaptiveAvgPool2d").first(First::Text("1"))
+            }
+            LayerKind::BatchNorm2d { eps, momentum } => {
+                k.key("eps", eps, Default(1e-5));
+                k.key("momentum", momentum, Default(0.1));
+                let channels = First::Weight { axis: 0, times: 1 };
+                LayerType::new("batch_norm2d", "BatchNorm2d").first(channels)
+            }
+            LayerKind::Dropout { p } => {
+                k.key("p", p, Printed(0.5));
+                LayerType::new("dropout", "Dropout")
+            }
+            LayerKind::Flatten => LayerType::new("flatten", "Flatten"),
+            LayerKind::Softmax => {
+                let softmax = LayerType::new("softmax", "Softmax").first(First::Text("dim=1"));
+                softmax.note("over the classes")
+            }
+            LayerKind::LogSoftmax => {
+                let softmax = LayerType::new("log_softmax", "LogSoftmax");
+                softmax.first(First::Text("dim=1")).note("over the classes")
+            }
+            LayerKind::Sequential(layers) => {
+                k.layers(("layers", ""), layers, None);
+                LayerType::new("sequential", "Sequential")
+            }
+            LayerKind::Residual { body_name, body, shortcut_name, shortcut, then } => {
+                k.key("body_name", body_name, Default("body".to_owned()));
+                k.key("shortcut_name", shortcut_name, Default("shortcut".to_owned()));
+                k.layers(("body", "body"), body, None);
+                k.layers(("shortcut", "shortcut"), shortcut, Some("[], the identity"));
+                k.layers(("then", ""), then, Some("[]"));
+                LayerType::new("residual", "").note("body(x) + shortcut(x), then the rest")
+            }
+            LayerKind::Unary(_) | LayerKind::Custom(_) => return None,
+        })
+    }
+
+    /// The lists of layers inside.
+    pub(super) fn parts(&self) -> Vec<&[Layer]> {
+        match self {
+            LayerKind::Sequential(layers) => vec![layers],
+            LayerKind::Residual { body, shortcut, then, .. } => vec![body, shortcut, then],
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn empty_residual() -> Self {
+        LayerKind::Residual {
+            body_name: "body".to_owned(),
+            body: Vec::new(),
+            shortcut_name: "shortcut".to_owned(),
+            shortcut: Vec::new(),
+            then: Vec::new(),
+        }
+    }
+
     fn lower(&self, x: Var, l: &mut Lowering<'_, '_>) -> Var {
         match self {
             LayerKind::Conv2d { out, kernel, conv, bias } => {
@@ -176,6 +296,12 @@ impl LayerKind {
             LayerKind::Custom(module) => module.lower(x, l),
         }
     }
+}
+
+fn pool_keys(pool: &mut Pool2d, k: &mut impl Keys) {
+    k.key("kernel", &mut pool.kernel, Missing::Refused);
+    k.key("stride", &mut pool.stride, Missing::As("kernel", pool.kernel));
+    k.key("padding", &mut pool.padding, Missing::Default([0; 2]));
 }
 
 /// PyTorch's default: weight and bias uniform within 1/√fan-in.

@@ -279,13 +279,7 @@ const MOST_LAYERS: usize = 10_000;
 
 /// How many layers there are, those of blocks too.
 fn count(layers: &[Layer]) -> usize {
-    let inside = |layer: &Layer| match &layer.kind {
-        LayerKind::Sequential(layers) => count(layers),
-        LayerKind::Residual { body, shortcut, then, .. } => {
-            count(body) + count(shortcut) + count(then)
-        }
-        _ => 0,
-    };
+    let inside = |layer: &Layer| layer.kind.parts().into_iter().map(count).sum::<usize>();
     layers.iter().map(|layer| 1 + inside(layer)).sum()
 }
 
@@ -296,11 +290,7 @@ fn normalised(layers: &[Layer], above: &str) -> Option<String> {
         let path = if above.is_empty() { name } else { format!("{above}.{name}") };
         match &layer.kind {
             LayerKind::BatchNorm2d { .. } => Some(path),
-            LayerKind::Sequential(layers) => normalised(layers, &path),
-            LayerKind::Residual { body, shortcut, then, .. } => {
-                [body, shortcut, then].into_iter().find_map(|layers| normalised(layers, &path))
-            }
-            _ => None,
+            kind => kind.parts().into_iter().find_map(|layers| normalised(layers, &path)),
         }
     })
 }

@@ -9,6 +9,7 @@
 mod build;
 mod catalogue;
 mod init;
+mod keys;
 mod layer;
 mod learn;
 mod lower;
@@ -22,6 +23,7 @@ mod torch;
 pub use build::Sequence;
 pub use catalogue::NAMES;
 pub use init::Init;
+pub use keys::layers_as_markdown;
 pub use layer::{Layer, LayerKind, Module};
 pub use lower::{Fusion, Loss, Lowered, Lowering, Mode, NormOver, TrainSpec};
 pub use optimizer::{Optimizer, OptimizerName};

@@ -1,20 +1,13 @@
 //! Reading models and optimisers from tables: TOML files, and the JSON of
 //! golden cases. Everything that is wrong is reported at once.
 
+use super::keys::{KeyValue, Keys, Missing};
 use super::{Layer, LayerKind, Model, Optimizer, TrainSpec};
-use crate::error::{Error, ModelError, Result};
-use crate::ops::conv2d::Conv2d;
-use crate::ops::elementwise::Unary;
+use crate::error::{Error, ModelError, Result, did_you_mean};
 use crate::ops::optim::Decay;
-use crate::ops::pool::Pool2d;
 use dahl_kernels::DType;
 use serde_json::{Map, Value};
 use std::cell::RefCell;
-
-/// The layers that a file can name.
-const LAYERS: &str = "conv2d, linear, relu, leaky_relu, sigmoid, tanh, gelu, max_pool2d, \
-    avg_pool2d, global_avg_pool2d, batch_norm2d, dropout, flatten, softmax, log_softmax, \
-    sequential, residual";
 
 impl Model {
     /// Reads a model from the text of a TOML file.
@@ -140,61 +133,18 @@ fn layers(value: &Value, path: &str, errors: &Errors) -> Vec<Layer> {
 
 fn layer(value: &Value, path: &str, errors: &Errors) -> Layer {
     let kind = value.get("type").and_then(Value::as_str).unwrap_or("");
-    let t = Table::new(value, if kind.is_empty() { "layer" } else { kind }, path, errors);
+    let mut t = Table::new(value, if kind.is_empty() { "layer" } else { kind }, path, errors);
     t.get("type");
     let name = t.get("name").map(|_| t.text("name", None));
-    let pool = || {
-        let kernel = t.pair("kernel", None);
-        Pool2d {
-            kernel,
-            stride: t.pair("stride", Some(kernel)),
-            padding: t.pair("padding", Some([0; 2])),
-        }
+    let Some(mut kind) = LayerKind::named(kind) else {
+        let known = LayerKind::names();
+        let expected = format!("one of {}", known.join(", "));
+        let found = format!("{kind:?}{}", did_you_mean(kind, known));
+        errors.push_text("layer", path, "type", &expected, found);
+        // The rest of the model is checked as if the layer did nothing.
+        return Layer { name, kind: LayerKind::Sequential(Vec::new()) };
     };
-    let kind = match kind {
-        "conv2d" => LayerKind::Conv2d {
-            out: t.count("out"),
-            kernel: t.pair("kernel", None),
-            conv: Conv2d {
-                stride: t.pair("stride", Some([1; 2])),
-                padding: t.pair("padding", Some([0; 2])),
-                dilation: t.pair("dilation", Some([1; 2])),
-                groups: t.get("groups").map_or(1, |_| t.count("groups")),
-            },
-            bias: t.flag("bias", true),
-        },
-        "linear" => LayerKind::Linear { out: t.count("out"), bias: t.flag("bias", true) },
-        "relu" => LayerKind::Unary(Unary::Relu),
-        "leaky_relu" => LayerKind::Unary(Unary::LeakyRelu(t.number("negative_slope", 0.01))),
-        "sigmoid" => LayerKind::Unary(Unary::Sigmoid),
-        "tanh" => LayerKind::Unary(Unary::Tanh),
-        "gelu" => LayerKind::Unary(Unary::Gelu),
-        "max_pool2d" => LayerKind::MaxPool2d(pool()),
-        "avg_pool2d" => LayerKind::AvgPool2d(pool()),
-        "global_avg_pool2d" => LayerKind::GlobalAvgPool2d,
-        "batch_norm2d" => LayerKind::BatchNorm2d {
-            eps: t.number("eps", 1e-5),
-            momentum: t.number("momentum", 0.1),
-        },
-        "dropout" => LayerKind::Dropout { p: t.number("p", 0.5) },
-        "flatten" => LayerKind::Flatten,
-        "softmax" => LayerKind::Softmax,
-        "log_softmax" => LayerKind::LogSoftmax,
-        "sequential" => LayerKind::Sequential(t.layers("layers", path)),
-        "residual" => LayerKind::Residual {
-            body_name: t.text("body_name", Some("body")),
-            body: t.layers("body", &format!("{path}.body")),
-            shortcut_name: t.text("shortcut_name", Some("shortcut")),
-            shortcut: t.layers("shortcut", &format!("{path}.shortcut")),
-            then: t.layers("then", path),
-        },
-        other => {
-            let expected = format!("one of {LAYERS}");
-            errors.push("layer", path, "type", &expected, &Value::from(other));
-            // The rest of the model is checked as if the layer did nothing.
-            return Layer { name, kind: LayerKind::Sequential(Vec::new()) };
-        }
-    };
+    kind.describe(&mut t);
     t.finish();
     Layer { name, kind }
 }
@@ -254,7 +204,7 @@ impl<'a> Table<'a> {
 
     /// Reads a key; a value that `read` does not take is an error, and so is a
     /// missing one without a default.
-    fn key<T>(
+    fn value<T>(
         &self,
         key: &str,
         expected: &str,
@@ -281,37 +231,22 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn count(&self, key: &str) -> usize {
-        self.key(key, "a whole number", None, count).unwrap_or(1)
-    }
-
     fn number(&self, key: &str, default: f64) -> f64 {
-        self.key(key, "a number", Some(default), Value::as_f64).unwrap_or(default)
+        self.value(key, f64::EXPECTED, Some(default), f64::read).unwrap_or(default)
     }
 
     fn flag(&self, key: &str, default: bool) -> bool {
-        self.key(key, "true or false", Some(default), Value::as_bool).unwrap_or(default)
+        self.value(key, bool::EXPECTED, Some(default), bool::read).unwrap_or(default)
     }
 
     fn text(&self, key: &str, default: Option<&str>) -> String {
-        let read = |v: &Value| v.as_str().map(str::to_owned);
-        self.key(key, "a text", default.map(str::to_owned), read).unwrap_or_default()
+        let default = default.map(str::to_owned);
+        self.value(key, String::EXPECTED, default, String::read).unwrap_or_default()
     }
 
     fn list(&self, key: &str) -> Vec<usize> {
-        let read = |v: &Value| v.as_array()?.iter().map(count).collect();
-        self.key(key, "a list of whole numbers", None, read).unwrap_or_default()
-    }
-
-    /// One number for both axes, or one for each.
-    fn pair(&self, key: &str, default: Option<[usize; 2]>) -> [usize; 2] {
-        let read = |v: &Value| match v.as_array().map(Vec::as_slice) {
-            Some([a, b]) => Some([count(a)?, count(b)?]),
-            Some([a]) => Some([count(a)?; 2]),
-            Some(_) => None,
-            None => Some([count(v)?; 2]),
-        };
-        self.key(key, "a whole number or [rows, columns]", default, read).unwrap_or([1; 2])
+        let read = |v: &Value| v.as_array()?.iter().map(usize::read).collect();
+        self.value(key, "a list of whole numbers", None, read).unwrap_or_default()
     }
 
     fn pair_of_numbers(&self, key: &str, default: [f64; 2]) -> [f64; 2] {
@@ -319,17 +254,10 @@ impl<'a> Table<'a> {
             Some([a, b]) => Some([a.as_f64()?, b.as_f64()?]),
             _ => None,
         };
-        self.key(key, "two numbers", Some(default), read).unwrap_or(default)
+        self.value(key, "two numbers", Some(default), read).unwrap_or(default)
     }
 
-    fn layers(&self, key: &str, path: &str) -> Vec<Layer> {
-        match self.get(key) {
-            Some(value) => layers(value, path, self.errors),
-            None => Vec::new(),
-        }
-    }
-
-    /// Keys that nobody asked for are errors.
+    /// Other keys are errors.
     fn finish(&self) {
         let read = self.read.borrow();
         for (key, value) in self.map.into_iter().flatten() {
@@ -341,6 +269,20 @@ impl<'a> Table<'a> {
     }
 }
 
-fn count(value: &Value) -> Option<usize> {
-    value.as_u64().and_then(|n| usize::try_from(n).ok())
+impl Keys for Table<'_> {
+    fn key<T: KeyValue>(&mut self, name: &'static str, value: &mut T, missing: Missing<T>) {
+        if let Some(read) = self.value(name, T::EXPECTED, missing.default(), T::read) {
+            *value = read;
+        }
+    }
+
+    fn layers(
+        &mut self,
+        (name, part): (&'static str, &str),
+        list: &mut Vec<Layer>,
+        _: Option<&'static str>,
+    ) {
+        let path = if part.is_empty() { self.path } else { &format!("{}.{part}", self.path) };
+        *list = self.get(name).map_or(Vec::new(), |value| layers(value, path, self.errors));
+    }
 }

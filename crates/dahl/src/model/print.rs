@@ -1,9 +1,8 @@
 //! Models as TOML.
 
-use super::{Layer, LayerKind, Model};
+use super::keys::{KeyValue, Keys, Missing};
+use super::{Layer, Model};
 use crate::error::{Error, Result};
-use crate::ops::elementwise::Unary;
-use crate::ops::pool::Pool2d;
 use std::fmt::Write as _;
 
 impl Model {
@@ -11,8 +10,7 @@ impl Model {
     ///
     /// A layer from outside of the crate has no text.
     pub fn to_toml(&self) -> Result<String> {
-        let mut text =
-            format!("name = {}\ninput = {:?}\nlayers = ", quoted(&self.name), self.input);
+        let mut text = format!("name = {}\ninput = {:?}\nlayers = ", self.name.toml(), self.input);
         layers(&mut text, &self.layers, 0)?;
         text.push('\n');
         Ok(text)
@@ -36,119 +34,46 @@ fn layers(text: &mut String, list: &[Layer], depth: usize) -> Result<()> {
 }
 
 fn layer(text: &mut String, layer: &Layer, depth: usize) -> Result<()> {
-    let (name, keys) = attributes(&layer.kind)?;
-    let _ = write!(text, "{{ type = \"{name}\"");
+    let mut kind = layer.kind.clone();
+    let Some(of) = kind.type_of() else {
+        return Err(Error::Unsupported { what: format!("a TOML text of a layer {kind:?}") });
+    };
+    let _ = write!(text, "{{ type = \"{}\"", of.name);
     if let Some(name) = &layer.name {
-        let _ = write!(text, ", name = {}", quoted(name));
+        let _ = write!(text, ", name = {}", name.toml());
     }
-    for (key, value) in keys {
-        let _ = write!(text, ", {key} = {value}");
-    }
-    match &layer.kind {
-        LayerKind::Sequential(inner) => {
-            text.push_str(", layers = ");
-            layers(text, inner, depth)?;
-        }
-        LayerKind::Residual { body, shortcut, then, .. } => {
-            for (key, inner) in [("body", body), ("shortcut", shortcut), ("then", then)] {
-                if !inner.is_empty() || key == "body" {
-                    let _ = write!(text, ", {key} = ");
-                    layers(text, inner, depth)?;
-                }
-            }
-        }
-        _ => {}
-    }
+    let mut printer = Printer { text, depth, result: Ok(()) };
+    kind.describe(&mut printer);
+    printer.result?;
     text.push_str(" }");
     Ok(())
 }
 
-/// A string of TOML, which has other escapes than Rust.
-fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
+/// Writes the keys of a layer, without those that have their default.
+struct Printer<'a> {
+    text: &'a mut String,
+    depth: usize,
+    result: Result<()>,
 }
 
-type Keys = Vec<(&'static str, String)>;
+impl Keys for Printer<'_> {
+    fn key<T: KeyValue>(&mut self, name: &'static str, value: &mut T, missing: Missing<T>) {
+        if !missing.is(value) {
+            let _ = write!(self.text, ", {name} = {}", value.toml());
+        }
+    }
 
-/// The layer's type and its keys, without those that have their default.
-fn attributes(kind: &LayerKind) -> Result<(&'static str, Keys)> {
-    let pair = |[a, b]: [usize; 2]| if a == b { a.to_string() } else { format!("[{a}, {b}]") };
-    let pool = |name, pool: &Pool2d| {
-        let mut keys = vec![("kernel", pair(pool.kernel))];
-        if pool.stride != pool.kernel {
-            keys.push(("stride", pair(pool.stride)));
+    fn layers(
+        &mut self,
+        (name, _): (&'static str, &str),
+        list: &mut Vec<Layer>,
+        missing: Option<&'static str>,
+    ) {
+        if self.result.is_ok() && (missing.is_none() || !list.is_empty()) {
+            let _ = write!(self.text, ", {name} = ");
+            self.result = layers(self.text, list, self.depth);
         }
-        if pool.padding != [0, 0] {
-            keys.push(("padding", pair(pool.padding)));
-        }
-        (name, keys)
-    };
-    let bias = |bias: bool| (!bias).then(|| ("bias", "false".to_owned()));
-    Ok(match kind {
-        LayerKind::Conv2d { out, kernel, conv, bias: with } => {
-            let mut keys = vec![("out", out.to_string()), ("kernel", pair(*kernel))];
-            for (key, value, default) in [
-                ("stride", conv.stride, [1, 1]),
-                ("padding", conv.padding, [0, 0]),
-                ("dilation", conv.dilation, [1, 1]),
-            ] {
-                if value != default {
-                    keys.push((key, pair(value)));
-                }
-            }
-            if conv.groups != 1 {
-                keys.push(("groups", conv.groups.to_string()));
-            }
-            keys.extend(bias(*with));
-            ("conv2d", keys)
-        }
-        LayerKind::Linear { out, bias: with } => {
-            let mut keys = vec![("out", out.to_string())];
-            keys.extend(bias(*with));
-            ("linear", keys)
-        }
-        LayerKind::Unary(Unary::Relu) => ("relu", Vec::new()),
-        LayerKind::Unary(Unary::LeakyRelu(slope)) => {
-            ("leaky_relu", vec![("negative_slope", format!("{slope:?}"))])
-        }
-        LayerKind::Unary(Unary::Sigmoid) => ("sigmoid", Vec::new()),
-        LayerKind::Unary(Unary::Tanh) => ("tanh", Vec::new()),
-        LayerKind::Unary(Unary::Gelu) => ("gelu", Vec::new()),
-        LayerKind::Unary(other) => {
-            return Err(Error::Unsupported { what: format!("a TOML text of a layer {other:?}") });
-        }
-        LayerKind::MaxPool2d(p) => pool("max_pool2d", p),
-        LayerKind::AvgPool2d(p) => pool("avg_pool2d", p),
-        LayerKind::GlobalAvgPool2d => ("global_avg_pool2d", Vec::new()),
-        LayerKind::BatchNorm2d { eps, momentum } => {
-            let mut keys = Vec::new();
-            if *eps != 1e-5 {
-                keys.push(("eps", format!("{eps:?}")));
-            }
-            if *momentum != 0.1 {
-                keys.push(("momentum", format!("{momentum:?}")));
-            }
-            ("batch_norm2d", keys)
-        }
-        LayerKind::Dropout { p } => ("dropout", vec![("p", format!("{p:?}"))]),
-        LayerKind::Flatten => ("flatten", Vec::new()),
-        LayerKind::Softmax => ("softmax", Vec::new()),
-        LayerKind::LogSoftmax => ("log_softmax", Vec::new()),
-        LayerKind::Sequential(_) => ("sequential", Vec::new()),
-        LayerKind::Residual { body_name, shortcut_name, .. } => {
-            let mut keys = Vec::new();
-            if body_name != "body" {
-                keys.push(("body_name", quoted(body_name)));
-            }
-            if shortcut_name != "shortcut" {
-                keys.push(("shortcut_name", quoted(shortcut_name)));
-            }
-            ("residual", keys)
-        }
-        LayerKind::Custom(module) => {
-            return Err(Error::Unsupported { what: format!("a TOML text of {module:?}") });
-        }
-    })
+    }
 }
 
 #[cfg(test)]

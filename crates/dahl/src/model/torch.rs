@@ -1,10 +1,9 @@
 //! Models as PyTorch source, whose state dict has dahl's names.
 
+use super::keys::{First, KeyValue, Keys, Missing};
 use super::{Layer, LayerKind, Model, Optimizer, TrainSpec};
 use crate::error::{Error, Result, one_line};
 use crate::graph::Store;
-use crate::ops::elementwise::Unary;
-use crate::ops::pool::Pool2d;
 use dahl_kernels::{DType, Shape};
 use std::fmt::Write as _;
 
@@ -67,10 +66,9 @@ impl Model {
 }
 
 fn has_residual(layers: &[Layer]) -> bool {
-    layers.iter().any(|layer| match &layer.kind {
-        LayerKind::Residual { .. } => true,
-        LayerKind::Sequential(layers) => has_residual(layers),
-        _ => false,
+    layers.iter().any(|layer| {
+        matches!(layer.kind, LayerKind::Residual { .. })
+            || layer.kind.parts().into_iter().any(has_residual)
     })
 }
 
@@ -162,59 +160,19 @@ impl Printer<'_> {
 
     /// A layer that PyTorch has.
     fn simple(&self, kind: &LayerKind, path: &str) -> Result<String> {
-        let pool = |name: &str, p: &Pool2d| {
-            let mut text = format!("nn.{name}({}", pair(p.kernel));
-            if p.stride != p.kernel {
-                let _ = write!(text, ", stride={}", pair(p.stride));
-            }
-            if p.padding != [0, 0] {
-                let _ = write!(text, ", padding={}", pair(p.padding));
-            }
-            text + ")"
+        let mut keys = Arguments::default();
+        let Some(of) = kind.clone().describe(&mut keys) else {
+            return Err(Error::Unsupported {
+                what: format!("PyTorch source of {kind:?} at {path}"),
+            });
         };
-        let bias = |with: bool| if with { "" } else { ", bias=False" };
-        Ok(match kind {
-            LayerKind::Conv2d { out, kernel, conv, bias: with } => {
-                let channels = self.weight(path)?[1] * conv.groups;
-                let mut text = format!("nn.Conv2d({channels}, {out}, {}", pair(*kernel));
-                for (key, value, default) in [
-                    ("stride", conv.stride, [1, 1]),
-                    ("padding", conv.padding, [0, 0]),
-                    ("dilation", conv.dilation, [1, 1]),
-                ] {
-                    if value != default {
-                        let _ = write!(text, ", {key}={}", pair(value));
-                    }
-                }
-                if conv.groups != 1 {
-                    let _ = write!(text, ", groups={}", conv.groups);
-                }
-                text + bias(*with) + ")"
-            }
-            LayerKind::Linear { out, bias: with } => {
-                format!("nn.Linear({}, {out}{})", self.weight(path)?[1], bias(*with))
-            }
-            LayerKind::Unary(Unary::Relu) => "nn.ReLU()".to_owned(),
-            LayerKind::Unary(Unary::LeakyRelu(slope)) => format!("nn.LeakyReLU({slope:?})"),
-            LayerKind::Unary(Unary::Sigmoid) => "nn.Sigmoid()".to_owned(),
-            LayerKind::Unary(Unary::Tanh) => "nn.Tanh()".to_owned(),
-            LayerKind::Unary(Unary::Gelu) => "nn.GELU()".to_owned(),
-            LayerKind::MaxPool2d(p) => pool("MaxPool2d", p),
-            LayerKind::AvgPool2d(p) => pool("AvgPool2d", p),
-            LayerKind::GlobalAvgPool2d => "nn.AdaptiveAvgPool2d(1)".to_owned(),
-            LayerKind::BatchNorm2d { eps, momentum } => {
-                let channels = self.weight(path)?[0];
-                format!("nn.BatchNorm2d({channels}, eps={eps:?}, momentum={momentum:?})")
-            }
-            LayerKind::Dropout { p } => format!("nn.Dropout({p:?})"),
-            LayerKind::Flatten => "nn.Flatten()".to_owned(),
-            LayerKind::Softmax => "nn.Softmax(dim=1)".to_owned(),
-            LayerKind::LogSoftmax => "nn.LogSoftmax(dim=1)".to_owned(),
-            other => {
-                let what = format!("PyTorch source of {other:?} at {path}");
-                return Err(Error::Unsupported { what });
-            }
-        })
+        let first = match of.first {
+            First::None => None,
+            First::Text(text) => Some(text.to_owned()),
+            First::Weight { axis, times } => Some((self.weight(path)?[axis] * times).to_string()),
+        };
+        let all: Vec<String> = first.into_iter().chain(keys.0).collect();
+        Ok(format!("nn.{}({})", of.class, all.join(", ")))
     }
 
     fn weight(&self, path: &str) -> Result<Shape> {
@@ -222,6 +180,22 @@ impl Printer<'_> {
         let found = self.store.find(&name).map(|id| self.store.get(id).meta.shape);
         found.ok_or_else(|| Error::Unsupported { what: format!("a layer without {name}") })
     }
+}
+
+/// The keys of a layer as arguments of its class.
+#[derive(Default)]
+struct Arguments(Vec<String>);
+
+impl Keys for Arguments {
+    fn key<T: KeyValue>(&mut self, name: &'static str, value: &mut T, missing: Missing<T>) {
+        match missing {
+            Missing::Refused | Missing::Printed(_) => self.0.push(value.python()),
+            missing if missing.is(value) && !T::STATED => {}
+            _ => self.0.push(format!("{name}={}", value.python())),
+        }
+    }
+
+    fn layers(&mut self, _: (&'static str, &str), _: &mut Vec<Layer>, _: Option<&'static str>) {}
 }
 
 /// Adds the names of the layers with weights, which must be names that
@@ -247,14 +221,8 @@ fn name_of(i: usize, layer: &Layer) -> String {
 }
 
 fn has_weights(kind: &LayerKind) -> bool {
-    match kind {
-        LayerKind::Conv2d { .. } | LayerKind::Linear { .. } | LayerKind::BatchNorm2d { .. } => true,
-        LayerKind::Sequential(layers) => layers.iter().any(|layer| has_weights(&layer.kind)),
-        LayerKind::Residual { body, shortcut, then, .. } => {
-            [body, shortcut, then].into_iter().flatten().any(|layer| has_weights(&layer.kind))
-        }
-        _ => false,
-    }
+    kind.type_of().is_some_and(|of| matches!(of.first, First::Weight { .. }))
+        || kind.parts().into_iter().flatten().any(|layer| has_weights(&layer.kind))
 }
 
 fn join(path: &str, name: &str) -> String {
@@ -269,10 +237,6 @@ fn join(path: &str, name: &str) -> String {
 /// source looks, such as those of the direction of writing, are spelled out.
 fn quoted(text: &str) -> String {
     one_line(&serde_json::Value::from(text).to_string()).into_owned()
-}
-
-fn pair([a, b]: [usize; 2]) -> String {
-    if a == b { a.to_string() } else { format!("({a}, {b})") }
 }
 
 #[cfg(test)]

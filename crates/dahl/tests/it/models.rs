@@ -213,6 +213,7 @@ fn what_is_read_wrong_and_what_does_not_fit_are_reported_together() {
         "linear \"4\": out",
     ];
     assert_eq!(found.len(), starts.len(), "{found:?}");
+    assert!(found[0].ends_with("found \"convv\"; did you mean conv2d?"), "{}", found[0]);
     for (line, start) in found.iter().zip(starts) {
         assert!(line.starts_with(start), "{line}");
     }
