@@ -137,6 +137,9 @@ pub enum Objective {
 }
 
 impl Objective {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Energy, Self::Time, Self::Edp];
+
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {

@@ -270,10 +270,10 @@ impl Args {
         on: &Expanded<'_>,
         engine_model: &EngineModel,
     ) -> Result<Outcome> {
-        let Some(rule) = self.settings.config.placement.rule() else {
+        let placement = &self.settings.config.placement;
+        let Some(mut policy) = placement.policy(&scenario.expectations(on)) else {
             return simulated(scenario, on, engine_model, Order::Static);
         };
-        let mut policy = scenario.expectations(on).policy(rule);
         simulated(scenario, on, engine_model, Order::Policy(&mut *policy))
     }
 

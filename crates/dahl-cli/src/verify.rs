@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         false => PerfModel::default(),
     };
     let native = Native { checks, ..Native::default() };
-    let engine = Scheduled::new(native, placement.rule(), known);
+    let engine = Scheduled::new(native, placement, known);
     let base = Grain { target: args.settings.target(), ..Grain::for_workers(args.workers) };
     let grain = given_grain(base, placement.grain.as_ref())?;
     let fusion = if args.no_fusion { Fusion::Off } else { Fusion::On };

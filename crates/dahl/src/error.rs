@@ -313,6 +313,17 @@ pub enum Error {
     },
 }
 
+/// What would have been right, of a text that is no value of its type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {0}")]
+pub struct Expected(pub Cow<'static, str>);
+
+impl<T: Into<Cow<'static, str>>> From<T> for Expected {
+    fn from(text: T) -> Self {
+        Expected(text.into())
+    }
+}
+
 /// As [`Display`](fmt::Display): what `main` prints when it returns an error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

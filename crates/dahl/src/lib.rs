@@ -20,6 +20,7 @@
 //! ```
 
 pub mod error;
+pub mod names;
 pub mod units;
 
 pub mod compare;

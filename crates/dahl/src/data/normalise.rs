@@ -3,7 +3,7 @@
 use super::check::check_finite;
 use super::in_order::in_order;
 use super::{Access, Dataset, Number};
-use crate::error::{Error, Result};
+use crate::error::{Error, Expected, Result};
 use dahl_kernels::{DType, Float, Shape};
 use std::num::NonZeroUsize;
 use std::ops::{ControlFlow, Range};
@@ -262,13 +262,13 @@ impl From<Option<Normalise>> for Normalization {
 impl Normalization {
     /// Reads `none`, `dataset`, or a mean and a deviation: a number each, or a number
     /// per channel.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            "expected none, dataset or MEAN,STD such as 0.5,0.25; one number per channel is \
-             written 0.5:0.4:0.4,0.2:0.2:0.3"
-                .to_owned()
+    pub fn parse(text: &str) -> Result<Self, Expected> {
+        let wrong = || -> Expected {
+            "none, dataset or MEAN,STD such as 0.5,0.25; one number per channel is written \
+             0.5:0.4:0.4,0.2:0.2:0.3"
+                .into()
         };
-        let numbers = |text: &str| -> Result<Vec<f64>, String> {
+        let numbers = |text: &str| -> Result<Vec<f64>, Expected> {
             let all = text.split(':').map(|number| number.trim().parse().map_err(|_| wrong()));
             all.collect()
         };
@@ -285,7 +285,7 @@ impl Normalization {
                     return Err(wrong());
                 }
                 if std.iter().any(|x| !(x.is_finite() && *x > 0.0)) {
-                    return Err("expected standard deviations above 0".to_owned());
+                    return Err("standard deviations above 0".into());
                 }
                 Ok(Normalization::Given(Normalise { mean, std }))
             }
@@ -480,10 +480,10 @@ mod tests {
         assert_eq!(parse("0.5:0.4,0.2:1"), given(&[0.5, 0.4], &[0.2, 1.0]));
         assert_eq!(parse("0.5:0.4,1"), given(&[0.5, 0.4], &[1.0, 1.0]));
         for text in ["", "all", "1", "1,x", "1,2,3", "1,1:2", "nan,1"] {
-            assert!(parse(text).is_err_and(|e| e.contains("expected none")), "{text}");
+            assert!(parse(text).is_err_and(|e| e.0.contains("none, dataset")), "{text}");
         }
         for text in ["1,0", "1,-1", "1,inf"] {
-            assert!(parse(text).is_err_and(|e| e.contains("deviations above 0")), "{text}");
+            assert!(parse(text).is_err_and(|e| e.0.contains("deviations above 0")), "{text}");
         }
     }
 }

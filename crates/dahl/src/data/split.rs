@@ -2,7 +2,7 @@
 
 use super::order::permutation;
 use super::{Access, Dataset, Part, SampleFile, stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, Expected, Result};
 use dahl_kernels::Shape;
 use dahl_kernels::math::uniform;
 use std::sync::Arc;
@@ -156,14 +156,13 @@ pub enum HoldOut {
 
 impl HoldOut {
     /// Reads a fraction between 0 and 1, or a number of samples.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, Expected> {
         let fraction = |x: &f64| 0.0 < *x && *x < 1.0;
         let parsed = match text.parse() {
             Ok(samples) => Some(HoldOut::Samples(samples)).filter(|_| samples > 0),
             Err(_) => text.parse().ok().filter(fraction).map(HoldOut::Fraction),
         };
-        let expected = "expected a fraction between 0 and 1, or a number of samples";
-        parsed.ok_or_else(|| expected.to_owned())
+        parsed.ok_or_else(|| "a fraction between 0 and 1, or a number of samples".into())
     }
 
     /// Splits training samples into those that stay and those that are held out.

@@ -6,6 +6,7 @@ use super::stages::Delays;
 use super::{Init, Layer, Model, Optimizer};
 use crate::error::{Error, ModelError, Result};
 use crate::graph::{Builder, Class, Graph, Program, Programs, Store, fuse, fuse_updates};
+use crate::names::named;
 use crate::ops::{Meta, Mismatch, Op, Recorder, Var, split};
 use crate::units::{PersistentId, ProgramId};
 use dahl_kernels::{DType, Shape};
@@ -51,6 +52,13 @@ pub enum NormOver {
     Batch,
     /// Those of a part of the batch.
     Part,
+}
+
+named! {
+    NormOver {
+        Batch = "batch": "All samples of the batch; micro-batches are refused",
+        Part = "micro": "The samples of a micro-batch",
+    }
 }
 
 /// What programs a session needs.

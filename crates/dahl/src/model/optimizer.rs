@@ -1,6 +1,7 @@
 //! Optimisers, as `torch.optim` defines them.
 
 use crate::graph::{Builder, Class};
+use crate::names::named;
 use crate::ops::optim::{Adam, Decay, Sgd};
 use crate::ops::{Op, Recorder, Var};
 use std::sync::Arc;
@@ -34,6 +35,14 @@ pub enum OptimizerName {
     Adam,
     /// Adam with decoupled weight decay.
     Adamw,
+}
+
+named! {
+    OptimizerName {
+        Sgd = "sgd": "Stochastic gradient descent",
+        Adam = "adam": "Adam",
+        Adamw = "adamw": "Adam with decoupled weight decay",
+    }
 }
 
 impl Optimizer {

@@ -2,8 +2,8 @@
 //! golden cases. Everything that is wrong is reported at once.
 
 use super::keys::{KeyValue, Keys, Missing};
-use super::{Layer, LayerKind, Model, Optimizer, TrainSpec};
-use crate::error::{Error, ModelError, Result, did_you_mean};
+use super::{Layer, LayerKind, Model, Optimizer, OptimizerName, TrainSpec};
+use crate::error::{Error, Expected, ModelError, Result, did_you_mean};
 use crate::ops::optim::Decay;
 use dahl_kernels::DType;
 use serde_json::{Map, Value};
@@ -78,12 +78,12 @@ impl Optimizer {
         let errors = Errors::default();
         let table = Table::new(&value, "optimizer", "", &errors);
         let kind = table.text("type", None);
-        let mut optimizer = match kind.as_str() {
-            "sgd" => Optimizer::sgd(0.0),
-            "adam" => Optimizer::adam(0.0),
-            "adamw" => Optimizer::adamw(0.0),
-            other => {
-                table.wrong("type", "sgd, adam or adamw", other);
+        let mut optimizer = match kind.parse() {
+            Ok(OptimizerName::Sgd) => Optimizer::sgd(0.0),
+            Ok(OptimizerName::Adam) => Optimizer::adam(0.0),
+            Ok(OptimizerName::Adamw) => Optimizer::adamw(0.0),
+            Err(Expected(names)) => {
+                table.wrong("type", &names, &kind);
                 Optimizer::sgd(0.0)
             }
         };

@@ -1,5 +1,7 @@
 //! Learning-rate schedules: a factor a step.
 
+use crate::error::Expected;
+
 /// How the learning rate changes over the steps of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Schedule {
@@ -86,22 +88,22 @@ impl ScheduleSpec {
     /// The same learning rate in every step.
     pub const CONSTANT: Self = Self { warmup: 0.0, then: Then::Constant };
 
-    /// Reads a schedule; an error says what was expected.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            "expected constant, step:EPOCHS:FACTOR, cosine or cosine:LEAST, each after \
+    /// Reads a schedule.
+    pub fn parse(text: &str) -> Result<Self, Expected> {
+        let wrong = || -> Expected {
+            "constant, step:EPOCHS:FACTOR, cosine or cosine:LEAST, each after \
              warmup:EPOCHS+ if wanted, such as warmup:5+cosine"
-                .to_owned()
+                .into()
         };
         let number = |text: &str| {
             text.parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0).ok_or_else(wrong)
         };
         let least = |text: &str| match number(text)? {
             least if least <= 1.0 => Ok(least),
-            least => Err(format!(
-                "expected a LEAST of cosine from 0 to 1, found {least}; it is the last learning \
-                 rate over the first, and cosine runs over all epochs"
-            )),
+            least => Err(Expected::from(format!(
+                "a LEAST of cosine from 0 to 1, found {least}; it is the last learning rate over \
+                 the first, and cosine runs over all epochs"
+            ))),
         };
         let epochs = |text| number(text).and_then(|x| if x > 0.0 { Ok(x) } else { Err(wrong()) });
         let (warmup, then) = match text.strip_prefix("warmup:").map(|rest| rest.split_once('+')) {
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn a_cosine_raises_no_learning_rate() {
         for text in ["cosine:30", "warmup:5+cosine:1.01"] {
-            let error = ScheduleSpec::parse(text).unwrap_err();
+            let Expected(error) = ScheduleSpec::parse(text).unwrap_err();
             assert!(error.contains("from 0 to 1") && error.contains("all epochs"), "{error}");
         }
         reads("cosine:1", Schedule::Cosine { steps: 200, least: 1.0 });

@@ -1,6 +1,7 @@
 //! What an op says about itself.
 
 use super::{Backprop, Cut, Recorder, SumBlocks, Var, ViewMap};
+use crate::names::named;
 use crate::units::Flops;
 use dahl_kernels::{Call, DType, Isa, Piece, Region, Shape};
 use std::any::Any;
@@ -121,6 +122,16 @@ pub enum Accuracy {
     Auto,
     /// Tiles of 4x4 outputs too: errors about twenty times as large.
     Fast,
+}
+
+named! {
+    Accuracy {
+        Exact = "exact": "No Winograd transforms",
+        Auto = "auto": "Winograd F(2x2, 3x3) for 3x3 kernels: 2.25 times fewer multiplications, \
+            error about 1e-6 of the largest value in f32",
+        Fast = "fast": "Winograd F(4x4, 3x3) for 3x3 kernels: 4 times fewer multiplications, \
+            error about 2e-5",
+    }
 }
 
 /// An op that prepares an input, and one that takes it in place of the input.

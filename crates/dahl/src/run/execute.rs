@@ -70,7 +70,7 @@ impl<'a> Run<'a> {
             scheduling,
             ..Native::default()
         };
-        let engine = Scheduled::new(native, config.placement.rule(), known);
+        let engine = Scheduled::new(native, &config.placement, known);
         let (session, changes) = announced(engine.prepare(&plan)?);
         let mut trainer = Trainer::with_session(lowered, plan, &spec, session)?;
         adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));

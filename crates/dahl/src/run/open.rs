@@ -7,7 +7,7 @@ use super::directory::{
 };
 use super::files;
 use crate::data::Normalization;
-use crate::error::{Error, Result};
+use crate::error::{Error, Expected, Result};
 use crate::file::TensorFile;
 use crate::model::Span;
 use crate::sched::Rule;
@@ -48,10 +48,8 @@ pub fn open(config: RunConfig, given: &[&str]) -> Result<Opened> {
     };
     config.check()?;
     if let Some(workers) = config.placement.workers {
-        threads(&workers.to_string()).map_err(|expected| {
-            let expected = expected.trim_start_matches("expected ").to_owned();
-            Error::config("workers", expected, workers)
-        })?;
+        threads(&workers.to_string())
+            .map_err(|Expected(expected)| Error::config("workers", expected, workers))?;
     }
     if let Some(save) = config.placement.save.as_deref() {
         check_writable("save", save)?;

@@ -6,7 +6,7 @@ use super::forecast::predict;
 use super::pipelines::Pipelined;
 use super::record::Predicted;
 use crate::choose::{GrainRequest, Measurer, PlanRequest, in_words};
-use crate::error::{Error, Result};
+use crate::error::{Error, Expected, Result};
 use crate::graph::Programs;
 use crate::model::{Fusion, Lowered, Model, TrainSpec};
 use crate::native::{Native, Scheduling, headroom};
@@ -515,8 +515,7 @@ impl PlanFile {
         available(outline.isa).map_err(|found| {
             Error::data(path, "isa", "an instruction set of this machine", found)
         })?;
-        threads(&outline.workers.to_string()).map_err(|expected| {
-            let expected = expected.trim_start_matches("expected ").to_owned();
+        threads(&outline.workers.to_string()).map_err(|Expected(expected)| {
             Error::data(path, "workers", expected, outline.workers)
         })?;
         Ok(Self { path: path.to_owned(), text, outline })

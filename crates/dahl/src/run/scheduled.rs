@@ -1,14 +1,14 @@
 //! The native engine with the scheduling policy of a run.
 
-use super::config::{PlacementSettings, SchedulingName};
+use super::config::PlacementSettings;
 use crate::calibrate::{self, this_machine};
 use crate::error::Result;
 use crate::exec::{Engine, Session};
-use crate::native::{Native, Scheduling};
+use crate::native::Native;
 use crate::perf::{PerfModel, cpu_kind};
 use crate::plan::PlannedPrograms;
 use crate::platform::UnitId;
-use crate::sched::{Expectations, Rule};
+use crate::sched::{Expectations, Policy, Rule};
 use crate::sim::{Known, Worker, expectations};
 use crate::units::ProgramId;
 use std::sync::Mutex;
@@ -17,29 +17,28 @@ use std::time::Duration;
 impl PlacementSettings {
     /// The scheduling policy; `None` where tasks run as the plan says.
     pub fn rule(&self) -> Option<Rule> {
-        Some(match self.scheduling {
-            SchedulingName::Static => return None,
-            SchedulingName::FirstCome => Rule::FirstCome,
-            SchedulingName::WorkStealing => Rule::WorkStealing,
-            SchedulingName::CriticalPath => Rule::CriticalPath,
-            SchedulingName::EarliestFinish => Rule::EarliestFinish,
-            SchedulingName::LeastEnergy => Rule::LeastEnergy { price: 1e9 * self.joule_seconds },
-        })
+        Some(self.scheduling).filter(|rule| *rule != Rule::Static)
+    }
+
+    /// That policy, for these tasks and workers.
+    pub fn policy(&self, expected: &Expectations) -> Option<Box<dyn Policy>> {
+        self.scheduling.policy(expected, 1e9 * self.joule_seconds)
     }
 }
 
 /// The native engine, with a policy that may ask for the times of tasks.
 pub struct Scheduled {
     native: Native,
-    rule: Option<Rule>,
+    settings: PlacementSettings,
     /// Grows by what is measured, program by program.
     known: Mutex<PerfModel>,
 }
 
 impl Scheduled {
-    /// An engine with a policy; times that `known` lacks are measured where the policy needs them.
-    pub fn new(native: Native, rule: Option<Rule>, known: PerfModel) -> Self {
-        Self { native, rule, known: Mutex::new(known) }
+    /// An engine with the policy of a run; times that `known` lacks are measured where the policy
+    /// needs them.
+    pub fn new(native: Native, settings: &PlacementSettings, known: PerfModel) -> Self {
+        Self { native, settings: settings.clone(), known: Mutex::new(known) }
     }
 
     fn expectations(&self, planned: &PlannedPrograms) -> Result<Expectations> {
@@ -73,15 +72,13 @@ impl Engine for Scheduled {
     }
 
     fn prepare(&self, planned: &PlannedPrograms) -> Result<Box<dyn Session>> {
-        let of = |scheduling| Native { scheduling, ..self.native.clone() };
-        match self.rule {
+        let expected = match self.settings.scheduling.expects() {
+            true => self.expectations(planned)?,
+            false => Expectations::of_workers(planned.placement.workers),
+        };
+        match self.settings.policy(&expected) {
             None => self.native.prepare(planned),
-            Some(Rule::FirstCome) => of(Scheduling::FirstCome).prepare(planned),
-            Some(Rule::WorkStealing) => of(Scheduling::WorkStealing).prepare(planned),
-            Some(rule) => {
-                let policy = self.expectations(planned)?.policy(rule);
-                Ok(Box::new(self.native.prepare_with(planned, policy)?))
-            }
+            Some(policy) => Ok(Box::new(self.native.prepare_with(planned, policy)?)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Policies that know what tasks take.
 
-use super::{CriticalPath, EarliestFinish, FirstCome, Policy, Ready, WorkStealing, ranks};
+use super::{CriticalPath, EarliestFinish, Ready, ranks};
 use crate::units::{Joules, Nanos, TaskId, WorkerId};
 
 /// What the tasks of programs are expected to take, and what workers are like.
@@ -30,41 +30,11 @@ pub struct WorkerFigures {
     pub watts: f64,
 }
 
-/// Which policy gives tasks to workers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
-    /// The first ready task for the first free worker.
-    FirstCome,
-    /// A queue per worker, with stealing.
-    WorkStealing,
-    /// The task on the longest way to the end first.
-    CriticalPath,
-    /// Each task to the worker that is expected to end it first.
-    EarliestFinish,
-    /// The same, where a joule beyond idling is worth so many nanoseconds.
-    LeastEnergy {
-        /// Nanoseconds a joule.
-        price: f64,
-    },
-}
-
-impl Rule {
-    /// Whether it asks what tasks take.
-    pub fn expects(self) -> bool {
-        !matches!(self, Rule::FirstCome | Rule::WorkStealing)
-    }
-}
-
 impl Expectations {
-    /// The policy of a rule.
-    pub fn policy(&self, rule: Rule) -> Box<dyn Policy> {
-        match rule {
-            Rule::FirstCome => Box::new(FirstCome::default()),
-            Rule::WorkStealing => Box::new(WorkStealing::new(self.workers.len())),
-            Rule::CriticalPath => Box::new(self.critical_path()),
-            Rule::EarliestFinish => Box::new(self.earliest_finish(0.0)),
-            Rule::LeastEnergy { price } => Box::new(self.earliest_finish(price)),
-        }
+    /// Workers that are alike, of which no task is known.
+    pub fn of_workers(count: usize) -> Self {
+        let workers = vec![WorkerFigures { speed: 1.0, watts: 0.0 }; count];
+        Self { programs: Vec::new(), workers }
     }
 
     /// The task on the longest way to the end of its step first.
@@ -92,6 +62,7 @@ impl Expectations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::Rule;
     use crate::units::ProgramId;
 
     #[test]
@@ -105,16 +76,17 @@ mod tests {
             programs: vec![tasks([1, 9]), tasks([9, 1])],
             workers: vec![worker(1.0), worker(0.5)],
         };
+        let policy = |rule: Rule| rule.policy(&known, 0.0).expect("a policy");
         for (program, first) in [(0, 1), (1, 0)] {
             let program = ProgramId(program);
             let ready = |task| {
                 let (near, planned) = (None, WorkerId(0));
                 Ready { step: 0, program, task: TaskId(task), near, planned }
             };
-            let mut longest = known.policy(Rule::CriticalPath);
+            let mut longest = policy(Rule::CriticalPath);
             (0..2).for_each(|task| longest.ready(ready(task), Nanos(0)));
             assert_eq!(longest.next(WorkerId(1), Nanos(0)).map(|r| r.task.0), Some(first));
-            let mut soonest = known.policy(Rule::EarliestFinish);
+            let mut soonest = policy(Rule::EarliestFinish);
             soonest.ready(ready(first), Nanos(0));
             assert_eq!(soonest.next(WorkerId(1), Nanos(0)), None, "the first is faster");
             assert_eq!(soonest.next(WorkerId(0), Nanos(0)).map(|r| r.task.0), Some(first));

@@ -13,11 +13,12 @@ mod stealing;
 
 pub use critical_path::{CriticalPath, Rank, ranks};
 pub use earliest_finish::{EarliestFinish, Expected};
-pub use expected::{Expectations, Rule, TaskTimes, WorkerFigures};
+pub use expected::{Expectations, TaskTimes, WorkerFigures};
 pub use first_come::FirstCome;
 pub use staged::Staged;
 pub use stealing::WorkStealing;
 
+use crate::names::named;
 use crate::units::{Nanos, ProgramId, TaskId, WorkerId};
 
 /// A task that waits for nothing any more.
@@ -51,4 +52,55 @@ pub trait Policy: Send {
 
     /// A worker has ended a task.
     fn ended(&mut self, _task: Ready, _worker: WorkerId, _now: Nanos) {}
+}
+
+/// Who gives ready tasks to workers: the plan, or a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// The plan.
+    #[default]
+    Static,
+    /// [`FirstCome`].
+    FirstCome,
+    /// [`WorkStealing`].
+    WorkStealing,
+    /// [`CriticalPath`].
+    CriticalPath,
+    /// [`EarliestFinish`].
+    EarliestFinish,
+    /// [`EarliestFinish`], where a joule beyond idling is worth some time.
+    LeastEnergy,
+}
+
+named! {
+    Rule {
+        Static = "static": "The plan's worker and order",
+        FirstCome = "first-come": "The first ready task to the first free worker",
+        WorkStealing = "work-stealing" | "stealing": "One queue per worker, with stealing",
+        CriticalPath = "critical-path": "The task on the longest path to the end first",
+        EarliestFinish = "earliest-finish": "Each task to the worker with the earliest expected \
+            finish time",
+        LeastEnergy = "least-energy": "As earliest-finish, with energy weighed in by \
+            `joule-seconds`",
+    }
+}
+
+impl Rule {
+    /// Whether the policy needs the times of tasks.
+    pub fn expects(self) -> bool {
+        !matches!(self, Rule::Static | Rule::FirstCome | Rule::WorkStealing)
+    }
+
+    /// The policy; a joule beyond idling is worth `joule` nanoseconds. `None` where the plan
+    /// places tasks.
+    pub fn policy(self, expected: &Expectations, joule: f64) -> Option<Box<dyn Policy>> {
+        Some(match self {
+            Rule::Static => return None,
+            Rule::FirstCome => Box::new(FirstCome::default()),
+            Rule::WorkStealing => Box::new(WorkStealing::new(expected.workers.len())),
+            Rule::CriticalPath => Box::new(expected.critical_path()),
+            Rule::EarliestFinish => Box::new(expected.earliest_finish(0.0)),
+            Rule::LeastEnergy => Box::new(expected.earliest_finish(joule)),
+        })
+    }
 }

@@ -97,10 +97,11 @@ fn every_policy_gives_the_bits_of_the_plan() {
                 Rule::WorkStealing,
                 Rule::CriticalPath,
                 Rule::EarliestFinish,
-                Rule::LeastEnergy { price: 1e9 },
+                Rule::LeastEnergy,
             ] {
                 let engine = engine(Scheduling::Static);
-                let run = setup.train_with(&plan, &engine, expected.policy(rule)).unwrap();
+                let run =
+                    setup.train_with(&plan, &engine, rule.policy(&expected, 1e9).unwrap()).unwrap();
                 run.assert_same(&reference, &format!("{name} {workers} {rule:?}"));
             }
         }

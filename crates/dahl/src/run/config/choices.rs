@@ -1,5 +1,6 @@
 //! Settings that name a way to choose: the grain, the stages of a pipeline, the plan.
 
+use crate::error::{Error, Expected};
 use crate::planner::Grain;
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ pub enum GrainChoice {
 }
 
 impl GrainChoice {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, Expected> {
         match text {
             "auto" => return Ok(GrainChoice::Auto),
             "adaptive" => return Ok(GrainChoice::Adaptive),
@@ -23,10 +24,10 @@ impl GrainChoice {
         }
         match Grain::check_text(text) {
             Ok(_) => Ok(GrainChoice::Given(text.to_owned())),
-            Err(error) => Err(format!(
-                "expected auto, adaptive, or {}",
-                error.to_string().trim_start_matches("grain: expected ")
-            )),
+            Err(Error::Config { expected, found, .. }) => {
+                Err(format!("auto, adaptive, or {expected}, found {found}").into())
+            }
+            Err(error) => Err(error.to_string().into()),
         }
     }
 }
@@ -51,9 +52,9 @@ pub enum StagesChoice {
 }
 
 impl StagesChoice {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, Expected> {
         match text.parse() {
-            Ok(0) => Err("expected at least 1".to_owned()),
+            Ok(0) => Err("at least 1".into()),
             Ok(count) => Ok(StagesChoice::Count(count)),
             Err(_) => {
                 Ok(StagesChoice::Starts(text.split(',').map(|s| s.trim().to_owned()).collect()))

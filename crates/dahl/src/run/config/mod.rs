@@ -19,11 +19,11 @@ mod value;
 pub use choices::{GrainChoice, PlanChoice, StagesChoice};
 pub use settings::{IdentitySettings, PlacementSettings, RunConfig, SETTINGS, SessionSettings};
 pub use value::{
-    Arity, Betas, DataRef, ModelRef, PipelineKind, SchedulingName, Speeds, Switch, Value,
-    at_least_one, available, processors, threads, throttle_speed,
+    Arity, Betas, DataRef, ModelRef, PipelineKind, Speeds, Switch, Value, at_least_one, available,
+    processors, threads, throttle_speed,
 };
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Expected, Result};
 use crate::os::disk;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,12 +53,12 @@ pub struct Setting {
     pub choices: &'static [(&'static str, &'static str)],
     /// What else front ends show.
     pub shown: Shown,
-    check: fn(&str) -> Result<(), String>,
-    read: fn(&mut RunConfig, &[&str]) -> Result<(), String>,
+    check: fn(&str) -> Result<(), Expected>,
+    read: fn(&mut RunConfig, &[&str]) -> Result<(), Expected>,
     canonical: fn(&str) -> Option<String>,
-    set: fn(&mut RunConfig, &[&str]) -> Result<(), String>,
+    set: fn(&mut RunConfig, &[&str]) -> Result<(), Expected>,
     get: fn(&RunConfig) -> Vec<String>,
-    absolute: fn(&mut RunConfig) -> Result<(), String>,
+    absolute: fn(&mut RunConfig) -> Result<(), Expected>,
     nearby: fn(&mut RunConfig),
 }
 
@@ -76,8 +76,8 @@ pub struct Shown {
 }
 
 impl Setting {
-    /// Whether a text is a value of it; an error begins with `expected`.
-    pub fn check(&self, text: &str) -> Result<(), String> {
+    /// Whether a text is a value of it.
+    pub fn check(&self, text: &str) -> Result<(), Expected> {
         (self.check)(text)
     }
 
@@ -110,10 +110,8 @@ impl RunConfig {
         let Some(setting) = Self::setting(name) else {
             return Err(Error::config("setting", "a setting of a run", name));
         };
-        (setting.set)(self, values).map_err(|expected| {
-            let expected = expected.strip_prefix("expected ").unwrap_or(&expected).to_owned();
-            Error::config(name, expected, values.join(", "))
-        })
+        (setting.set)(self, values)
+            .map_err(|Expected(expected)| Error::config(name, expected, values.join(", ")))
     }
 
     /// The values of a setting as texts.
@@ -129,10 +127,9 @@ impl RunConfig {
     pub fn check(&self) -> Result<()> {
         for setting in SETTINGS {
             for value in setting.of(self) {
-                setting.check(&value).map_err(|expected| {
-                    let expected = expected.strip_prefix("expected ").unwrap_or(&expected);
-                    Error::config(setting.name, expected, &value)
-                })?;
+                setting
+                    .check(&value)
+                    .map_err(|Expected(expected)| Error::config(setting.name, expected, &value))?;
             }
         }
         let default = Self::default();
@@ -159,8 +156,7 @@ impl RunConfig {
         let mut config = self.clone();
         let mut text = String::new();
         for setting in SETTINGS.iter().filter(|setting| setting.class != Class::Session) {
-            (setting.absolute)(&mut config).map_err(|expected| {
-                let expected = expected.strip_prefix("expected ").unwrap_or(&expected).to_owned();
+            (setting.absolute)(&mut config).map_err(|Expected(expected)| {
                 Error::config(setting.name, expected, setting.of(self).join(", "))
             })?;
             let values = setting.of(&config);
@@ -207,8 +203,7 @@ impl RunConfig {
             let values: Vec<String> = values.ok_or_else(wrong)?;
             let texts: Vec<&str> = values.iter().map(String::as_str).collect();
             // Another machine's values may be replaced before they are checked.
-            (setting.read)(&mut config, &texts).map_err(|expected| {
-                let expected = expected.strip_prefix("expected ").unwrap_or(&expected).to_owned();
+            (setting.read)(&mut config, &texts).map_err(|Expected(expected)| {
                 Error::data(path, &key, expected, texts.join(", "))
             })?;
             (setting.nearby)(&mut config);

@@ -2,15 +2,17 @@
 
 use super::choices::{GrainChoice, PlanChoice, StagesChoice};
 use super::value::{
-    Betas, DataRef, Field, ModelRef, PipelineKind, SchedulingName, Speeds, Switch, Value,
-    at_least_one, available_isa, below_one, interval, not_negative, positive,
+    Betas, DataRef, Field, ModelRef, PipelineKind, Speeds, Switch, Value, at_least_one,
+    available_isa, below_one, interval, not_negative, positive,
 };
 use super::{Class, Setting, Shown};
 use crate::data::{HoldOut, Normalization};
+use crate::error::Expected;
 use crate::model::{NormOver, OptimizerName, ScheduleSpec};
 use crate::native::Throttle;
 use crate::ops::Accuracy;
 use crate::planner::pipeline::Objective;
+use crate::sched::Rule;
 use crate::units::{Bytes, Joules};
 use dahl_kernels::{DType, Isa};
 use std::path::PathBuf;
@@ -65,20 +67,20 @@ macro_rules! settings {
             choices: <<$type as Field>::Item as Value>::CHOICES,
             shown: $shown,
             check: |text| {
-                let item: Result<<$type as Field>::Item, String> = $parse(text);
+                let item: Result<<$type as Field>::Item, Expected> = $parse(text);
                 item.map(drop)
             },
             read: |config, texts| {
-                let items = texts.iter().map(|text| Value::parse(text)).collect::<Result<_, String>>()?;
+                let items = texts.iter().map(|text| Value::parse(text)).collect::<Result<_, Expected>>()?;
                 <$type as Field>::put(&mut config.$part.$field, items);
                 Ok(())
             },
             canonical: |text| {
-                let item: Result<<$type as Field>::Item, String> = Value::parse(text);
+                let item: Result<<$type as Field>::Item, Expected> = Value::parse(text);
                 Some(item.ok()?.print())
             },
             set: |config, texts| {
-                let items = texts.iter().map(|text| $parse(text)).collect::<Result<_, String>>()?;
+                let items = texts.iter().map(|text| $parse(text)).collect::<Result<_, Expected>>()?;
                 <$type as Field>::put(&mut config.$part.$field, items);
                 Ok(())
             },
@@ -229,7 +231,7 @@ settings! {
         /// within it
         memory_limit: Option<Bytes> = None, Value::parse, Shown { value: "SIZE", ..PLACEMENT };
         /// Scheduling policy: which worker runs a ready task
-        scheduling: SchedulingName = SchedulingName::Static, Value::parse, PLACEMENT;
+        scheduling: Rule = Rule::Static, Value::parse, PLACEMENT;
         /// Weight of energy against time: seconds per joule (policy least-energy)
         joule_seconds: f64 = 0.1, not_negative, Shown { value: "SECONDS", ..PLACEMENT };
         /// Steps between checkpoints [default: one checkpoint per epoch and every 30 s]

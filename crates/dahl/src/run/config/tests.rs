@@ -164,7 +164,7 @@ fn runs_of_other_machines_and_versions_are_read() {
     let stored = read("other", &format!("{text}pipeline = \"1f1b\"\n# end\n")).unwrap();
     assert_eq!(stored.placement.workers, Some(100_000));
     assert_eq!(stored.identity.speeds, Some(Speeds(vec![1.0, 0.5])));
-    assert_eq!(stored.placement.scheduling, SchedulingName::WorkStealing);
+    assert_eq!(stored.placement.scheduling, crate::sched::Rule::WorkStealing);
     if !dahl_kernels::Isa::Neon.is_available() {
         let error = stored.check().unwrap_err().to_string();
         assert!(error.starts_with("isa: expected one of this machine"), "{error}");

@@ -2,28 +2,29 @@
 
 use super::choices::{GrainChoice, PlanChoice, StagesChoice};
 use crate::data::{self, HoldOut, Normalization};
-use crate::model::{NormOver, OptimizerName, ScheduleSpec};
+use crate::error::Expected;
+use crate::model::ScheduleSpec;
+use crate::names::{Named, named};
 use crate::native::Throttle;
-use crate::ops::Accuracy;
 use crate::planner::pipeline::Objective;
 use crate::units::{Bytes, Joules};
 use dahl_kernels::{DType, Isa};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A value of a setting. The errors of `parse` begin with `expected`.
+/// A value of a setting.
 pub trait Value: Sized {
     /// The values that there are with what each means, where they are few.
     const CHOICES: &'static [(&'static str, &'static str)] = &[];
 
     /// Reads a text.
-    fn parse(text: &str) -> Result<Self, String>;
+    fn parse(text: &str) -> Result<Self, Expected>;
 
     /// The text that is read back as this value.
     fn print(&self) -> String;
 
     /// The same value for every working directory.
-    fn absolute(self) -> Result<Self, String> {
+    fn absolute(self) -> Result<Self, Expected> {
         Ok(self)
     }
 
@@ -41,8 +42,8 @@ pub(super) trait Field {
     fn items(&self) -> Vec<String>;
     fn map_items(
         self,
-        change: impl Fn(Self::Item) -> Result<Self::Item, String>,
-    ) -> Result<Self, String>
+        change: impl Fn(Self::Item) -> Result<Self::Item, Expected>,
+    ) -> Result<Self, Expected>
     where
         Self: Sized;
 }
@@ -70,7 +71,7 @@ impl<T: Value> Field for T {
         vec![self.print()]
     }
 
-    fn map_items(self, change: impl Fn(T) -> Result<T, String>) -> Result<Self, String> {
+    fn map_items(self, change: impl Fn(T) -> Result<T, Expected>) -> Result<Self, Expected> {
         change(self)
     }
 }
@@ -87,7 +88,7 @@ impl<T: Value> Field for Option<T> {
         self.iter().map(T::print).collect()
     }
 
-    fn map_items(self, change: impl Fn(T) -> Result<T, String>) -> Result<Self, String> {
+    fn map_items(self, change: impl Fn(T) -> Result<T, Expected>) -> Result<Self, Expected> {
         self.map(change).transpose()
     }
 }
@@ -104,7 +105,7 @@ impl<T: Value> Field for Vec<T> {
         self.iter().map(T::print).collect()
     }
 
-    fn map_items(self, change: impl Fn(T) -> Result<T, String>) -> Result<Self, String> {
+    fn map_items(self, change: impl Fn(T) -> Result<T, Expected>) -> Result<Self, Expected> {
         self.into_iter().map(change).collect()
     }
 }
@@ -114,10 +115,10 @@ impl<T: Value> Field for Vec<T> {
 pub struct Switch(pub bool);
 
 impl Value for OnOff {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, Expected> {
         match text {
             "true" => Ok(OnOff),
-            _ => Err("expected true or false".to_owned()),
+            _ => Err("true or false".into()),
         }
     }
 
@@ -141,78 +142,20 @@ impl Field for Switch {
         self.0.then(|| OnOff.print()).into_iter().collect()
     }
 
-    fn map_items(self, _: impl Fn(OnOff) -> Result<OnOff, String>) -> Result<Self, String> {
+    fn map_items(self, _: impl Fn(OnOff) -> Result<OnOff, Expected>) -> Result<Self, Expected> {
         Ok(self)
     }
 }
 
-/// Values that are one of a few, by name.
-macro_rules! choices {
-    ($($type:ty { $($value:path = $name:literal $(| $alias:literal)?: $help:literal),+ $(,)? })+) => {$(
-        impl Value for $type {
-            const CHOICES: &'static [(&'static str, &'static str)] = &[$(($name, $help)),+];
+impl<T: Named> Value for T {
+    const CHOICES: &'static [(&'static str, &'static str)] = T::CHOICES;
 
-            fn parse(text: &str) -> Result<Self, String> {
-                match text {
-                    $($name $(| $alias)? => Ok($value),)+
-                    _ => {
-                        let names: Vec<&str> = Self::CHOICES.iter().map(|(name, _)| *name).collect();
-                        Err(format!("expected {}", names.join(", ")))
-                    }
-                }
-            }
+    fn parse(text: &str) -> Result<Self, Expected> {
+        text.parse()
+    }
 
-            fn print(&self) -> String {
-                match self {
-                    $($value => $name.to_owned(),)+
-                }
-            }
-        }
-    )+};
-}
-
-choices! {
-    OptimizerName {
-        OptimizerName::Sgd = "sgd": "Stochastic gradient descent",
-        OptimizerName::Adam = "adam": "Adam",
-        OptimizerName::Adamw = "adamw": "Adam with decoupled weight decay",
-    }
-    Accuracy {
-        Accuracy::Exact = "exact": "No Winograd transforms",
-        Accuracy::Auto = "auto": "Winograd F(2x2, 3x3) for 3x3 kernels: 2.25 times fewer \
-            multiplications, error about 1e-6 of the largest value in f32",
-        Accuracy::Fast = "fast": "Winograd F(4x4, 3x3) for 3x3 kernels: 4 times fewer \
-            multiplications, error about 2e-5",
-    }
-    NormOver {
-        NormOver::Batch = "batch": "All samples of the batch; micro-batches are refused",
-        NormOver::Part = "micro": "The samples of a micro-batch",
-    }
-    PipelineKind {
-        PipelineKind::Gpipe = "gpipe": "GPipe: all micro-batches forward, then all backward, \
-            then the update",
-        PipelineKind::OneForwardOneBackward = "1f1b": "1F1B: one forward, one backward, then \
-            the update; needs less memory",
-        PipelineKind::Pipedream = "pipedream": "PipeDream: weight stashing, one step per stage \
-            in flight (needs `allow-stale`)",
-        PipelineKind::TwoBw = "2bw": "PipeDream-2BW: micro-batches with double-buffered \
-            weights (needs `allow-stale`)",
-    }
-    SchedulingName {
-        SchedulingName::Static = "static": "The plan's worker and order",
-        SchedulingName::FirstCome = "first-come": "The first ready task to the first free worker",
-        SchedulingName::WorkStealing = "work-stealing" | "stealing": "One queue per worker, with stealing",
-        SchedulingName::CriticalPath = "critical-path": "The task on the longest path to the end \
-            first",
-        SchedulingName::EarliestFinish = "earliest-finish": "Each task to the worker with the \
-            earliest expected finish time",
-        SchedulingName::LeastEnergy = "least-energy": "As earliest-finish, with energy weighed \
-            in by `joule-seconds`",
-    }
-    Objective {
-        Objective::Energy = "energy": "Joules",
-        Objective::Time = "time": "Seconds",
-        Objective::Edp = "edp": "Energy-delay product",
+    fn print(&self) -> String {
+        self.to_string()
     }
 }
 
@@ -229,6 +172,32 @@ pub enum PipelineKind {
     TwoBw,
 }
 
+impl Value for Objective {
+    const CHOICES: &'static [(&'static str, &'static str)] =
+        &[("energy", "Joules"), ("time", "Seconds"), ("edp", "Energy-delay product")];
+
+    fn parse(text: &str) -> Result<Self, Expected> {
+        let found = Self::ALL.into_iter().find(|objective| objective.name() == text);
+        found.ok_or_else(|| Self::ALL.map(Self::name).join(", ").into())
+    }
+
+    fn print(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+named! {
+    PipelineKind {
+        Gpipe = "gpipe": "GPipe: all micro-batches forward, then all backward, then the update",
+        OneForwardOneBackward = "1f1b": "1F1B: one forward, one backward, then the update; needs \
+            less memory",
+        Pipedream = "pipedream": "PipeDream: weight stashing, one step per stage in flight \
+            (needs `allow-stale`)",
+        TwoBw = "2bw": "PipeDream-2BW: micro-batches with double-buffered weights (needs \
+            `allow-stale`)",
+    }
+}
+
 impl PipelineKind {
     /// Whether steps compute with weights that miss some updates.
     pub fn is_stale(self) -> bool {
@@ -236,28 +205,11 @@ impl PipelineKind {
     }
 }
 
-/// Who gives ready tasks to workers: the plan, or a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SchedulingName {
-    /// The plan.
-    Static,
-    /// [`Rule::FirstCome`](crate::sched::Rule::FirstCome).
-    FirstCome,
-    /// [`Rule::WorkStealing`](crate::sched::Rule::WorkStealing).
-    WorkStealing,
-    /// [`Rule::CriticalPath`](crate::sched::Rule::CriticalPath).
-    CriticalPath,
-    /// [`Rule::EarliestFinish`](crate::sched::Rule::EarliestFinish).
-    EarliestFinish,
-    /// [`Rule::LeastEnergy`](crate::sched::Rule::LeastEnergy).
-    LeastEnergy,
-}
-
 /// Values with a parser of their own, whose texts read back.
 macro_rules! parsed {
     ($($type:ty: $parse:expr;)+) => {$(
         impl Value for $type {
-            fn parse(text: &str) -> Result<Self, String> {
+            fn parse(text: &str) -> Result<Self, Expected> {
                 ($parse)(text)
             }
 
@@ -270,11 +222,11 @@ macro_rules! parsed {
 
 parsed! {
     usize: at_least_one;
-    u64: |text: &str| text.parse().map_err(|_| "expected a whole number".to_owned());
-    f64: |text: &str| text.parse().map_err(|_| "expected a number".to_owned());
+    u64: |text: &str| text.parse().map_err(|_| "a whole number".into());
+    f64: |text: &str| text.parse().map_err(|_| "a number".into());
     String: |text: &str| Ok(text.to_owned());
-    DType: |text: &str| text.parse();
-    Isa: |text: &str| text.parse();
+    DType: |text: &str| text.parse().map_err(|_| "f32 or f64".into());
+    Isa: |text: &str| text.parse().map_err(|_| Isa::ALL.map(Isa::name).join(", ").into());
     ScheduleSpec: ScheduleSpec::parse;
     Normalization: Normalization::parse;
     HoldOut: HoldOut::parse;
@@ -287,11 +239,11 @@ parsed! {
 }
 
 /// A whole number from 1 on.
-pub fn at_least_one(text: &str) -> Result<usize, String> {
+pub fn at_least_one(text: &str) -> Result<usize, Expected> {
     match text.parse() {
-        Ok(0) => Err("expected at least 1".to_owned()),
+        Ok(0) => Err("at least 1".into()),
         Ok(n) => Ok(n),
-        Err(_) => Err("expected a whole number".to_owned()),
+        Err(_) => Err("a whole number".into()),
     }
 }
 
@@ -304,19 +256,19 @@ pub fn processors() -> usize {
 }
 
 /// A number of threads that this machine can run.
-pub fn threads(text: &str) -> Result<usize, String> {
+pub fn threads(text: &str) -> Result<usize, Expected> {
     let threads = at_least_one(text)?;
     let most = THREADS_PER_PROCESSOR * processors();
     if threads <= most {
         return Ok(threads);
     }
-    Err(format!("expected at most {most}, {THREADS_PER_PROCESSOR} per processor"))
+    Err(format!("at most {most}, {THREADS_PER_PROCESSOR} per processor").into())
 }
 
 /// An instruction set that this machine has.
-pub(super) fn available_isa(text: &str) -> Result<Isa, String> {
-    let isa: Isa = text.parse()?;
-    available(isa).map_err(|found| format!("expected one of this machine, found {found}"))?;
+pub(super) fn available_isa(text: &str) -> Result<Isa, Expected> {
+    let isa = Isa::parse(text)?;
+    available(isa).map_err(|found| format!("one of this machine, found {found}"))?;
     Ok(isa)
 }
 
@@ -330,21 +282,21 @@ pub fn available(isa: Isa) -> Result<(), String> {
     Err(format!("a machine that has {}", have.collect::<Vec<_>>().join(", ")))
 }
 
-pub(super) fn not_negative(text: &str) -> Result<f64, String> {
+pub(super) fn not_negative(text: &str) -> Result<f64, Expected> {
     number(text, "a number from 0 on", |x| x >= 0.0)
 }
 
-pub(super) fn positive(text: &str) -> Result<f64, String> {
+pub(super) fn positive(text: &str) -> Result<f64, Expected> {
     number(text, "a number above 0", |x| x > 0.0)
 }
 
-pub(super) fn below_one(text: &str) -> Result<f64, String> {
+pub(super) fn below_one(text: &str) -> Result<f64, Expected> {
     number(text, "0 to below 1", |x| (0.0..1.0).contains(&x))
 }
 
-fn number(text: &str, expected: &str, fits: impl Fn(f64) -> bool) -> Result<f64, String> {
+fn number(text: &str, expected: &'static str, fits: impl Fn(f64) -> bool) -> Result<f64, Expected> {
     let number = text.parse().ok().filter(|x: &f64| x.is_finite() && fits(*x));
-    number.ok_or_else(|| format!("expected {expected}"))
+    number.ok_or_else(|| expected.into())
 }
 
 /// Two numbers of one setting.
@@ -352,8 +304,8 @@ fn number(text: &str, expected: &str, fits: impl Fn(f64) -> bool) -> Result<f64,
 pub struct Betas(pub [f64; 2]);
 
 impl Value for Betas {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || "expected two numbers from 0 to below 1, such as 0.9,0.999".to_owned();
+    fn parse(text: &str) -> Result<Self, Expected> {
+        let wrong = || Expected::from("two numbers from 0 to below 1, such as 0.9,0.999");
         let (first, second) = text.split_once(',').ok_or_else(wrong)?;
         let part = |text: &str| below_one(text.trim()).map_err(|_| wrong());
         Ok(Betas([part(first)?, part(second)?]))
@@ -370,10 +322,10 @@ impl Value for Betas {
 pub struct Speeds(pub Vec<f64>);
 
 impl Value for Speeds {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, Expected> {
         let speed = |text: &str| positive(text.trim());
         let speeds = text.split(',').map(speed).collect::<Result<_, _>>();
-        speeds.map(Speeds).map_err(|_| "expected numbers above 0, such as 1,0.5".to_owned())
+        speeds.map(Speeds).map_err(|_| "numbers above 0, such as 1,0.5".into())
     }
 
     fn print(&self) -> String {
@@ -383,7 +335,7 @@ impl Value for Speeds {
 }
 
 impl Value for Bytes {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, Expected> {
         let digits = text.trim().find(|c: char| !c.is_ascii_digit() && c != '.');
         let (number, unit) = text.trim().split_at(digits.unwrap_or(text.trim().len()));
         let scale = match unit.trim() {
@@ -392,9 +344,9 @@ impl Value for Bytes {
             "MiB" | "M" => 1024.0 * 1024.0,
             "GiB" | "G" => 1024.0 * 1024.0 * 1024.0,
             "TiB" | "T" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-            _ => return Err("expected bytes, KiB, MiB, GiB or TiB, as in 2GiB".to_owned()),
+            _ => return Err("bytes, KiB, MiB, GiB or TiB, as in 2GiB".into()),
         };
-        let number: f64 = number.parse().map_err(|_| "expected a number, as in 2GiB".to_owned())?;
+        let number: f64 = number.parse().map_err(|_| Expected::from("a number, as in 2GiB"))?;
         Ok(Bytes((number * scale) as u64))
     }
 
@@ -405,8 +357,8 @@ impl Value for Bytes {
 
 impl Value for Duration {
     /// `90s`, `10m`, `2h`, `1d`, `500ms`; a number alone is seconds.
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || "expected a time such as 90s, 10m, 2h or 1d".to_owned();
+    fn parse(text: &str) -> Result<Self, Expected> {
+        let wrong = || Expected::from("a time such as 90s, 10m, 2h or 1d");
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let seconds = match unit {
@@ -427,16 +379,16 @@ impl Value for Duration {
 }
 
 /// An interval that meters can be read in.
-pub(super) fn interval(text: &str) -> Result<Duration, String> {
+pub(super) fn interval(text: &str) -> Result<Duration, Expected> {
     let time = Duration::parse(text)?;
     let known = Duration::from_millis(1)..=Duration::from_secs(60);
-    if known.contains(&time) { Ok(time) } else { Err("expected 1ms to 60s".to_owned()) }
+    if known.contains(&time) { Ok(time) } else { Err("1ms to 60s".into()) }
 }
 
 impl Value for Joules {
     /// `500J`, `2kJ`, `3Wh`, `0.1kWh`; a number alone is joules.
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || "expected an energy such as 500J, 2kJ, 3Wh or 0.1kWh".to_owned();
+    fn parse(text: &str) -> Result<Self, Expected> {
+        let wrong = || Expected::from("an energy such as 500J, 2kJ, 3Wh or 0.1kWh");
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let factor = match unit.trim() {
@@ -458,13 +410,13 @@ impl Value for Joules {
 }
 
 /// The speed of a worker that is slowed down.
-pub fn throttle_speed(text: &str) -> Result<f64, String> {
+pub fn throttle_speed(text: &str) -> Result<f64, Expected> {
     let speed = text.parse().ok().filter(|speed| (Throttle::SLOWEST..=1.0).contains(speed));
-    speed.ok_or_else(|| format!("expected a number from {} to 1, such as 0.5", Throttle::SLOWEST))
+    speed.ok_or_else(|| format!("a number from {} to 1, such as 0.5", Throttle::SLOWEST).into())
 }
 
 impl Value for Throttle {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, Expected> {
         let (of, from_step) = match text.split_once('@') {
             Some((of, step)) => (of, step.parse().ok()),
             None => (text, Some(0)),
@@ -475,9 +427,10 @@ impl Value for Throttle {
                 Ok(Throttle { worker, speed, from_step })
             }
             _ => Err(format!(
-                "expected a worker and its speed from {} to 1, such as 1=0.5 or 1=0.5@100",
+                "a worker and its speed from {} to 1, such as 1=0.5 or 1=0.5@100",
                 Throttle::SLOWEST
-            )),
+            )
+            .into()),
         }
     }
 
@@ -487,18 +440,18 @@ impl Value for Throttle {
 }
 
 impl Value for PathBuf {
-    fn parse(text: &str) -> Result<Self, String> {
-        if text.is_empty() { Err("expected a path".to_owned()) } else { Ok(text.into()) }
+    fn parse(text: &str) -> Result<Self, Expected> {
+        if text.is_empty() { Err("a path".into()) } else { Ok(text.into()) }
     }
 
     fn print(&self) -> String {
         self.display().to_string()
     }
 
-    fn absolute(self) -> Result<Self, String> {
-        let refused = || "expected a path in UTF-8, which the run's configuration can hold";
+    fn absolute(self) -> Result<Self, Expected> {
+        let refused = || "a path in UTF-8, which the run's configuration can hold";
         let path = std::path::absolute(&self).unwrap_or(self);
-        if path.to_str().is_some() { Ok(path) } else { Err(refused().to_owned()) }
+        if path.to_str().is_some() { Ok(path) } else { Err(refused().into()) }
     }
 
     fn nearby(self) -> Self {
@@ -526,7 +479,7 @@ macro_rules! names_or_paths {
         }
 
         impl Value for $type {
-            fn parse(text: &str) -> Result<Self, String> {
+            fn parse(text: &str) -> Result<Self, Expected> {
                 Ok(Self(text.to_owned()))
             }
 
@@ -534,7 +487,7 @@ macro_rules! names_or_paths {
                 self.0.clone()
             }
 
-            fn absolute(self) -> Result<Self, String> {
+            fn absolute(self) -> Result<Self, Expected> {
                 if !self.is_path() {
                     return Ok(self);
                 }
