@@ -130,11 +130,11 @@ fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
     };
     // What flags decide was compared before: these come from files.
     let other = match &error {
-        Error::Data { what, .. } if what == "programs" => {
+        Error::OtherPrograms { .. } => {
             let stored = run.join(files::MODEL);
             Some(format!("the model is not the one of this run ({} has it)", stored.display()))
         }
-        Error::Data { what, .. } if what == "transform" => {
+        Error::OtherTransform { .. } => {
             let changed = "the training images give another mean and deviation";
             Some(format!("{changed}: the dataset has changed"))
         }

@@ -189,7 +189,9 @@ pub(crate) fn code(error: &Error) -> u8 {
         Error::NoRun { .. } | Error::RunExists { .. } | Error::SaveOutside { .. } => USAGE,
         Error::Exclusive { .. } | Error::Requires { .. } | Error::Identity { .. } => USAGE,
         Error::NoCheckpoint { .. } => USAGE,
-        Error::Moved { .. } | Error::OtherPrograms { .. } => BAD_FILE,
+        Error::Moved { .. } | Error::OtherPrograms { .. } | Error::OtherTransform { .. } => {
+            BAD_FILE
+        }
         Error::Columns { .. } | Error::Images { .. } => BAD_FILE,
         Error::Memory { .. } | Error::Plan { .. } => NO_PLAN,
         Error::Model(_) | Error::Data { .. } | Error::Io { .. } | Error::Missing { .. } => BAD_FILE,

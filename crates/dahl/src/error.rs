@@ -1,6 +1,7 @@
 //! The errors of the crate, by whose fault they are.
 
-use crate::units::{Bytes, Headroom};
+use crate::units::{Bytes, Headroom, NodeId, PersistentId, ProgramId, ValueId, WorkerId};
+use dahl_kernels::{DType, Isa, Region, Shape};
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,15 +18,8 @@ pub enum Error {
     Model(Vec<ModelError>),
 
     /// A setting has a value that cannot be.
-    #[error("{key}: expected {expected}, found {found}")]
-    Config {
-        /// The setting.
-        key: String,
-        /// What would be right.
-        expected: String,
-        /// What is there.
-        found: String,
-    },
+    #[error("{0}")]
+    Config(Unexpected),
 
     /// Two settings that cannot both be given.
     #[error("{setting} cannot be combined with {other}")]
@@ -59,37 +53,16 @@ pub enum Error {
     },
 
     /// Elements or a shape that do not fit a tensor.
-    #[error("{what}: expected {expected}, found {found}")]
-    Shape {
-        /// What does not fit.
-        what: &'static str,
-        /// What would be right.
-        expected: String,
-        /// What is there.
-        found: String,
-    },
+    #[error("{0}")]
+    Shape(Unexpected),
 
     /// A plan that contradicts itself or its graph.
-    #[error("plan: {place}: expected {expected}, found {found}")]
-    Plan {
-        /// Where in the plan.
-        place: String,
-        /// What would be right.
-        expected: String,
-        /// What is there.
-        found: String,
-    },
+    #[error("plan: {0}")]
+    Plan(Unexpected),
 
     /// A platform that lacks something, or contradicts itself.
-    #[error("platform: {place}: expected {expected}, found {found}")]
-    Platform {
-        /// Where in the platform.
-        place: String,
-        /// What would be right.
-        expected: String,
-        /// What is there.
-        found: String,
-    },
+    #[error("platform: {0}")]
+    Platform(Unexpected),
 
     /// The plan does not fit into memory.
     #[error("{}", memory(*.needed, *.limit, *.least, .largest))]
@@ -152,49 +125,48 @@ pub enum Error {
     },
 
     /// A file that is not what it should be.
-    #[error("{}: {what}: expected {expected}, found {found}", path.display())]
+    #[error("{}: {fault}", path.display())]
     Data {
         /// The file.
         path: PathBuf,
-        /// Which part of it.
-        what: String,
-        /// What would be right.
-        expected: String,
-        /// What is there.
-        found: String,
+        /// What is wrong with it.
+        fault: Unexpected,
     },
 
-    /// A plan of other programs: of another model, batch, element type or optimizer.
-    #[error("{}: programs: expected {expected}, found {found}", path.display())]
+    /// A plan or checkpoint of other programs: of another model, batch, element type or optimizer.
+    #[error("{}: {fault}", path.as_deref().unwrap_or(Path::new("plan")).display())]
     OtherPrograms {
-        /// The file of the plan.
+        /// The file, where it is one.
+        path: Option<PathBuf>,
+        /// The programs that are run, and those that it is of.
+        fault: Unexpected,
+    },
+
+    /// A checkpoint of training samples that were transformed in another way.
+    #[error("{}: {fault}", path.display())]
+    OtherTransform {
+        /// The file of the checkpoint.
         path: PathBuf,
-        /// The programs that are run.
-        expected: String,
-        /// The programs that the plan is of.
-        found: String,
+        /// The transforms.
+        fault: Unexpected,
     },
 
     /// A CSV file that lacks a column that is looked for.
-    #[error("{}: header: expected {expected}, found {found}", path.display())]
+    #[error("{}: {fault}", path.display())]
     Columns {
         /// The file.
         path: PathBuf,
-        /// The column.
-        expected: String,
-        /// Those that there are.
-        found: String,
+        /// The column, and those that there are.
+        fault: Unexpected,
     },
 
     /// A CSV file that names images that are not there.
-    #[error("{}: images: expected {expected}, found {found}", path.display())]
+    #[error("{}: {fault}", path.display())]
     Images {
-        /// The file.
+        /// The directory of the images.
         path: PathBuf,
-        /// The images.
-        expected: String,
-        /// Where they were looked for.
-        found: String,
+        /// The images, and what there is.
+        fault: Unexpected,
     },
 
     /// A text that people write, and the lines of it that are wrong.
@@ -313,6 +285,107 @@ pub enum Error {
     },
 }
 
+/// What is wrong, with what would be right and what is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unexpected {
+    /// A setting, a place in a plan or platform, a part of a file, an operand; empty where it is
+    /// all there is.
+    pub what: String,
+    /// What would be right.
+    pub expected: Fact,
+    /// What is there.
+    pub found: Fact,
+}
+
+impl Unexpected {
+    /// What is wrong with `what`.
+    pub fn new(what: impl fmt::Display, expected: impl Into<Fact>, found: impl Into<Fact>) -> Self {
+        Self { what: what.to_string(), expected: expected.into(), found: found.into() }
+    }
+}
+
+impl fmt::Display for Unexpected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, expected, found } = self;
+        let colon = if what.is_empty() { "" } else { ": " };
+        write!(f, "{what}{colon}expected {expected}, found {found}")
+    }
+}
+
+/// A value that an error is about.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Fact {
+    /// A text, or anything else.
+    Text(String),
+    /// A whole number.
+    Whole(i128),
+    /// A number.
+    Number(f64),
+    /// A size in memory.
+    Bytes(Bytes),
+    /// The shape of a tensor.
+    Shape(Shape),
+    /// An element type.
+    DType(DType),
+    /// What tensors are.
+    Tensor(DType, Shape),
+    /// An instruction set.
+    Isa(Isa),
+    /// A box of a tensor.
+    Region(Region),
+    /// A file or directory.
+    Path(PathBuf),
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fact::Text(text) => f.write_str(text),
+            Fact::Whole(number) => write!(f, "{number}"),
+            Fact::Number(number) => write!(f, "{number}"),
+            Fact::Bytes(bytes) => write!(f, "{bytes}"),
+            Fact::Shape(shape) => write!(f, "{shape}"),
+            Fact::DType(dtype) => write!(f, "{dtype}"),
+            Fact::Tensor(dtype, shape) => write!(f, "{dtype} {shape}"),
+            Fact::Isa(isa) => write!(f, "{isa}"),
+            Fact::Region(region) => write!(f, "{region}"),
+            Fact::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// `Variant(how it is made): types;`
+macro_rules! facts {
+    ($($variant:ident($value:ident => $make:expr): $($type:ty),+;)+) => {$($(
+        impl From<$type> for Fact {
+            fn from($value: $type) -> Self {
+                Fact::$variant($make)
+            }
+        }
+    )+)+};
+}
+
+facts! {
+    Text(text => text.to_string()): &str, &String, char, Cow<'_, str>, fmt::Arguments<'_>, Error,
+        Expected, &toml::Value, serde_json::Value, toml::de::Error, serde_json::Error, std::io::Error, &dyn fmt::Display,
+        NodeId, ProgramId, PersistentId, &ValueId, &WorkerId;
+    Text(text => text): String;
+    Whole(number => number as i128): usize, u8, u32, u64, i32, i64;
+    Whole(number => *number as i128): &usize, &u32;
+    Number(number => number): f64;
+    Number(number => *number): &f64;
+    Bytes(bytes => bytes): Bytes;
+    Shape(shape => shape): Shape;
+    Shape(shape => *shape): &Shape;
+    DType(dtype => dtype): DType;
+    Isa(isa => isa): Isa;
+    Region(region => region): Region;
+    Region(region => *region): &Region;
+    Path(path => path.to_owned()): &Path, &PathBuf;
+    Path(path => path.to_string().into()): std::path::Display<'_>;
+}
+
 /// What would have been right, of a text that is no value of its type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {0}")]
@@ -333,12 +406,12 @@ impl fmt::Debug for Error {
 
 impl Error {
     /// A setting that cannot be.
-    pub fn config(key: &str, expected: impl fmt::Display, found: impl fmt::Display) -> Self {
-        Error::Config {
-            key: key.to_owned(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
+    pub fn config(
+        key: impl fmt::Display,
+        expected: impl Into<Fact>,
+        found: impl Into<Fact>,
+    ) -> Self {
+        Error::Config(Unexpected::new(key, expected, found))
     }
 
     /// Two settings that cannot both be given.
@@ -350,15 +423,20 @@ impl Error {
     pub fn data(
         path: impl Into<PathBuf>,
         what: impl fmt::Display,
-        expected: impl fmt::Display,
-        found: impl fmt::Display,
+        expected: impl Into<Fact>,
+        found: impl Into<Fact>,
     ) -> Self {
-        Error::Data {
-            path: path.into(),
-            what: what.to_string(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
+        Error::Data { path: path.into(), fault: Unexpected::new(what, expected, found) }
+    }
+
+    /// Elements or a shape that do not fit a tensor.
+    pub fn shape(what: &str, expected: impl Into<Fact>, found: impl Into<Fact>) -> Self {
+        Error::Shape(Unexpected::new(what, expected, found))
+    }
+
+    /// A plan of other programs.
+    pub fn other_programs(expected: impl Into<Fact>, found: impl Into<Fact>) -> Self {
+        Error::OtherPrograms { path: None, fault: Unexpected::new("programs", expected, found) }
     }
 
     /// A thread that cannot be started.
@@ -390,27 +468,19 @@ impl Error {
     /// A platform that lacks something, or contradicts itself.
     pub fn platform(
         place: impl fmt::Display,
-        expected: impl fmt::Display,
-        found: impl fmt::Display,
+        expected: impl Into<Fact>,
+        found: impl Into<Fact>,
     ) -> Self {
-        Error::Platform {
-            place: place.to_string(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
+        Error::Platform(Unexpected::new(place, expected, found))
     }
 
     /// A plan that contradicts itself.
     pub fn plan(
         place: impl fmt::Display,
-        expected: impl fmt::Display,
-        found: impl fmt::Display,
+        expected: impl Into<Fact>,
+        found: impl Into<Fact>,
     ) -> Self {
-        Error::Plan {
-            place: place.to_string(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
+        Error::Plan(Unexpected::new(place, expected, found))
     }
 }
 
@@ -477,40 +547,29 @@ pub struct ModelError {
     pub op: String,
     /// Its place in the model: `features.0`.
     pub path: String,
-    /// What is wrong about it: `input`, `kernel`.
-    pub what: String,
-    /// What would be right.
-    pub expected: String,
-    /// What is there.
-    pub found: String,
+    /// What is wrong about it, such as its input or kernel.
+    pub fault: Unexpected,
 }
 
 impl fmt::Display for ModelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, path, what, expected, found } = self;
-        write!(f, "{op} {path:?}: {what}: expected {expected}, found {found}")
+        let Self { op, path, fault } = self;
+        write!(f, "{op} {path:?}: {fault}")
     }
 }
 
 /// One thing that is wrong with a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LineError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong: `node "laptop": base_watts`.
-    pub what: String,
-    /// What would be right.
-    pub expected: String,
-    /// What is there.
-    pub found: String,
+    /// What is wrong, such as `node "laptop": base_watts`.
+    pub fault: Unexpected,
 }
 
 fn at_lines(path: &Path, errors: &[LineError]) -> String {
-    let line = |error: &LineError| {
-        let LineError { line, what, expected, found } = error;
-        let what = if what.is_empty() { String::new() } else { format!("{what}: ") };
-        format!("{}:{line}: {what}expected {expected}, found {found}", path.display())
-    };
+    let line =
+        |LineError { line, fault }: &LineError| format!("{}:{line}: {fault}", path.display());
     errors.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 

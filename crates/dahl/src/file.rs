@@ -8,7 +8,7 @@ pub(crate) mod durable;
 
 pub use durable::{create_directories, create_directory, remove_temporary, replace};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fact, Result};
 use crate::os::disk::File;
 use dahl_kernels::{DType, Element, MAX_AXES, Shape};
 use safetensors::tensor::{Dtype, Metadata};
@@ -271,7 +271,12 @@ fn read_from(mut reader: impl Read, length: u64, path: &Path) -> Result<TensorFi
     for name in header.offset_keys() {
         let info = header.info(&name).expect("a name of the header");
         let dtype = dtype_of(info.dtype).ok_or_else(|| {
-            bad(path, format_args!("tensor {name:?}"), "F32, F64, I64 or U8", info.dtype)
+            bad(
+                path,
+                format_args!("tensor {name:?}"),
+                "F32, F64, I64 or U8",
+                format!("{}", info.dtype),
+            )
         })?;
         let shape = shape_of(&info.shape).ok_or_else(|| {
             let expected = format_args!("at most {MAX_AXES} axes whose product fits");
@@ -345,15 +350,10 @@ fn swap_bytes(bytes: &mut [u8], dtype: DType) {
 fn bad(
     path: &Path,
     what: impl std::fmt::Display,
-    expected: impl std::fmt::Display,
-    found: impl std::fmt::Display,
+    expected: impl Into<Fact>,
+    found: impl Into<Fact>,
 ) -> Error {
-    Error::Data {
-        path: path.to_owned(),
-        what: what.to_string(),
-        expected: expected.to_string(),
-        found: found.to_string(),
-    }
+    Error::data(path, what, expected, found)
 }
 
 #[cfg(test)]

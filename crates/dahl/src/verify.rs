@@ -9,7 +9,7 @@ mod op_case;
 mod train_case;
 
 use crate::compare::{Comparison, Tolerance, compare};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fact, Result};
 use crate::exec::Engine;
 use crate::file::{StoredTensor, TensorFile};
 use crate::model::Fusion;
@@ -105,12 +105,7 @@ pub fn cases(path: &Path) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     if files.is_empty() {
-        return Err(Error::Data {
-            path: path.to_owned(),
-            what: "directory".to_owned(),
-            expected: "golden cases, *.safetensors".to_owned(),
-            found: "none".to_owned(),
-        });
+        return Err(Error::data(path, "directory", "golden cases, *.safetensors", "none"));
     }
     Ok(files)
 }
@@ -141,13 +136,8 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn wrong(&self, what: &str, expected: impl ToString, found: impl ToString) -> Error {
-        Error::Data {
-            path: self.path.to_owned(),
-            what: what.to_owned(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
+    fn wrong(&self, what: &str, expected: impl Into<Fact>, found: impl Into<Fact>) -> Error {
+        Error::data(self.path, what, expected, found)
     }
 
     fn text(&self, key: &str) -> Result<&str> {

@@ -170,7 +170,7 @@ pub(super) fn check_finite<T: Float>(
         None => Ok(()),
         Some(at) => {
             let (place, what) = (dataset.place(index), format!("element {at}"));
-            Err(Error::data(place, what, "a finite number", sample[at]))
+            Err(Error::data(place, what, "a finite number", sample[at].to_string()))
         }
     }
 }

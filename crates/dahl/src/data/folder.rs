@@ -71,7 +71,7 @@ impl Folder {
                 folder.push(&format!("{class}/{image}"), label as u32);
             }
         }
-        let directory = directory.display();
+        let (path, directory) = (directory, directory.display());
         if others > 0 {
             folder.note(format!("{others} files in {directory} are neither JPEG nor PNG by name"));
         }
@@ -83,7 +83,10 @@ impl Folder {
             let what = "folders within those of classes are left out";
             folder.note(format!("{what} in {directory}: {below}"));
         }
-        folder.finish("a subfolder of .jpg, .jpeg or .png files for each class")
+        folder.finish().ok_or_else(|| {
+            let expected = "a subfolder of .jpg, .jpeg or .png files for each class";
+            Error::data(path, "images", expected, "none")
+        })
     }
 
     pub(super) fn empty(
@@ -117,11 +120,9 @@ impl Folder {
         self.notes.push(note);
     }
 
-    pub(super) fn finish(self, expected: &str) -> Result<Self> {
-        if self.labels.is_empty() {
-            return Err(Error::data(&self.directory, "images", expected, "none"));
-        }
-        Ok(self)
+    /// The set, unless it has no image.
+    pub(super) fn finish(self) -> Option<Self> {
+        (!self.labels.is_empty()).then_some(self)
     }
 
     /// The file of sample `index`.
@@ -195,7 +196,12 @@ pub(super) fn subfolders(directory: &Path) -> Result<Vec<String>> {
             Ok(name) if !name.starts_with('.') => names.push(name),
             Ok(_) => {}
             Err(name) => {
-                return Err(Error::data(directory, "subfolder", "a name in UTF-8", name.display()));
+                return Err(Error::data(
+                    directory,
+                    "subfolder",
+                    "a name in UTF-8",
+                    Path::new(&name),
+                ));
             }
         }
     }

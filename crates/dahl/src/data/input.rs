@@ -3,7 +3,7 @@
 //! Nothing is allocated because a header says so: a part of a file is refused
 //! where the file cannot hold it, and memory grows with what was really read.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fact, Result};
 use crate::os::disk::irregular;
 use flate2::bufread::MultiGzDecoder;
 use std::borrow::Cow;
@@ -108,8 +108,8 @@ impl Input {
     pub(super) fn bad(
         &self,
         what: impl std::fmt::Display,
-        expected: impl std::fmt::Display,
-        found: impl std::fmt::Display,
+        expected: impl Into<Fact>,
+        found: impl Into<Fact>,
     ) -> Error {
         Error::data(&self.path, what, expected, found)
     }

@@ -3,7 +3,7 @@
 use super::input::open_file;
 use super::pixels::numbered;
 use super::{Dataset, MAX_CLASSES, Number, check_read};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fact, Result};
 use dahl_kernels::Shape;
 use std::fs::File;
 use std::io::Read;
@@ -281,7 +281,7 @@ impl Array {
         Ok(labels)
     }
 
-    fn bad(&self, what: &str, expected: impl std::fmt::Display, found: String) -> Error {
+    fn bad(&self, what: &str, expected: impl Into<Fact>, found: String) -> Error {
         Error::data(&self.path, what, expected, found)
     }
 }

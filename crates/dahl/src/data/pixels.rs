@@ -45,18 +45,13 @@ impl Pixels {
         let PixelParts { name, shape, classes, pixels, labels, white } = parts;
         let expected = shape.checked_elements().and_then(|n| n.checked_mul(labels.len()));
         if expected != Some(pixels.len()) {
-            return Err(Error::Shape {
-                what: "pixels",
-                expected: format!("{} samples of {shape}", labels.len()),
-                found: format!("{} bytes", pixels.len()),
-            });
+            let expected = format!("{} samples of {shape}", labels.len());
+            return Err(Error::shape("pixels", expected, format!("{} bytes", pixels.len())));
         }
         if let Some(i) = labels.iter().position(|&label| usize::from(label) >= classes.len()) {
-            return Err(Error::Shape {
-                what: "labels",
-                expected: format!("classes below {}", classes.len()),
-                found: format!("{} for sample {i}", labels[i]),
-            });
+            let expected = format!("classes below {}", classes.len());
+            let found = format!("{} for sample {i}", labels[i]);
+            return Err(Error::shape("labels", expected, found));
         }
         Ok(Self { name, shape, classes, pixels, labels, white: white.max(1), notes: Vec::new() })
     }

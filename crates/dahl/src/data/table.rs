@@ -3,7 +3,7 @@
 use super::decode::ImageOptions;
 use super::folder::{Folder, is_image, list};
 use super::input::open_file;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Unexpected};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -73,11 +73,10 @@ impl Folder {
         if absent > 0 {
             folder.note(format!("{absent} rows of {file} name an image that is not there"));
         }
-        folder.finish(&format!("the files that {file} names")).map_err(|error| match error {
-            Error::Data { path, what, expected, found } if what == "images" => {
-                Error::Images { path, expected, found }
-            }
-            error => error,
+        let expected = format!("the files that {file} names");
+        folder.finish().ok_or_else(|| Error::Images {
+            path: listed.directory,
+            fault: Unexpected::new("images", expected, "none"),
         })
     }
 
@@ -113,8 +112,8 @@ fn read_rows(table: &Path, columns: &TableOptions) -> Result<Vec<Row>> {
             (_, more) => {
                 let expected = if more == 0 { "a column" } else { "one column" };
                 let found = header.iter().collect::<Vec<_>>().join(", ");
-                let (path, expected) = (table.to_owned(), format!("{expected} {name}"));
-                Err(Error::Columns { path, expected, found })
+                let fault = Unexpected::new("header", format!("{expected} {name}"), found);
+                Err(Error::Columns { path: table.to_owned(), fault })
             }
         }
     };

@@ -120,9 +120,7 @@ impl<'a> Builder<'a> {
         self.errors.push(ModelError {
             op: op.to_owned(),
             path: self.path(),
-            what: mismatch.what.to_owned(),
-            expected: mismatch.expected,
-            found: mismatch.found,
+            fault: mismatch.fault,
         });
     }
 

@@ -25,7 +25,7 @@ pub use recompute::{Recomputed, needed_again, recomputable, recompute};
 pub use store::{Class, Persistent, Program, Programs, Store};
 
 use crate::error::{Error, Result};
-use crate::ops::{Access, Mapped, Meta, Metas, Op, ViewMap, describe};
+use crate::ops::{Access, Mapped, Meta, Metas, Mismatch, Op, ViewMap, describe};
 use crate::units::{Flops, NodeId, PersistentId, ValueId};
 use dahl_kernels::{Piece, Region};
 use std::sync::Arc;
@@ -248,7 +248,9 @@ impl Graph {
                 Ok(inferred) => {
                     return wrong(format!("outputs {inferred:?}"), format!("{outputs:?}"));
                 }
-                Err(e) => return wrong(e.expected, e.found),
+                Err(Mismatch { fault, .. }) => {
+                    return Err(Error::plan(&place, fault.expected, fault.found));
+                }
             }
             let root = |v: &ValueId| roots[v.index()].value;
             for (i, v) in node.outputs.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Models by name.
 
 use super::{Fusion, Layer, LayerKind, Lowered, Model, Optimizer, Sequence, TrainSpec};
-use crate::error::{Error, Result, did_you_mean};
+use crate::error::{Error, Result, Unexpected, did_you_mean};
 use crate::ops::conv2d::Conv2d;
 use crate::os::disk;
 use dahl_kernels::DType;
@@ -56,9 +56,10 @@ impl Model {
     pub fn open(source: &str) -> Result<Self> {
         if !Self::is_file(source) {
             return Self::named(source).map_err(|error| match error {
-                Error::Config { key, expected, found } => {
+                Error::Config(fault) => {
                     let hint = did_you_mean(source, NAMES.iter().copied());
-                    Error::Config { key, expected, found: found + &hint }
+                    let found = format!("{}{hint}", fault.found).into();
+                    Error::Config(Unexpected { found, ..fault })
                 }
                 error => error,
             });
@@ -69,9 +70,7 @@ impl Model {
         // It is lowered here so that whatever is wrong names the file.
         let checked = Self::parse(&text).and_then(|model| model.lower_one().map(|_| model));
         checked.map_err(|error| match error {
-            Error::Config { key, expected, found } => {
-                Error::Data { path: path.to_owned(), what: key, expected, found }
-            }
+            Error::Config(fault) => Error::Data { path: path.to_owned(), fault },
             Error::Model(errors) => {
                 let lines = errors.iter().map(|e| format!("\n{e}")).collect::<String>();
                 Error::data(path, "model", "layers that fit together", lines)

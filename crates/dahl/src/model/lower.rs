@@ -4,7 +4,7 @@ use super::layer::{BUFFER, LayerKind, lower_sequence};
 use super::learn::{learn, loss};
 use super::stages::Delays;
 use super::{Init, Layer, Model, Optimizer};
-use crate::error::{Error, ModelError, Result};
+use crate::error::{Error, ModelError, Result, Unexpected};
 use crate::graph::{Builder, Class, Graph, Program, Programs, Store, fuse, fuse_updates};
 use crate::names::named;
 use crate::ops::{Meta, Mismatch, Op, Recorder, Var, split};
@@ -163,9 +163,7 @@ impl Model {
             return Err(Error::Model(vec![ModelError {
                 op: "model".to_owned(),
                 path: String::new(),
-                what: "layers".to_owned(),
-                expected: format!("at most {MOST_LAYERS}"),
-                found: layers.to_string(),
+                fault: Unexpected::new("layers", format!("at most {MOST_LAYERS}"), layers),
             }]));
         }
         self.check_parts(spec)?;
@@ -307,7 +305,8 @@ fn normalised(layers: &[Layer], above: &str) -> Option<String> {
 fn once_each(errors: Vec<ModelError>) -> Vec<ModelError> {
     let mut seen = Vec::new();
     errors.into_iter().for_each(|e| {
-        if !seen.contains(&e) {
+        // By their texts: they may be about numbers that are none.
+        if !seen.iter().any(|s: &ModelError| s.to_string() == e.to_string()) {
             seen.push(e)
         }
     });

@@ -3,7 +3,7 @@
 
 use super::keys::{KeyValue, Keys, Missing};
 use super::{Layer, LayerKind, Model, Optimizer, OptimizerName, TrainSpec};
-use crate::error::{Error, Expected, ModelError, Result, did_you_mean};
+use crate::error::{Error, Expected, ModelError, Result, Unexpected, did_you_mean};
 use crate::ops::optim::Decay;
 use dahl_kernels::DType;
 use serde_json::{Map, Value};
@@ -164,9 +164,7 @@ impl Errors {
         self.0.borrow_mut().push(ModelError {
             op: op.to_owned(),
             path: path.to_owned(),
-            what: what.to_owned(),
-            expected: expected.to_owned(),
-            found,
+            fault: Unexpected::new(what, expected, found),
         });
     }
 

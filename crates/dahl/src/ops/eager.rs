@@ -8,7 +8,8 @@
 //!   exclusively, so no input overlaps one.
 #![expect(unsafe_code, reason = "turns borrowed tensors into operands of a call")]
 
-use super::{Access, Accuracy, Expansion, Meta, Metas, Op, Target};
+use super::{Access, Accuracy, Expansion, Meta, Metas, Mismatch, Op, Target};
+use crate::error::Unexpected;
 use crate::tensor::{Arena, AsView, Tensor, TensorView};
 use dahl_kernels::{Call, Element, Float, Isa, Operand, Piece, Region, Shape, StepScalars};
 use std::any::Any;
@@ -114,7 +115,8 @@ pub fn run_into<E: Float, const R: usize>(
     let metas = infer(op, inputs);
     let expected: [usize; R] = axes::<E, R>(op, metas[0]);
     if expected != out.shape() {
-        wrong(op, "out", format!("shape {expected:?}"), format!("shape {:?}", out.shape()));
+        let found = format!("shape {:?}", out.shape());
+        wrong(op, &Unexpected::new("out", format!("shape {expected:?}"), found));
     }
     let step = StepScalars::default();
     match accum {
@@ -149,7 +151,7 @@ pub(crate) fn infer(op: &dyn Op, inputs: &[Arg<'_>]) -> Vec<Meta> {
     let metas: Vec<Meta> = inputs.iter().map(Arg::meta).collect();
     match op.infer(&metas) {
         Ok(metas) => metas,
-        Err(e) => wrong(op, e.what, e.expected, e.found),
+        Err(Mismatch { fault, .. }) => wrong(op, &fault),
     }
 }
 
@@ -162,8 +164,8 @@ pub(crate) fn infer_with<E: Element, const R: usize>(
 ) {
     let mut metas = vec![Meta::new(x.shape(), E::DTYPE)];
     metas.extend(rest.iter().map(|arg| arg.meta()));
-    if let Err(e) = op.infer(&metas) {
-        wrong(op, e.what, e.expected, e.found);
+    if let Err(Mismatch { fault, .. }) = op.infer(&metas) {
+        wrong(op, &fault);
     }
 }
 
@@ -172,14 +174,14 @@ pub(crate) fn infer_with<E: Element, const R: usize>(
 fn axes<E: Element, const R: usize>(op: &dyn Op, meta: Meta) -> [usize; R] {
     match meta.shape.axes().try_into() {
         Ok(axes) if meta.dtype == E::DTYPE => axes,
-        _ => wrong(op, "result", format!("{} with {R} axes", E::DTYPE), meta.to_string()),
+        _ => wrong(op, &Unexpected::new("result", format!("{} with {R} axes", E::DTYPE), meta)),
     }
 }
 
 #[track_caller]
 #[cold]
-pub(crate) fn wrong(op: &dyn Op, what: &str, expected: String, found: String) -> ! {
-    panic!("{}: {what}: expected {expected}, found {found}", op.name())
+pub(crate) fn wrong(op: &dyn Op, fault: &Unexpected) -> ! {
+    panic!("{}: {fault}", op.name())
 }
 
 /// An output of a call: an operand that keeps the tensor borrowed.

@@ -1,6 +1,7 @@
 //! What an op says about itself.
 
 use super::{Backprop, Cut, Recorder, SumBlocks, Var, ViewMap};
+use crate::error::{Fact, Unexpected};
 use crate::names::named;
 use crate::units::Flops;
 use dahl_kernels::{Call, DType, Isa, Piece, Region, Shape};
@@ -42,6 +43,18 @@ impl fmt::Display for Meta {
     }
 }
 
+impl From<Meta> for Fact {
+    fn from(Meta { dtype, shape }: Meta) -> Self {
+        Fact::Tensor(dtype, shape)
+    }
+}
+
+impl From<&Meta> for Fact {
+    fn from(meta: &Meta) -> Self {
+        (*meta).into()
+    }
+}
+
 /// The operands of a node, by what is known of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Metas<'a> {
@@ -61,20 +74,16 @@ impl Metas<'_> {
 /// Why an op does not fit its inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mismatch {
-    /// What is wrong: `input`, `kernel`, `weight`.
-    pub what: &'static str,
-    /// What would be right.
-    pub expected: String,
-    /// What is there.
-    pub found: String,
+    /// What is wrong about its input, kernel or weight.
+    pub fault: Unexpected,
     /// The most likely result, to go on checking the rest of the model with.
     pub guess: Option<Box<Meta>>,
 }
 
 impl Mismatch {
     /// A mismatch without a guess at the result.
-    pub fn new(what: &'static str, expected: impl fmt::Display, found: impl fmt::Display) -> Self {
-        Self { what, expected: expected.to_string(), found: found.to_string(), guess: None }
+    pub fn new(what: &'static str, expected: impl Into<Fact>, found: impl Into<Fact>) -> Self {
+        Self { fault: Unexpected::new(what, expected, found), guess: None }
     }
 
     /// With the most likely result.

@@ -72,7 +72,7 @@ impl PlannedPrograms {
         if read.programs != made_for {
             let expected = format!("a plan for these programs ({made_for})");
             let found = format!("one for {}: {}", read.programs, read.difference(programs));
-            return Err(wrong("programs", &expected, &found));
+            return Err(Error::other_programs(expected, found));
         }
         let planned = Self::new(programs, read.plan(programs)?)?;
         if let Some(stored) = read.hash {

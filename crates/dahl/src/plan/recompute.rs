@@ -68,8 +68,8 @@ impl Recompute {
                 continue;
             }
             let result = recompute(&program.graph, again).map_err(|error| match error {
-                Error::Plan { place, expected, found } => {
-                    Error::plan(format!("{place} of {:?}", program.name), expected, found)
+                Error::Plan(at) => {
+                    Error::plan(format!("{} of {:?}", at.what, program.name), at.expected, at.found)
                 }
                 error => error,
             })?;

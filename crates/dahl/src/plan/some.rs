@@ -65,7 +65,7 @@ impl PlannedPrograms {
         let Outline { workers, isa, programs: names } = Plan::outline(text)?;
         if let Some(name) = names.iter().find(|name| programs.find(name).is_none()) {
             let own: Vec<&str> = programs.programs.iter().map(|p| &*p.name).collect();
-            return Err(Error::plan("programs", format!("some of {own:?}"), name));
+            return Err(Error::other_programs(format!("some of {own:?}"), name));
         }
         let has = |name: &str| names.iter().any(|own| own == name);
         let own = programs.programs.iter().filter(|program| has(&program.name));

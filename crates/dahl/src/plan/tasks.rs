@@ -87,8 +87,8 @@ impl TaskGraph {
         let all = expanded.programs.iter().zip(&placement.programs);
         all.map(|(program, placement)| {
             Self::of(&program.graph, placement).map_err(|e| match e {
-                Error::Plan { place, expected, found } => {
-                    Error::plan(format!("{:?}, {place}", program.name), expected, found)
+                Error::Plan(at) => {
+                    Error::plan(format!("{:?}, {}", program.name, at.what), at.expected, at.found)
                 }
                 e => e,
             })

@@ -2,7 +2,7 @@
 //! and replaced by something harmless, so that all of it is found in one go.
 
 use super::limits::LONGEST_NAME;
-use crate::error::LineError;
+use crate::error::{LineError, Unexpected};
 use std::cell::RefCell;
 use std::ops::Range;
 use toml::Spanned;
@@ -27,7 +27,7 @@ impl Source<'_> {
         let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
         let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
         let (what, expected, found) = error;
-        errors.push(LineError { line, what, expected, found });
+        errors.push(LineError { line, fault: Unexpected::new(what, expected, found) });
     }
 
     /// What stands in the file, cut short where it is long.

@@ -194,9 +194,7 @@ impl RunDirectory {
         refuse_links(&path)?;
         let checkpoints =
             Checkpoints::open(path.join(files::CHECKPOINTS), keep).map_err(|e| match e {
-                Error::Config { key, expected, .. } => {
-                    Error::config(&key, expected, path.display())
-                }
+                Error::Config(at) => Error::config(at.what, at.expected, path.display()),
                 error => error,
             })?;
         remove_temporary(&path)?;

@@ -543,10 +543,10 @@ impl PlanFile {
 /// An error of a plan that was read from a file.
 pub fn in_file(path: &Path, error: Error) -> Error {
     match error {
-        Error::Plan { place, expected, found } if place == "programs" => {
-            Error::OtherPrograms { path: path.to_owned(), expected, found }
+        Error::OtherPrograms { path: None, fault } => {
+            Error::OtherPrograms { path: Some(path.to_owned()), fault }
         }
-        Error::Plan { place, expected, found } => Error::data(path, place, expected, found),
+        Error::Plan(fault) => Error::Data { path: path.to_owned(), fault },
         error => error,
     }
 }

@@ -17,7 +17,7 @@
 //! ```
 
 use super::scenario::{Job, JobId, Scenario, Worker};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fact, Result};
 use crate::platform::{Expanded, UnitId};
 use crate::units::{Bytes, Nanos};
 use serde::Deserialize;
@@ -145,8 +145,8 @@ impl Reader<'_> {
         &self,
         span: &Range<usize>,
         what: &str,
-        expected: impl std::fmt::Display,
-        found: impl std::fmt::Display,
+        expected: impl Into<Fact>,
+        found: impl Into<Fact>,
     ) -> Error {
         let line = self.text[..span.start.min(self.text.len())].matches('\n').count() + 1;
         Error::data(self.path, format!("line {line}: {what}"), expected, found)

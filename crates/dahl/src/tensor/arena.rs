@@ -83,17 +83,14 @@ impl Arena {
         let (used, layout) = match (used, layout) {
             (Some(used), Some(layout)) if used <= self.limit => (used, layout),
             _ => {
-                return Err(Error::Shape {
-                    what: "arena",
-                    expected: format!("at most {} in use", Bytes(self.limit as u64)),
-                    found: format!("{length} more {} on top of {}", E::DTYPE, self.used()),
-                });
+                let expected = format!("at most {} in use", Bytes(self.limit as u64));
+                let found = format!("{length} more {} on top of {}", E::DTYPE, self.used());
+                return Err(Error::shape("arena", expected, found));
             }
         };
-        let start = self.bump.try_alloc_layout(layout).map_err(|_| Error::Shape {
-            what: "arena",
-            expected: "memory that the system has".into(),
-            found: Bytes(layout.size() as u64).to_string(),
+        let start = self.bump.try_alloc_layout(layout).map_err(|_| {
+            let found = Bytes(layout.size() as u64);
+            Error::shape("arena", "memory that the system has", found)
         })?;
         self.used.set(used);
         let start = start.cast::<E>().as_ptr();

@@ -59,10 +59,9 @@ impl<'a, E: Element, const R: usize> Tensor<'a, E, R> {
     /// Zeros, or an error where the arena's limit is passed.
     pub fn try_zeros(arena: &'a Arena, shape: [usize; R]) -> Result<Self> {
         let () = Self::RANK;
-        let elements = Shape::new(&shape).checked_elements().ok_or_else(|| Error::Shape {
-            what: "tensor",
-            expected: "a shape whose product does not overflow".into(),
-            found: format!("{shape:?}"),
+        let elements = Shape::new(&shape).checked_elements().ok_or_else(|| {
+            let expected = "a shape whose product does not overflow";
+            Error::shape("tensor", expected, format!("{shape:?}"))
         })?;
         Ok(Self { shape, data: arena.try_zeros(elements)? })
     }
@@ -364,5 +363,5 @@ pub(super) fn strides<const R: usize>(shape: &[usize; R]) -> [usize; R] {
 }
 
 fn elements(expected: usize, found: String) -> Error {
-    Error::Shape { what: "elements", expected: expected.to_string(), found }
+    Error::shape("elements", expected, found)
 }

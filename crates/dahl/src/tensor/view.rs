@@ -141,8 +141,7 @@ impl<'t, E: Element, const R: usize> TensorView<'t, E, R> {
     /// The same elements under another shape; an error where they do not lie
     /// behind each other or are not as many.
     pub fn reshape<const S: usize>(&self, shape: [usize; S]) -> Result<TensorView<'t, E, S>> {
-        let wrong =
-            |expected: String, found: String| Error::Shape { what: "reshape", expected, found };
+        let wrong = |expected: String, found: String| Error::shape("reshape", expected, found);
         if Shape::new(&shape).checked_elements() != Some(self.len()) {
             return Err(wrong(format!("a shape of {} elements", self.len()), format!("{shape:?}")));
         }

@@ -282,11 +282,8 @@ impl Trace {
 
     /// Reads the text of a trace; `path` is for the errors.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        let wrong = |line: usize, expected: &str, found: String| Error::Data {
-            path: path.to_owned(),
-            what: format!("line {line}"),
-            expected: expected.to_owned(),
-            found,
+        let wrong = |line: usize, expected: &str, found: String| {
+            Error::data(path, format_args!("line {line}"), expected, found)
         };
         let mut lines = text.lines();
         let first = lines.next().unwrap_or_default();

@@ -103,7 +103,7 @@ impl Trainer {
             match replanned {
                 Ok(()) => {}
                 // Refused before anything was changed.
-                Err(error @ Error::Plan { .. }) => {
+                Err(error @ Error::Plan(_)) => {
                     adapting.adapter = Err(error);
                     return Ok(());
                 }

@@ -6,7 +6,7 @@ use super::checkpoints::{Checkpoints, Writer};
 use super::loop_config::{End, EpochRecord, Event, Every, LoopConfig, SampleOrder, Watcher};
 use super::pass::{Pass, Samples, Use};
 use crate::data::{Dataset, Order, fingerprint};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Unexpected};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -159,7 +159,13 @@ impl<'a> TrainLoop<'a> {
                 return Err(bad(key, was, format!("{given}: {next}")));
             }
             if trained != given {
-                return Err(bad(key, format!("{trained} as the run was trained with"), given));
+                let trained = format!("{trained} as the run was trained with");
+                let (path, fault) = (checkpoint.path(), Unexpected::new(key, trained, given));
+                return Err(match key.as_str() {
+                    PROGRAMS => Error::OtherPrograms { path: Some(path.to_owned()), fault },
+                    TRANSFORM => Error::OtherTransform { path: path.to_owned(), fault },
+                    _ => Error::Data { path: path.to_owned(), fault },
+                });
             }
         }
         // The numbers say the same several times; all must agree.
@@ -358,6 +364,9 @@ const TRAINING_SET: &str = "training set";
 /// The key of the hash of everything that a step computes.
 const PROGRAMS: &str = "programs";
 
+/// The key of what is done to samples.
+const TRANSFORM: &str = "transform";
+
 /// What decides the bits of a run, by key.
 fn recipe(trainer: &Trainer, config: &LoopConfig<'_>) -> BTreeMap<String, String> {
     let mut recipe = config.recipe.clone();
@@ -367,7 +376,7 @@ fn recipe(trainer: &Trainer, config: &LoopConfig<'_>) -> BTreeMap<String, String
         ("learning rate", format!("{:?} {:?}", trainer.lr, trainer.schedule)),
         // Not the name: a dataset may be moved, and named by another path.
         ("training samples", samples(config.train)),
-        ("transform", format!("{:?}", config.transform)),
+        (TRANSFORM, format!("{:?}", config.transform)),
         ("batch", config.batch.to_string()),
         ("seed", config.seed.to_string()),
         ("visits", format!("{:?}", config.order)),

@@ -102,8 +102,9 @@ fn batch_norm_over_parts_is_refused_unless_asked_for() {
     let setup = setup("identity", DType::F32);
     let spec = TrainSpec { micro_batches: 2, ..setup.spec };
     let error = setup.model.lower(&spec).unwrap_err();
-    let Error::Config { key, found, .. } = &error else { panic!("{error}") };
-    assert_eq!((&key[..], &found[..]), ("micro-batches", "batch_norm2d \"1\" and 2 micro-batches"));
+    let Error::Config(fault) = error else { panic!("{error}") };
+    let found = "batch_norm2d \"1\" and 2 micro-batches".into();
+    assert_eq!((&fault.what[..], fault.found), ("micro-batches", found));
     let asked = TrainSpec { norm_over: NormOver::Part, ..spec };
     assert!(setup.model.lower(&asked).is_ok());
 }

@@ -55,12 +55,12 @@ impl Change {
                 "a multiple of {each} x {}: units come in whole machines, and each {:?} has {each}",
                 unit.name, kind.name
             );
-            return Err(Error::config("what-if", expected, self));
+            return Err(Error::config("what-if", expected, self.to_string()));
         }
         let machines = self.count / each;
         if kind.count as i64 + machines < 0 {
             let expected = format!("at most {} x {} to remove", unit.count, unit.name);
-            return Err(Error::config("what-if", expected, self));
+            return Err(Error::config("what-if", expected, self.to_string()));
         }
         Ok((unit.node, machines))
     }

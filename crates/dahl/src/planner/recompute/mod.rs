@@ -115,7 +115,7 @@ impl<'a> One<'a> {
         let placement = self.placer.placement(&expanded)?;
         // A stage cannot take what another one would make again behind it.
         let graphs = match TaskGraph::build(&expanded, &placement) {
-            Err(Error::Plan { .. }) => return Ok(Planned { again, work: u64::MAX }),
+            Err(Error::Plan(_)) => return Ok(Planned { again, work: u64::MAX }),
             graphs => graphs?,
         };
         let work = Memory::plan(&expanded, &placement, &graphs).work() as u64;

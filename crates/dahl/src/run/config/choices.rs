@@ -1,6 +1,6 @@
 //! Settings that name a way to choose: the grain, the stages of a pipeline, the plan.
 
-use crate::error::{Error, Expected};
+use crate::error::{Error, Expected, Unexpected};
 use crate::planner::Grain;
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ impl GrainChoice {
         }
         match Grain::check_text(text) {
             Ok(_) => Ok(GrainChoice::Given(text.to_owned())),
-            Err(Error::Config { expected, found, .. }) => {
+            Err(Error::Config(Unexpected { expected, found, .. })) => {
                 Err(format!("auto, adaptive, or {expected}, found {found}").into())
             }
             Err(error) => Err(error.to_string().into()),

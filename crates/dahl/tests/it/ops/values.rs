@@ -306,11 +306,12 @@ fn inputs_without_rows_or_classes_are_refused() {
     let x = Meta::new([1, 1, 0, 3], DType::F32);
     let pool = Pool2d { kernel: [2, 2], stride: [1, 1], padding: [1, 1] };
     for op in [&MaxPool2d(pool) as &dyn Op, &AvgPool2d(pool)] {
-        assert_eq!(op.infer(&[x]).unwrap_err().expected, "at least one row and column");
+        let expected = "at least one row and column".into();
+        assert_eq!(op.infer(&[x]).unwrap_err().fault.expected, expected);
     }
     let inputs = [Meta::new([2, 0], DType::F32), Meta::new([2], DType::I64)];
     let error = dahl::ops::cross_entropy::CrossEntropy.infer(&inputs).unwrap_err();
-    assert_eq!(error.expected, "at least one class");
+    assert_eq!(error.fault.expected, "at least one class".into());
 }
 
 /// A view panics outside of its region: the cut tests rely on it.
