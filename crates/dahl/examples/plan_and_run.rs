@@ -4,42 +4,34 @@
 //! --resume` accept the run directory that it writes.
 
 use dahl::calibrate::host;
-use dahl::choose::ThisMachine;
-use dahl::model::Fusion;
-use dahl::perf::PerfModel;
-use dahl::report::Energy;
-use dahl::run::{Event, Meters, Prepare, Run, RunConfig, Start, open, prepare};
-use std::time::Instant;
+use dahl::prelude::*;
+use std::path::PathBuf;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<()> {
+    // Settings are given as texts: SETTING=VALUE …, such as platform=laptop.toml.
+    let texts: Vec<String> = std::env::args().skip(1).collect();
+    let given = texts.iter().filter_map(|text| text.split_once('='));
+    if let Some(directory) = train(&given.collect::<Vec<_>>())? {
+        println!("run directory: {}", directory.display());
+    }
+    Ok(())
+}
+
+/// Trains with these settings; returns the run directory.
+pub(crate) fn train(given: &[(&str, &str)]) -> Result<Option<PathBuf>> {
     let begin = Instant::now();
     let mut config = RunConfig::default();
-    config.placement.epochs = 3;
-    // Settings can be given as texts too: SETTING=VALUE …, such as platform=laptop.toml.
-    config.set("plan", &["auto"])?;
-    let texts: Vec<String> = std::env::args().skip(1).collect();
-    let given: Vec<(&str, &str)> = texts.iter().filter_map(|text| text.split_once('=')).collect();
-    for (name, value) in &given {
+    for (name, value) in [("epochs", "3"), ("plan", "auto")].iter().chain(given) {
         config.set(name, &[value])?;
     }
     let names: Vec<&str> = given.iter().map(|(name, _)| *name).collect();
 
     let opened = open(config, &names)?;
     let data = opened.data(&mut |_, _| ())?;
-    let meters = Meters::open(&opened.config)?;
-    let known = PerfModel::default();
-    let prepared = prepare(
-        &opened.config,
-        Prepare {
-            model: &data.model,
-            samples: data.counts(),
-            fusion: Fusion::On,
-            platform: meters.platform.as_ref(),
-            known: known.clone(),
-            resumed: opened.resumed(),
-            measurer: Some(&mut ThisMachine),
-        },
-    )?;
+    let (meters, known) = (Meters::open(&opened.config)?, PerfModel::default());
+    let with = opened.with(&data, &meters, &known);
+    let with = Prepare { measurer: Some(&mut ThisMachine), ..with };
+    let prepared = prepare(&opened.config, with)?;
     prepared.why.iter().for_each(|why| println!("{why}"));
 
     let about = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "machine": host() });
@@ -54,8 +46,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(energy) = Energy::best(&outcome.energy) {
         println!("energy: {}", energy.headline());
     }
-    if let Some(directory) = outcome.directory {
-        println!("run directory: {}", directory.display());
-    }
-    Ok(())
+    Ok(outcome.directory)
 }

@@ -405,15 +405,6 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// A setting that cannot be.
-    pub fn config(
-        key: impl fmt::Display,
-        expected: impl Into<Fact>,
-        found: impl Into<Fact>,
-    ) -> Self {
-        Error::Config(Unexpected::new(key, expected, found))
-    }
-
     /// Two settings that cannot both be given.
     pub fn exclusive(setting: impl fmt::Display, other: impl fmt::Display) -> Self {
         Error::Exclusive { setting: setting.to_string(), other: other.to_string() }
@@ -427,11 +418,6 @@ impl Error {
         found: impl Into<Fact>,
     ) -> Self {
         Error::Data { path: path.into(), fault: Unexpected::new(what, expected, found) }
-    }
-
-    /// Elements or a shape that do not fit a tensor.
-    pub fn shape(what: &str, expected: impl Into<Fact>, found: impl Into<Fact>) -> Self {
-        Error::Shape(Unexpected::new(what, expected, found))
     }
 
     /// A plan of other programs.
@@ -464,24 +450,33 @@ impl Error {
             _ => false,
         }
     }
+}
 
+/// Makes the variants that are about one thing that is not as expected.
+macro_rules! unexpected {
+    ($($(#[$doc:meta])* $name:ident $variant:ident;)+) => {
+        impl Error {$(
+            $(#[$doc])*
+            pub fn $name(
+                what: impl fmt::Display,
+                expected: impl Into<Fact>,
+                found: impl Into<Fact>,
+            ) -> Self {
+                Error::$variant(Unexpected::new(what, expected, found))
+            }
+        )+}
+    };
+}
+
+unexpected! {
+    /// A setting that cannot be.
+    config Config;
+    /// Elements or a shape that do not fit a tensor.
+    shape Shape;
     /// A platform that lacks something, or contradicts itself.
-    pub fn platform(
-        place: impl fmt::Display,
-        expected: impl Into<Fact>,
-        found: impl Into<Fact>,
-    ) -> Self {
-        Error::Platform(Unexpected::new(place, expected, found))
-    }
-
+    platform Platform;
     /// A plan that contradicts itself.
-    pub fn plan(
-        place: impl fmt::Display,
-        expected: impl Into<Fact>,
-        found: impl Into<Fact>,
-    ) -> Self {
-        Error::Plan(Unexpected::new(place, expected, found))
-    }
+    plan Plan;
 }
 
 /// The known name that looks most like a wrong one.

@@ -6,6 +6,37 @@
 //! threads; a [`trace`] tells what happened. Each of these is plain data that
 //! prints, compares and checks itself.
 //!
+//! ```
+//! use dahl::prelude::*;
+//!
+//! # fn main() -> dahl::Result<()> {
+//! // Settings are those of docs/settings.md; by default digits-cnn learns handwritten digits.
+//! let mut config = RunConfig::default();
+//! for (setting, value) in [("epochs", "1"), ("grain", "auto"), ("no-run", "true")] {
+//!     config.set(setting, &[value])?;
+//! }
+//! let opened = open(config, &[])?;
+//! let data = opened.data(&mut |_, _| ())?;
+//! let (meters, known) = (Meters::open(&opened.config)?, PerfModel::default());
+//!
+//! let with = opened.with(&data, &meters, &known);
+//! let with = Prepare { measurer: Some(&mut ThisMachine), ..with };
+//! let prepared = prepare(&opened.config, with)?;
+//! prepared.why.iter().for_each(|why| println!("{why}"));
+//!
+//! let start = Start { about: "an example".into(), seed: 1, command: Vec::new() };
+//! let run = Run::new(opened, &data, prepared, (meters, known), (start, Instant::now()))?;
+//! let outcome = run.go(&|| None, &mut |event| {
+//!     if let Event::Epoch(epoch) = event {
+//!         println!("epoch {}: loss {:.4}", epoch.epoch, epoch.train.loss());
+//!     }
+//! });
+//! let outcome = outcome.map_err(|failed| failed.error)?;
+//! Energy::best(&outcome.energy).iter().for_each(|energy| println!("{}", energy.headline()));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The modules are layers: each uses only those below it (ARCHITECTURE.md).
 //!
 //! # Debug builds
@@ -58,6 +89,22 @@ pub mod verify;
 pub mod run;
 
 pub mod report;
+
+/// What a program that trains, plans and reports uses.
+pub mod prelude {
+    pub use crate::choose::ThisMachine;
+    pub use crate::model::{Model, Optimizer, TrainSpec};
+    pub use crate::native::Native;
+    pub use crate::perf::PerfModel;
+    pub use crate::plan::Plan;
+    pub use crate::planner::Grain;
+    pub use crate::platform::Platform;
+    pub use crate::report::Energy;
+    pub use crate::run::{Event, Meters, Prepare, Run, RunConfig, Start, open, prepare};
+    pub use crate::train::Trainer;
+    pub use crate::{DType, Error, Result, Shape};
+    pub use std::time::Instant;
+}
 
 pub use dahl_kernels::{DType, Element, Float, Isa, Region, Shape, StepScalars, peak};
 pub use error::{Error, Result};

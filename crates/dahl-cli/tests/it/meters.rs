@@ -92,7 +92,7 @@ fn a_dead_meter_hides_no_other() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("measured by RAPL (package-0, package-1)"), "{stdout}");
     assert!(stderr.contains("battery (battery) read nothing: no battery is dis"), "{stderr}");
-    assert!(stderr.contains("--meter-cmd (command) read nothing"), "{stderr}");
+    assert!(stderr.contains("meter-cmd (command) read nothing"), "{stderr}");
     let measured = stats(&place, &["a"])["energy"]["measured"].clone();
     assert_eq!(measured.as_array().expect("figures").len(), 1, "{measured}");
     assert!(measured[0]["total"]["partial"].is_null(), "{measured}");
@@ -131,7 +131,7 @@ fn a_meter_s_command_that_fails_makes_the_figure_partial() {
     assert_eq!(output.status.code(), Some(130), "{stderr}");
     let warned: Vec<&str> = stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
     let told = "s missed, the command ended with exit status: 3";
-    assert!(warned.len() == 1 && warned[0].contains("--meter-cmd (command)"), "{stderr}");
+    assert!(warned.len() == 1 && warned[0].contains("meter-cmd (command)"), "{stderr}");
     assert!(warned[0].ends_with(told), "{stderr}");
     let measured = stats(&place, &["a"])["energy"]["measured"][0].clone();
     assert!(measured["total"]["partial"].as_str().is_some_and(|p| p.contains(told)), "{measured}");

@@ -3,6 +3,10 @@
 use crate::runs::Place;
 use std::fs;
 
+#[expect(dead_code, reason = "its main is not called")]
+#[path = "../../../dahl/examples/plan_and_run.rs"]
+mod plan_and_run;
+
 /// Trains a small model, with more arguments.
 fn train(place: &Place, more: &[&str]) -> (i32, String, String) {
     let small = ["train", "--model", "small.toml", "--limit", "48", "--batch", "6"];
@@ -140,6 +144,21 @@ fn a_run_that_plans_over_units_learns_what_others_do() {
     refused(&["--workers", "3"], "workers: expected 2 with plan auto");
     refused(&["--pipeline", "1f1b"], "--pipeline cannot be combined with --plan auto");
     refused(&["--objective", "speed"], "possible values: energy, time, edp");
+}
+
+#[test]
+fn a_run_of_the_library_is_reported_and_resumed() {
+    let place = Place::new("library");
+    let path = |name: &str| place.0.join(name).to_string_lossy().into_owned();
+    let (model, run) = (path("small.toml"), path("runs/a"));
+    let settings = [("model", &model), ("run", &run)].map(|(name, value)| (name, &value[..]));
+    let more = [("limit", "48"), ("batch", "6"), ("epochs", "1")];
+    let directory = plan_and_run::train(&[&settings[..], &more].concat()).expect("it trains");
+    assert_eq!(directory.expect("a directory"), place.0.join("runs/a"));
+    for args in [&["report", &run][..], &["train", "--resume", &run, "--epochs", "2"]] {
+        let (code, stdout, stderr) = place.dahl(args);
+        assert_eq!(code, 0, "{args:?}: {stdout}{stderr}");
+    }
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn a_command_measures() {
     let (code, stdout, stderr) =
         place.train(&["--run", "c", "--meter-cmd", command, "--epochs", "3"]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("measured by --meter-cmd (command)"), "{stdout}");
+    assert!(stdout.contains("measured by meter-cmd (command)"), "{stdout}");
 }
 
 #[test]

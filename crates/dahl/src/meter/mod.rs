@@ -53,7 +53,7 @@ impl fmt::Display for Source {
             Source::Rapl => "RAPL",
             Source::Nvml => "NVML",
             Source::Battery => "battery",
-            Source::Command => "--meter-cmd",
+            Source::Command => "meter-cmd",
         })
     }
 }

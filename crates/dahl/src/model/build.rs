@@ -17,6 +17,7 @@ use std::sync::Arc;
 /// assert_eq!(model.layers.len(), 5);
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Sequence {
     layers: Vec<Layer>,
 }
@@ -35,7 +36,6 @@ impl Model {
 
 impl Sequence {
     /// Adds a layer.
-    #[must_use]
     pub fn layer(self, layer: impl Into<Layer>) -> Self {
         // Not `mut self`: see docs/decisions/0005.
         let Self { mut layers } = self;
@@ -44,7 +44,6 @@ impl Sequence {
     }
 
     /// Names the last layer.
-    #[must_use]
     pub fn named(self, name: &str) -> Self {
         let Self { mut layers } = self;
         if let Some(layer) = layers.last_mut() {
@@ -54,80 +53,67 @@ impl Sequence {
     }
 
     /// A convolution with a square kernel and a bias.
-    #[must_use]
     pub fn conv2d(self, out: usize, kernel: usize) -> Self {
         self.conv2d_with(out, kernel, Conv2d::default(), true)
     }
 
     /// A convolution with a square kernel and a padding.
-    #[must_use]
     pub fn conv2d_padded(self, out: usize, kernel: usize, padding: usize) -> Self {
         let conv = Conv2d { padding: [padding; 2], ..Conv2d::default() };
         self.conv2d_with(out, kernel, conv, true)
     }
 
     /// A convolution with everything said.
-    #[must_use]
     pub fn conv2d_with(self, out: usize, kernel: usize, conv: Conv2d, bias: bool) -> Self {
         self.layer(LayerKind::Conv2d { out, kernel: [kernel; 2], conv, bias })
     }
 
     /// A fully connected layer with a bias.
-    #[must_use]
     pub fn linear(self, out: usize) -> Self {
         self.layer(LayerKind::Linear { out, bias: true })
     }
 
     /// max(0, x).
-    #[must_use]
     pub fn relu(self) -> Self {
         self.layer(LayerKind::Unary(Unary::Relu))
     }
 
     /// Any function of each element.
-    #[must_use]
     pub fn unary(self, f: Unary) -> Self {
         self.layer(LayerKind::Unary(f))
     }
 
     /// The largest value of square windows side by side.
-    #[must_use]
     pub fn max_pool2d(self, kernel: usize) -> Self {
         self.layer(LayerKind::MaxPool2d(Pool2d::tiles([kernel; 2])))
     }
 
     /// The mean of square windows side by side.
-    #[must_use]
     pub fn avg_pool2d(self, kernel: usize) -> Self {
         self.layer(LayerKind::AvgPool2d(Pool2d::tiles([kernel; 2])))
     }
 
     /// The mean of each plane.
-    #[must_use]
     pub fn global_avg_pool2d(self) -> Self {
         self.layer(LayerKind::GlobalAvgPool2d)
     }
 
     /// Normalisation by channel, with PyTorch's eps and momentum.
-    #[must_use]
     pub fn batch_norm2d(self) -> Self {
         self.layer(LayerKind::BatchNorm2d { eps: 1e-5, momentum: 0.1 })
     }
 
     /// Random zeros while training.
-    #[must_use]
     pub fn dropout(self, p: f64) -> Self {
         self.layer(LayerKind::Dropout { p })
     }
 
     /// All axes of a sample made one.
-    #[must_use]
     pub fn flatten(self) -> Self {
         self.layer(LayerKind::Flatten)
     }
 
     /// body(x) + shortcut(x); an empty shortcut is the identity.
-    #[must_use]
     pub fn residual(
         self,
         body: impl FnOnce(Sequence) -> Sequence,
@@ -143,7 +129,6 @@ impl Sequence {
     }
 
     /// A layer from outside of the crate.
-    #[must_use]
     pub fn custom(self, module: impl Module + 'static) -> Self {
         self.layer(LayerKind::Custom(Arc::new(module)))
     }

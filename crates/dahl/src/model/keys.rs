@@ -19,14 +19,6 @@ impl LayerType {
     pub(super) fn new(name: &'static str, class: &'static str) -> Self {
         Self { name, class, first: First::None, note: "" }
     }
-
-    pub(super) fn first(self, first: First) -> Self {
-        Self { first, ..self }
-    }
-
-    pub(super) fn note(self, note: &'static str) -> Self {
-        Self { note, ..self }
-    }
 }
 
 /// The argument of a PyTorch class before the keys.
@@ -45,14 +37,17 @@ pub(super) trait Keys {
     /// A key with a plain value.
     fn key<T: KeyValue>(&mut self, name: &'static str, value: &mut T, missing: Missing<T>);
 
-    /// A list of layers, by the key and by what it adds to their paths. Where it may be missing,
-    /// `missing` says what it is then.
-    fn layers(
-        &mut self,
-        name_and_part: (&'static str, &str),
-        list: &mut Vec<Layer>,
-        missing: Option<&'static str>,
-    );
+    /// A list of layers.
+    fn layers(&mut self, _key: List, _layers: &mut Vec<Layer>) {}
+}
+
+/// A key with a list of layers.
+pub(super) struct List {
+    pub(super) name: &'static str,
+    /// What it adds to the paths of its layers.
+    pub(super) part: &'static str,
+    /// What a missing one is, where it may be missing.
+    pub(super) missing: Option<&'static str>,
 }
 
 /// What a missing key means.
@@ -176,12 +171,8 @@ impl KeyValue for String {
 }
 
 /// Looks at no key.
-struct NoKeys;
-
-impl Keys for NoKeys {
+impl Keys for () {
     fn key<T: KeyValue>(&mut self, _: &'static str, _: &mut T, _: Missing<T>) {}
-
-    fn layers(&mut self, _: (&'static str, &str), _: &mut Vec<Layer>, _: Option<&'static str>) {}
 }
 
 impl LayerKind {
@@ -189,9 +180,9 @@ impl LayerKind {
     pub(super) fn type_of(&self) -> Option<LayerType> {
         match self {
             // Whatever is in them does not matter, and may be much.
-            LayerKind::Sequential(_) => LayerKind::Sequential(Vec::new()).describe(&mut NoKeys),
-            LayerKind::Residual { .. } => LayerKind::empty_residual().describe(&mut NoKeys),
-            kind => kind.clone().describe(&mut NoKeys),
+            LayerKind::Sequential(_) => LayerKind::Sequential(Vec::new()).describe(&mut ()),
+            LayerKind::Residual { .. } => LayerKind::empty_residual().describe(&mut ()),
+            kind => kind.clone().describe(&mut ()),
         }
     }
 
@@ -218,29 +209,19 @@ pub fn layers_as_markdown() -> String {
 #[derive(Default)]
 struct Documented(Vec<String>);
 
-impl Documented {
-    fn push(&mut self, name: &str, default: &str) {
-        let default = if default.is_empty() { "".into() } else { format!(" ({default})") };
-        self.0.push(format!("`{name}`{default}"));
-    }
-}
-
 impl Keys for Documented {
     fn key<T: KeyValue>(&mut self, name: &'static str, _: &mut T, missing: Missing<T>) {
         let default = match missing {
-            Missing::As(other, _) => format!("`{other}`"),
-            missing => missing.default().map_or(String::new(), |value| value.toml()),
+            Missing::As(other, _) => Some(format!("`{other}`")),
+            missing => missing.default().map(|value| value.toml()),
         };
-        self.push(name, &default);
+        let default = default.map_or(String::new(), |default| format!(" ({default})"));
+        self.0.push(format!("`{name}`{default}"));
     }
 
-    fn layers(
-        &mut self,
-        (name, _): (&'static str, &str),
-        _: &mut Vec<Layer>,
-        missing: Option<&'static str>,
-    ) {
-        self.push(name, missing.unwrap_or_default());
+    fn layers(&mut self, List { name, missing, .. }: List, _: &mut Vec<Layer>) {
+        let default = missing.map_or(String::new(), |default| format!(" ({default})"));
+        self.0.push(format!("`{name}`{default}"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The layers of a model.
 
-use super::keys::{First, Keys, LayerType, Missing};
+use super::keys::{First, Keys, LayerType, List, Missing};
 use super::lower::{Lowering, Mode};
 use crate::graph::Class;
 use crate::ops::Var;
@@ -166,13 +166,14 @@ impl LayerKind {
                 k.key("dilation", &mut conv.dilation, Default([1; 2]));
                 k.key("groups", &mut conv.groups, Default(1));
                 k.key("bias", bias, Default(true));
-                let channels = First::Weight { axis: 1, times: conv.groups };
-                LayerType::new("conv2d", "Conv2d").first(channels)
+                let first = First::Weight { axis: 1, times: conv.groups };
+                LayerType { first, ..LayerType::new("conv2d", "Conv2d") }
             }
             LayerKind::Linear { out, bias } => {
                 k.key("out", out, Refused);
                 k.key("bias", bias, Default(true));
-                LayerType::new("linear", "Linear").first(First::Weight { axis: 1, times: 1 })
+                let first = First::Weight { axis: 1, times: 1 };
+                LayerType { first, ..LayerType::new("linear", "Linear") }
             }
             LayerKind::Unary(Unary::Relu) => LayerType::new("relu", "ReLU"),
             LayerKind::Unary(Unary::LeakyRelu(slope)) => {
@@ -181,23 +182,27 @@ impl LayerKind {
             }
             LayerKind::Unary(Unary::Sigmoid) => LayerType::new("sigmoid", "Sigmoid"),
             LayerKind::Unary(Unary::Tanh) => LayerType::new("tanh", "Tanh"),
-            LayerKind::Unary(Unary::Gelu) => LayerType::new("gelu", "GELU").note("exact, by erf"),
+            LayerKind::Unary(Unary::Gelu) => {
+                LayerType { note: "exact, by erf", ..LayerType::new("gelu", "GELU") }
+            }
             LayerKind::MaxPool2d(pool) => {
                 pool_keys(pool, k);
                 LayerType::new("max_pool2d", "MaxPool2d")
             }
             LayerKind::AvgPool2d(pool) => {
                 pool_keys(pool, k);
-                LayerType::new("avg_pool2d", "AvgPool2d").note("zeros of the padding count")
+                let note = "zeros of the padding count";
+                LayerType { note, ..LayerType::new("avg_pool2d", "AvgPool2d") }
             }
             LayerKind::GlobalAvgPool2d => {
-                LayerType::new("global_avg_pool2d", "AdaptiveAvgPool2d").first(First::Text("1"))
+                let first = First::Text("1");
+                LayerType { first, ..LayerType::new("global_avg_pool2d", "AdaptiveAvgPool2d") }
             }
             LayerKind::BatchNorm2d { eps, momentum } => {
                 k.key("eps", eps, Default(1e-5));
                 k.key("momentum", momentum, Default(0.1));
-                let channels = First::Weight { axis: 0, times: 1 };
-                LayerType::new("batch_norm2d", "BatchNorm2d").first(channels)
+                let first = First::Weight { axis: 0, times: 1 };
+                LayerType { first, ..LayerType::new("batch_norm2d", "BatchNorm2d") }
             }
             LayerKind::Dropout { p } => {
                 k.key("p", p, Printed(0.5));
@@ -205,24 +210,26 @@ impl LayerKind {
             }
             LayerKind::Flatten => LayerType::new("flatten", "Flatten"),
             LayerKind::Softmax => {
-                let softmax = LayerType::new("softmax", "Softmax").first(First::Text("dim=1"));
-                softmax.note("over the classes")
+                let (first, note) = (First::Text("dim=1"), "over the classes");
+                LayerType { first, note, ..LayerType::new("softmax", "Softmax") }
             }
             LayerKind::LogSoftmax => {
-                let softmax = LayerType::new("log_softmax", "LogSoftmax");
-                softmax.first(First::Text("dim=1")).note("over the classes")
+                let (first, note) = (First::Text("dim=1"), "over the classes");
+                LayerType { first, note, ..LayerType::new("log_softmax", "LogSoftmax") }
             }
             LayerKind::Sequential(layers) => {
-                k.layers(("layers", ""), layers, None);
+                k.layers(List { name: "layers", part: "", missing: None }, layers);
                 LayerType::new("sequential", "Sequential")
             }
             LayerKind::Residual { body_name, body, shortcut_name, shortcut, then } => {
                 k.key("body_name", body_name, Default("body".to_owned()));
                 k.key("shortcut_name", shortcut_name, Default("shortcut".to_owned()));
-                k.layers(("body", "body"), body, None);
-                k.layers(("shortcut", "shortcut"), shortcut, Some("[], the identity"));
-                k.layers(("then", ""), then, Some("[]"));
-                LayerType::new("residual", "").note("body(x) + shortcut(x), then the rest")
+                let list = |name, part, missing| List { name, part, missing };
+                k.layers(list("body", "body", None), body);
+                k.layers(list("shortcut", "shortcut", Some("[], the identity")), shortcut);
+                k.layers(list("then", "", Some("[]")), then);
+                let note = "body(x) + shortcut(x), then the rest";
+                LayerType { note, ..LayerType::new("residual", "") }
             }
             LayerKind::Unary(_) | LayerKind::Custom(_) => return None,
         })

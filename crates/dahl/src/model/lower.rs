@@ -216,7 +216,7 @@ impl Model {
             && let Some(path) = normalised(&self.layers, "")
         {
             let expected = "a model without batch norm, or its statistics over micro-batches \
-                            (--bn micro), which are others than the batch's";
+                            (`bn` micro), which are others than the batch's";
             let found = format!("batch_norm2d {path:?} and {} micro-batches", spec.micro_batches);
             return Err(Error::config("micro-batches", expected, found));
         }

@@ -1,7 +1,7 @@
 //! Reading models and optimisers from tables: TOML files, and the JSON of
 //! golden cases. Everything that is wrong is reported at once.
 
-use super::keys::{KeyValue, Keys, Missing};
+use super::keys::{KeyValue, Keys, List, Missing};
 use super::{Layer, LayerKind, Model, Optimizer, OptimizerName, TrainSpec};
 use crate::error::{Error, Expected, ModelError, Result, Unexpected, did_you_mean};
 use crate::ops::optim::Decay;
@@ -90,27 +90,27 @@ impl Optimizer {
         match &mut optimizer {
             Optimizer::Sgd { lr, sgd } => {
                 // PyTorch's SGD has a default learning rate of 1e-3 too.
-                *lr = table.number("lr", 1e-3);
-                sgd.momentum = table.number("momentum", 0.0);
-                sgd.dampening = table.number("dampening", 0.0);
-                sgd.weight_decay = table.number("weight_decay", 0.0);
-                sgd.nesterov = table.flag("nesterov", false);
-                sgd.maximize = table.flag("maximize", false);
+                *lr = table.or("lr", 1e-3);
+                sgd.momentum = table.or("momentum", 0.0);
+                sgd.dampening = table.or("dampening", 0.0);
+                sgd.weight_decay = table.or("weight_decay", 0.0);
+                sgd.nesterov = table.or("nesterov", false);
+                sgd.maximize = table.or("maximize", false);
                 if sgd.nesterov && (sgd.momentum == 0.0 || sgd.dampening != 0.0) {
                     table.wrong("nesterov", "a momentum and no dampening", "nesterov without");
                 }
             }
             Optimizer::Adam { lr, adam } => {
-                *lr = table.number("lr", 1e-3);
+                *lr = table.or("lr", 1e-3);
                 adam.betas = table.pair_of_numbers("betas", [0.9, 0.999]);
-                adam.eps = table.number("eps", 1e-8);
+                adam.eps = table.or("eps", 1e-8);
                 let decay = if adam.decay == Decay::Parameter { 0.01 } else { 0.0 };
-                adam.weight_decay = table.number("weight_decay", decay);
-                adam.amsgrad = table.flag("amsgrad", false);
-                adam.maximize = table.flag("maximize", false);
+                adam.weight_decay = table.or("weight_decay", decay);
+                adam.amsgrad = table.or("amsgrad", false);
+                adam.maximize = table.or("maximize", false);
             }
         }
-        let clip = table.get("clip_grad_norm").map(|_| table.number("clip_grad_norm", 0.0));
+        let clip = table.get("clip_grad_norm").map(|_| table.or("clip_grad_norm", 0.0));
         table.finish();
         errors.into_result()?;
         Ok((optimizer, clip))
@@ -229,12 +229,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn number(&self, key: &str, default: f64) -> f64 {
-        self.value(key, f64::EXPECTED, Some(default), f64::read).unwrap_or(default)
-    }
-
-    fn flag(&self, key: &str, default: bool) -> bool {
-        self.value(key, bool::EXPECTED, Some(default), bool::read).unwrap_or(default)
+    fn or<T: KeyValue + Clone>(&self, key: &str, default: T) -> T {
+        self.value(key, T::EXPECTED, Some(default.clone()), T::read).unwrap_or(default)
     }
 
     fn text(&self, key: &str, default: Option<&str>) -> String {
@@ -274,12 +270,7 @@ impl Keys for Table<'_> {
         }
     }
 
-    fn layers(
-        &mut self,
-        (name, part): (&'static str, &str),
-        list: &mut Vec<Layer>,
-        _: Option<&'static str>,
-    ) {
+    fn layers(&mut self, List { name, part, .. }: List, list: &mut Vec<Layer>) {
         let path = if part.is_empty() { self.path } else { &format!("{}.{part}", self.path) };
         *list = self.get(name).map_or(Vec::new(), |value| layers(value, path, self.errors));
     }

@@ -1,6 +1,6 @@
 //! Models as TOML.
 
-use super::keys::{KeyValue, Keys, Missing};
+use super::keys::{KeyValue, Keys, List, Missing};
 use super::{Layer, Model};
 use crate::error::{Error, Result};
 use std::fmt::Write as _;
@@ -63,12 +63,7 @@ impl Keys for Printer<'_> {
         }
     }
 
-    fn layers(
-        &mut self,
-        (name, _): (&'static str, &str),
-        list: &mut Vec<Layer>,
-        missing: Option<&'static str>,
-    ) {
+    fn layers(&mut self, List { name, missing, .. }: List, list: &mut Vec<Layer>) {
         if self.result.is_ok() && (missing.is_none() || !list.is_empty()) {
             let _ = write!(self.text, ", {name} = ");
             self.result = layers(self.text, list, self.depth);

@@ -194,8 +194,6 @@ impl Keys for Arguments {
             _ => self.0.push(format!("{name}={}", value.python())),
         }
     }
-
-    fn layers(&mut self, _: (&'static str, &str), _: &mut Vec<Layer>, _: Option<&'static str>) {}
 }
 
 /// Adds the names of the layers with weights, which must be names that

@@ -125,10 +125,6 @@ impl Op for SumBlocks {
         Ok(vec![Meta { shape: inputs[0].shape.without(0), ..inputs[0] }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         vec![piece.out.stacked(0..metas.inputs[0].shape[0]), piece.out]
     }

@@ -8,8 +8,7 @@ use super::eager::{self, Accum, Arg};
 use super::elementwise::Unary;
 use super::pool::MaxPool2d;
 use super::{
-    Accuracy, Backprop, Cut, Expansion, Meta, Metas, Mismatch, Op, Recorder, Target, Var,
-    expect_floats,
+    Accuracy, Backprop, Expansion, Meta, Metas, Mismatch, Op, Recorder, Target, Var, expect_floats,
 };
 use crate::tensor::{Arena, AsView, Tensor, TensorView};
 use crate::units::Flops;
@@ -208,10 +207,6 @@ impl Op for Conv2dForward {
         Ok(vec![out])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let (x, w) = (metas.inputs[0].shape, metas.inputs[1].shape);
         let out = &piece.out;
@@ -333,10 +328,6 @@ impl Op for Conv2dBackwardInput {
         Ok(vec![Meta { shape: self.input, ..inputs[0] }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let (gy, w) = (metas.inputs[0].shape, metas.inputs[1].shape);
         let out = &piece.out;
@@ -431,10 +422,6 @@ impl Op for Conv2dBackwardWeight {
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
         Ok(vec![Meta { shape: self.weight, ..inputs[0] }])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn summed(&self, metas: Metas<'_>) -> Option<usize> {

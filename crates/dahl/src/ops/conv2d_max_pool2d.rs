@@ -82,10 +82,6 @@ impl Op for Conv2dMaxPool2d {
         Ok(vec![y, Meta { dtype: DType::U8, ..y }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let places = |a: usize| {
             let windows = piece.out.range(2 + a);

@@ -87,10 +87,6 @@ impl Op for Conv2dPackWeight {
         vec![Region::full(&metas.inputs[0].shape), piece.out]
     }
 
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
-    }
-
     fn run(&self, _: usize, call: &mut Call<'_>) {
         let Packed { method, direction, conv, .. } = &self.0;
         match method {

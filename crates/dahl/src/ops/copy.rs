@@ -1,7 +1,7 @@
 //! Copies of any element type, and constants.
 
 use super::cut::same_region;
-use super::{Access, Cut, Meta, Metas, Mismatch, Op, Recorder, Var};
+use super::{Access, Meta, Metas, Mismatch, Op, Recorder, Var};
 use crate::units::Flops;
 use dahl_kernels::copy as kernels;
 use dahl_kernels::{Call, Piece, Region};
@@ -17,10 +17,6 @@ impl Op for CloneAny {
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
         Ok(vec![inputs[0]])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
@@ -51,10 +47,6 @@ impl Op for Assign {
 
     fn access(&self, _: usize) -> Access {
         Access::Update
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
@@ -90,10 +82,6 @@ impl Op for Constant {
 
     fn infer(&self, _: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
         Ok(vec![self.meta])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {

@@ -44,10 +44,6 @@ impl Op for CrossEntropy {
         Ok(vec![infer(inputs)?])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let [rows, labels] = regions(metas, piece.out.range(0));
         vec![rows, labels, piece.out]
@@ -80,10 +76,6 @@ impl Op for CrossEntropyBackward {
         Ok(vec![inputs[0]])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let [rows, labels] = regions(metas, piece.out.range(0));
         vec![rows, labels, labels, piece.out]
@@ -109,10 +101,6 @@ impl Op for Correct {
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
         Ok(vec![infer(inputs)?])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {

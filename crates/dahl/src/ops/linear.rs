@@ -1,7 +1,7 @@
 //! The fully connected layer.
 
 use super::eager::{self, Accum, Arg};
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Target, Var, expect_floats};
+use super::{Backprop, Meta, Metas, Mismatch, Op, Recorder, Target, Var, expect_floats};
 use crate::tensor::{Arena, AsView, Matrix, TensorView};
 use crate::units::Flops;
 use dahl_kernels::linear as kernels;
@@ -48,10 +48,6 @@ impl Op for Linear {
             return Err(Mismatch::new("bias", format!("[{}]", w.shape[0]), b.shape).guess(out));
         }
         Ok(vec![out])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
@@ -120,10 +116,6 @@ impl Op for LinearBackwardInput {
         Ok(vec![Meta { shape: Shape::new(&[gy.shape[0], w.shape[1]]), ..gy }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let outputs = 0..metas.inputs[1].shape[0];
         vec![
@@ -173,10 +165,6 @@ impl Op for LinearBackwardWeight {
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
         let (x, gy) = (inputs[0], inputs[1]);
         Ok(vec![Meta { shape: Shape::new(&[gy.shape[1], x.shape[1]]), ..x }])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn summed(&self, metas: Metas<'_>) -> Option<usize> {

@@ -111,10 +111,6 @@ macro_rules! product {
                 infer(self.0, $batch, inputs)
             }
 
-            fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-                Cut::everywhere(metas)
-            }
-
             fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
                 regions(self.0, $batch, metas, piece)
             }
@@ -187,10 +183,6 @@ impl Op for Matvec {
             return Err(Mismatch::new("vector", format!("[{k}]"), inputs[1].shape).guess(out));
         }
         Ok(vec![out])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
@@ -276,17 +268,9 @@ impl Op for Outer {
         Ok(vec![Meta { shape, ..inputs[0] }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let of = |a| Region::new(&[piece.out.range(a)]);
         vec![of(0), of(1), piece.out]
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn backward(&self, g: &mut dyn Recorder, at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
@@ -317,16 +301,8 @@ impl Op for ScaleBy {
         Ok(vec![inputs[0]])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
         vec![piece.out, Region::full(&Shape::scalar()), piece.out]
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn backward(&self, g: &mut dyn Recorder, at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
@@ -360,16 +336,8 @@ impl Op for InPlace {
         Access::Update
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
         vec![Region::full(&Shape::scalar()), piece.out]
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn run(&self, _: usize, call: &mut Call<'_>) {

@@ -1,9 +1,8 @@
 //! Labels as rows of zeros with a one.
 
 use super::eager::{self, Accum, Arg};
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var};
+use super::{Backprop, Meta, Metas, Mismatch, Op, Recorder, Var};
 use crate::tensor::{Arena, AsView, Matrix};
-use crate::units::Flops;
 use dahl_kernels::{Call, DType, Float, Piece, Region, Shape};
 
 /// y\[n,k\] = 1 where k is label\[n\], else 0: labels are \[N\], y is
@@ -38,16 +37,8 @@ impl Op for OneHot {
         Ok(vec![out])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
         vec![Region::new(&[piece.out.range(0)]), piece.out]
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn backward(&self, _: &mut dyn Recorder, _: &Backprop<'_>) -> Option<Vec<Option<Var>>> {

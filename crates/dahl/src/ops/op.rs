@@ -195,8 +195,10 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Along which axes of the first output the op can be cut.
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut>;
+    /// Along which axes of the first output the op can be cut: by default all, anywhere.
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        Cut::everywhere(metas)
+    }
 
     /// The length of the axis that is summed over, where partial sums of it
     /// can be taken.
@@ -213,8 +215,10 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
     /// The box of each operand, inputs first, that a piece touches.
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region>;
 
-    /// The floating-point operations of a piece.
-    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops;
+    /// The floating-point operations of a piece: by default one per element of its first output.
+    fn flops(&self, _metas: Metas<'_>, piece: &Piece) -> Flops {
+        Flops(piece.out.elements() as u64)
+    }
 
     /// The bytes of scratch that a variant needs for a piece.
     fn scratch(&self, _variant: usize, _metas: Metas<'_>, _piece: &Piece) -> usize {

@@ -90,10 +90,6 @@ impl Op for Sgd {
         true
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         regions(metas, piece)
     }
@@ -145,10 +141,6 @@ impl Op for Adam {
 
     fn updates_each(&self) -> bool {
         true
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {

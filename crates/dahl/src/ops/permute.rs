@@ -1,7 +1,7 @@
 //! Copies with the axes in another order.
 
 use super::eager::{self, Accum, Arg};
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var};
+use super::{Backprop, Meta, Metas, Mismatch, Op, Recorder, Var};
 use crate::tensor::{Arena, AsView, Matrix, Tensor};
 use crate::units::Flops;
 use dahl_kernels::{Call, Element, Float, Piece, Region, Shape};
@@ -32,10 +32,6 @@ impl Op for Permute {
         }
         let axes: Vec<usize> = self.axes.iter().map(|&a| x.shape[a]).collect();
         Ok(vec![Meta { shape: Shape::new(&axes), ..x }])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {

@@ -3,7 +3,7 @@
 use super::conv2d::{padded, slid};
 use super::cut::{window, window_back};
 use super::eager::{self, Accum, Arg};
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use super::{Backprop, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
 use crate::tensor::{Arena, AsView, Tensor};
 use crate::units::Flops;
 use dahl_kernels::pool as kernels;
@@ -92,10 +92,6 @@ impl Op for MaxPool2d {
         Ok(vec![y, Meta { dtype: DType::I64, ..y }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let input = input_region(&self.0, &metas.inputs[0].shape, &piece.out);
         vec![input, piece.out, piece.out]
@@ -139,17 +135,9 @@ impl Op for MaxPool2dBackward {
         Ok(vec![Meta { shape: self.input, ..inputs[0] }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let out = output_region(&self.pool, &metas.inputs[0].shape, &piece.out);
         vec![out, out, piece.out]
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn run(&self, _: usize, call: &mut Call<'_>) {
@@ -172,10 +160,6 @@ impl Op for AvgPool2d {
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
         Ok(vec![infer(&self.0, inputs)?])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
@@ -218,16 +202,8 @@ impl Op for AvgPool2dBackward {
         Ok(vec![Meta { shape: self.input, ..inputs[0] }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         vec![output_region(&self.pool, &metas.inputs[0].shape, &piece.out), piece.out]
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn run(&self, _: usize, call: &mut Call<'_>) {

@@ -25,10 +25,6 @@ impl Op for SumChannels {
         Ok(vec![Meta { shape: Shape::new(&[x.shape[1]]), ..x }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn summed(&self, metas: Metas<'_>) -> Option<usize> {
         Some(metas.inputs[0].shape[0])
     }
@@ -134,16 +130,8 @@ impl Op for ExpandAll {
         Ok(vec![Meta { shape: self.shape, ..inputs[0] }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
         vec![Region::full(&Shape::scalar()), piece.out]
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn run(&self, _: usize, call: &mut Call<'_>) {

@@ -2,7 +2,7 @@
 
 use super::eager::{self, Accum, Arg};
 use super::reduce::Average;
-use super::{Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use super::{Backprop, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
 use crate::tensor::{Arena, AsView, Scalar, Tensor};
 use crate::units::Flops;
 use dahl_kernels::reduce_axes as kernels;
@@ -81,10 +81,6 @@ impl Op for Sum {
         Ok(vec![Meta { shape: without(&inputs[0].shape, &self.axes)?, ..inputs[0] }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         vec![widened(&metas.inputs[0].shape, &self.axes, &piece.out), piece.out]
     }
@@ -136,16 +132,8 @@ impl Op for Expand {
         Ok(vec![out])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
         vec![narrowed(&self.axes, &piece.out), piece.out]
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn run(&self, _: usize, call: &mut Call<'_>) {
@@ -185,10 +173,6 @@ impl Op for Pick {
         let y = Meta { shape: without(&inputs[0].shape, &self.axes)?, ..inputs[0] };
         expect_some(&inputs[0].shape, &self.axes)?;
         Ok(vec![y, Meta { dtype: DType::I64, ..y }])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
@@ -232,17 +216,9 @@ impl Op for PickBackward {
         Ok(vec![Meta { shape: self.shape, ..inputs[0] }])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let out = narrowed(&self.axes, &piece.out);
         vec![out, out, piece.out]
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn run(&self, _: usize, call: &mut Call<'_>) {
@@ -272,10 +248,6 @@ impl Op for Argmax {
         let shape = without(&inputs[0].shape, &self.axes)?;
         expect_some(&inputs[0].shape, &self.axes)?;
         Ok(vec![Meta { shape, dtype: DType::I64 }])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {

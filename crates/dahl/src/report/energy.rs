@@ -282,7 +282,7 @@ impl Energy {
                 told.map(|(epoch, j)| format!("{epoch}: {}", joules(*j))).collect();
             let rest = match self.epochs.len().saturating_sub(EPOCHS) {
                 0 => String::new(),
-                rest => format!(", … and {rest} more (--json has all)"),
+                rest => format!(", … and {rest} more"),
             };
             let _ = writeln!(text, "  by epoch {}{rest}", told.join(", "));
         }

@@ -6,10 +6,13 @@ use super::directory::{
     RunDirectory, check_weights, check_writable, find, no_run, refuse_old, refuse_outside, resolve,
 };
 use super::files;
+use super::meters::Meters;
+use super::prepare::Prepare;
 use crate::data::Normalization;
 use crate::error::{Error, Expected, Result};
 use crate::file::TensorFile;
-use crate::model::Span;
+use crate::model::{Fusion, Span};
+use crate::perf::PerfModel;
 use crate::sched::Rule;
 use crate::train::{Card, Checkpoints};
 use std::path::{Path, PathBuf};
@@ -116,6 +119,24 @@ impl RunConfig {
 }
 
 impl Opened {
+    /// What this run is prepared with, without a measurer.
+    pub fn with<'a>(
+        &'a self,
+        data: &'a RunData,
+        meters: &'a Meters,
+        known: &PerfModel,
+    ) -> Prepare<'a> {
+        Prepare {
+            model: &data.model,
+            samples: data.counts(),
+            fusion: Fusion::On,
+            platform: meters.platform.as_ref(),
+            known: known.clone(),
+            resumed: self.resumed(),
+            measurer: None,
+        }
+    }
+
     /// Opens the samples, normalised as the checkpoint says that the run goes on from, else as
     /// the settings say, else as the initial weights say, else by the dataset.
     ///

@@ -4,7 +4,6 @@ use super::Case;
 use crate::error::{Error, Result};
 use crate::graph::Builder;
 use crate::ops::Var;
-use crate::ops::elementwise::Unary;
 
 /// Records an elementary op of a case; `other` is its second input.
 pub(super) fn record(
@@ -16,25 +15,19 @@ pub(super) fn record(
 ) -> Result<Var> {
     let value = || case.json::<f64>("value");
     let axes = || case.json::<Vec<usize>>("axes");
-    let function = match op {
-        "neg" => Some(Unary::Neg),
-        "exp" => Some(Unary::Exp),
-        "log" => Some(Unary::Log),
-        "sqrt" => Some(Unary::Sqrt),
-        "copy" => Some(Unary::Copy),
-        "round" => Some(Unary::Round),
-        "power" => Some(Unary::Power(case.json("exponent")?)),
-        "clip" => Some(Unary::Clip(case.json("low")?, case.json("high")?)),
-        "add_scalar" => Some(Unary::AddScalar(value()?)),
-        "sub_scalar" => Some(Unary::SubScalar(value()?)),
-        "scale" => Some(Unary::Scale(value()?)),
-        "div_scalar" => Some(Unary::DivScalar(value()?)),
-        _ => None,
-    };
-    if let Some(f) = function {
-        return Ok(b.ops().unary(f, x));
-    }
     Ok(match op {
+        "neg" => b.ops().neg(x),
+        "exp" => b.ops().exp(x),
+        "log" => b.ops().log(x),
+        "sqrt" => b.ops().sqrt(x),
+        "copy" => b.ops().copy(x),
+        "round" => b.ops().round(x),
+        "power" => b.ops().power(x, case.json("exponent")?),
+        "clip" => b.ops().clip(x, case.json("low")?, case.json("high")?),
+        "add_scalar" => b.ops().add_scalar(x, value()?),
+        "sub_scalar" => b.ops().sub_scalar(x, value()?),
+        "scale" => b.ops().scale(x, value()?),
+        "div_scalar" => b.ops().div_scalar(x, value()?),
         "add" => b.ops().add(x, var("other")?),
         "sub" => b.ops().sub(x, var("other")?),
         "mul" => b.ops().mul(x, var("other")?),

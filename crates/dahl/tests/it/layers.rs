@@ -102,6 +102,22 @@ fn modules_use_only_lower_rows() {
     assert!(wrong.is_empty(), "arrows that point up:\n{}", wrong.join("\n"));
 }
 
+/// Front ends add the flags: the library knows settings.
+#[test]
+fn no_text_of_the_library_names_a_flag() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let flag = |line: &str| {
+        let mut flags = line.match_indices("--");
+        flags.any(|(at, _)| line[at + 2..].starts_with(|c: char| c.is_ascii_lowercase()))
+    };
+    for path in sources(&src).iter().filter(|path| !path.to_string_lossy().contains("tests")) {
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let named = code.lines().find(|line| !line.trim_start().starts_with("//") && flag(line));
+        assert_eq!(named, None, "{}", path.display());
+    }
+}
+
 #[test]
 fn an_arrow_that_points_up_is_seen() {
     let check = |module: &str, line: &str, expected: &[&str]| {

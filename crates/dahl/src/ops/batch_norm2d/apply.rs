@@ -3,7 +3,7 @@
 use super::{BatchNorm2dBackwardInput, BatchNorm2dBackwardSums, Statistics, pairs};
 use crate::ops::conv2d::Rectify;
 use crate::ops::elementwise::{Binary, Unary};
-use crate::ops::{Access, Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use crate::ops::{Access, Backprop, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
 use crate::units::Flops;
 use dahl_kernels::batch_norm2d as kernels;
 use dahl_kernels::{Call, Piece, Region};
@@ -75,10 +75,6 @@ impl Op for BatchNorm2dApply {
             return Err(Mismatch::new("residual", x, r).guess(x));
         }
         Ok(vec![x])
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
@@ -161,10 +157,6 @@ impl Op for InPlace {
 
     fn access(&self, _: usize) -> Access {
         Access::Update
-    }
-
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
     }
 
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {

@@ -93,10 +93,6 @@ impl Op for BatchNorm2dBackwardInput {
         Ok(vec![inputs[0]])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
         let channels = piece.out.range(1);
         let vector = Region::new(std::slice::from_ref(&channels));

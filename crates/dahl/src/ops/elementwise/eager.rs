@@ -1,12 +1,13 @@
-//! The element-wise functions computed at once: a table.
+//! The element-wise functions: a table of those that are computed at once and recorded.
 
 use super::{Binary, Dropout, InPlace, Unary};
 use crate::ops::eager::{self, Accum, Arg};
 use crate::ops::elementwise::DropoutInPlace;
+use crate::ops::{Recorder, Var};
 use crate::tensor::{Arena, AsView, Tensor};
 use dahl_kernels::{Float, StepScalars};
 
-/// The three modes of a function of one tensor and, for some, constants.
+/// The three modes of a function of one tensor and, for some, constants; and its recorder method.
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident $into:ident $in_place:ident ($($c:ident),*) = $f:expr;)*) => {$(
         $(#[$doc])*
@@ -34,10 +35,17 @@ macro_rules! unary {
         pub fn $in_place<E: Float, const R: usize>(x: &mut Tensor<'_, E, R> $(, $c: f64)*) {
             eager::run_in_place(&InPlace::Unary($f), &[], x);
         }
+
+        impl dyn Recorder + '_ {
+            #[doc = concat!("Records [`", stringify!($name), "`](fn@", stringify!($name), ").")]
+            pub fn $name(&mut self, x: Var $(, $c: f64)*) -> Var {
+                self.one($f, &[x])
+            }
+        }
     )*};
 }
 
-/// The three modes of a function of two tensors of one shape.
+/// The same of a function of two tensors of one shape.
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident $into:ident $in_place:ident = $f:expr;)*) => {$(
         $(#[$doc])*
@@ -71,6 +79,13 @@ macro_rules! binary {
             // The shape rule of the other modes.
             eager::infer_with(&$f, x, &[&y]);
             eager::run_in_place(&InPlace::Binary($f), &[y], x);
+        }
+
+        impl dyn Recorder + '_ {
+            #[doc = concat!("Records [`", stringify!($name), "`](fn@", stringify!($name), ").")]
+            pub fn $name(&mut self, x: Var, y: Var) -> Var {
+                self.one($f, &[x, y])
+            }
         }
     )*};
 }

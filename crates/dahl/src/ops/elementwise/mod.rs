@@ -5,7 +5,7 @@ mod eager;
 pub use eager::*;
 
 use super::cut::same_region;
-use super::{Access, Backprop, Cut, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
+use super::{Access, Backprop, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
 use crate::units::Flops;
 use dahl_kernels::elementwise as kernels;
 pub use dahl_kernels::elementwise::{Binary, Dropout, Unary};
@@ -63,16 +63,8 @@ impl Op for Unary {
         Ok(vec![inputs[0]])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         same_region(metas, piece)
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn backward(&self, g: &mut dyn Recorder, at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
@@ -111,16 +103,8 @@ impl Op for UnaryBackward {
         Ok(vec![inputs[1]])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         same_region(metas, piece)
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn run(&self, _: usize, call: &mut Call<'_>) {
@@ -148,16 +132,8 @@ impl Op for Binary {
         Ok(vec![inputs[0]])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         same_region(metas, piece)
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn backward(&self, g: &mut dyn Recorder, at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
@@ -217,10 +193,6 @@ impl Op for Dropout {
         Ok(vec![inputs[0]])
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         same_region(metas, piece)
     }
@@ -261,16 +233,8 @@ impl Op for InPlace {
         Access::Update
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         same_region(metas, piece)
-    }
-
-    fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
-        Flops(piece.out.elements() as u64)
     }
 
     fn run(&self, _: usize, call: &mut Call<'_>) {
@@ -298,10 +262,6 @@ impl Op for DropoutInPlace {
         Access::Update
     }
 
-    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
-        Cut::everywhere(metas)
-    }
-
     fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
         same_region(metas, piece)
     }
@@ -321,119 +281,9 @@ impl dyn Recorder + '_ {
         self.one(f, &[x])
     }
 
-    /// Records max(0, x).
-    pub fn relu(&mut self, x: Var) -> Var {
-        self.unary(Unary::Relu, x)
-    }
-
-    /// Records x where it is positive, else `slope` · x.
-    pub fn leaky_relu(&mut self, x: Var, slope: f64) -> Var {
-        self.unary(Unary::LeakyRelu(slope), x)
-    }
-
-    /// Records 1 / (1 + e⁻ˣ).
-    pub fn sigmoid(&mut self, x: Var) -> Var {
-        self.unary(Unary::Sigmoid, x)
-    }
-
-    /// Records tanh x.
-    pub fn tanh(&mut self, x: Var) -> Var {
-        self.unary(Unary::Tanh, x)
-    }
-
-    /// Records x/2 · (1 + erf(x/√2)).
-    pub fn gelu(&mut self, x: Var) -> Var {
-        self.unary(Unary::Gelu, x)
-    }
-
-    /// Records x · a constant.
-    pub fn scale(&mut self, x: Var, value: f64) -> Var {
-        self.unary(Unary::Scale(value), x)
-    }
-
-    /// Records a copy of x.
-    pub fn copy(&mut self, x: Var) -> Var {
-        self.unary(Unary::Copy, x)
-    }
-
-    /// Records −x.
-    pub fn neg(&mut self, x: Var) -> Var {
-        self.unary(Unary::Neg, x)
-    }
-
-    /// Records eˣ.
-    pub fn exp(&mut self, x: Var) -> Var {
-        self.unary(Unary::Exp, x)
-    }
-
-    /// Records ln x.
-    pub fn log(&mut self, x: Var) -> Var {
-        self.unary(Unary::Log, x)
-    }
-
-    /// Records √x.
-    pub fn sqrt(&mut self, x: Var) -> Var {
-        self.unary(Unary::Sqrt, x)
-    }
-
-    /// Records the nearest integers, ties to even.
-    pub fn round(&mut self, x: Var) -> Var {
-        self.unary(Unary::Round, x)
-    }
-
-    /// Records x to the power of a constant.
-    pub fn power(&mut self, x: Var, exponent: f64) -> Var {
-        self.unary(Unary::Power(exponent), x)
-    }
-
-    /// Records x, but not below `low` nor above `high`.
-    pub fn clip(&mut self, x: Var, low: f64, high: f64) -> Var {
-        self.unary(Unary::Clip(low, high), x)
-    }
-
-    /// Records x + a constant.
-    pub fn add_scalar(&mut self, x: Var, value: f64) -> Var {
-        self.unary(Unary::AddScalar(value), x)
-    }
-
-    /// Records x − a constant.
-    pub fn sub_scalar(&mut self, x: Var, value: f64) -> Var {
-        self.unary(Unary::SubScalar(value), x)
-    }
-
-    /// Records x / a constant.
-    pub fn div_scalar(&mut self, x: Var, value: f64) -> Var {
-        self.unary(Unary::DivScalar(value), x)
-    }
-
-    /// Records the constant in every element of a tensor of x's shape.
-    pub fn fill(&mut self, x: Var, value: f64) -> Var {
-        self.unary(Unary::Fill(value), x)
-    }
-
     /// Records the gradient of a relu from its output.
     pub fn relu_backward(&mut self, y: Var, grad: Var) -> Var {
         self.one(UnaryBackward(Unary::Relu), &[y, grad])
-    }
-
-    /// Records x + y.
-    pub fn add(&mut self, x: Var, y: Var) -> Var {
-        self.one(Binary::Add, &[x, y])
-    }
-
-    /// Records x − y.
-    pub fn sub(&mut self, x: Var, y: Var) -> Var {
-        self.one(Binary::Sub, &[x, y])
-    }
-
-    /// Records x · y, element by element.
-    pub fn mul(&mut self, x: Var, y: Var) -> Var {
-        self.one(Binary::Mul, &[x, y])
-    }
-
-    /// Records x / y, element by element.
-    pub fn div(&mut self, x: Var, y: Var) -> Var {
-        self.one(Binary::Div, &[x, y])
     }
 
     /// Records a dropout.

@@ -95,7 +95,7 @@ fn joules_of_different_meters_are_not_added() {
     let told: Vec<(f64, &str)> =
         found.iter().map(|e| (e.total.joules, &e.total.source[..16])).collect();
     // The wall's has not seen half of the run.
-    assert_eq!(told, [(110.0, "measured by RAPL"), (95.0, "measured by --me")]);
+    assert_eq!(told, [(110.0, "measured by RAPL"), (95.0, "measured by mete")]);
     let partial = found[1].total.partial.as_ref().unwrap();
     assert!(partial.contains("1.0 s of 2.0 s have no such figure"), "{partial}");
 }
@@ -117,7 +117,7 @@ fn a_dead_meter_has_no_figure() {
     let found = Energy::measured(&run);
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].total.joules, &found[0].total.partial), (5.0, &None));
-    assert_eq!(Energy::silent(&run), ["--meter-cmd (command) read nothing: the run was too short"]);
+    assert_eq!(Energy::silent(&run), ["meter-cmd (command) read nothing: the run was too short"]);
     assert!(Energy::missed(&run).is_empty(), "it is told once");
 }
 
@@ -184,7 +184,7 @@ fn many_epochs_are_told_in_short() {
         text.lines().find(|line| line.contains("by epoch")).unwrap().to_owned()
     };
     assert!(told(10).ends_with("10: 5 J"), "{}", told(10));
-    assert!(told(60).ends_with("10: 5 J, … and 50 more (--json has all)"), "{}", told(60));
+    assert!(told(60).ends_with("10: 5 J, … and 50 more"), "{}", told(60));
 }
 
 #[test]

@@ -79,8 +79,8 @@ impl Stats {
             (From::Trace, "simulated") => "a simulated trace: nothing was measured".to_owned(),
             (From::Trace, "") => "the trace".to_owned(),
             (From::Trace, engine) => format!("the trace of the {engine} engine"),
-            (From::Counters, _) => "counters of the session, p50 to p99 to an eighth; a trace \
-                                    says more: --trace"
+            (From::Counters, _) => "counters of the session, p50 to p99 to an eighth; a recorded \
+                                    trace says more"
                 .to_owned(),
         };
         let what = match (&self.recorded, self.from) {

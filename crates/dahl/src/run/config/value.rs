@@ -334,20 +334,26 @@ impl Value for Speeds {
     }
 }
 
+/// A number with one of these units and what each stands for; the first unit may be left out.
+fn quantity(text: &str, units: &[(&str, f64)], expected: &'static str) -> Result<f64, Expected> {
+    let digits = text.trim().find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, unit) = text.trim().split_at(digits.unwrap_or(text.trim().len()));
+    let scale = match unit.trim() {
+        "" => Some(units[0].1),
+        unit => units.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale),
+    };
+    let number: Option<f64> = number.parse().ok();
+    number.zip(scale).map(|(number, scale)| number * scale).ok_or_else(|| expected.into())
+}
+
 impl Value for Bytes {
     fn parse(text: &str) -> Result<Self, Expected> {
-        let digits = text.trim().find(|c: char| !c.is_ascii_digit() && c != '.');
-        let (number, unit) = text.trim().split_at(digits.unwrap_or(text.trim().len()));
-        let scale = match unit.trim() {
-            "" | "B" => 1.0,
-            "KiB" | "K" => 1024.0,
-            "MiB" | "M" => 1024.0 * 1024.0,
-            "GiB" | "G" => 1024.0 * 1024.0 * 1024.0,
-            "TiB" | "T" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-            _ => return Err("bytes, KiB, MiB, GiB or TiB, as in 2GiB".into()),
-        };
-        let number: f64 = number.parse().map_err(|_| Expected::from("a number, as in 2GiB"))?;
-        Ok(Bytes((number * scale) as u64))
+        let [k, m, g, t] = [10, 20, 30, 40].map(|bits| (1u64 << bits) as f64);
+        let binary = [("KiB", k), ("MiB", m), ("GiB", g), ("TiB", t)];
+        let short = [("K", k), ("M", m), ("G", g), ("T", t)];
+        let units = [&[("B", 1.0)][..], &binary, &short].concat();
+        let expected = "bytes, KiB, MiB, GiB or TiB, as in 2GiB";
+        quantity(text, &units, expected).map(|bytes| Bytes(bytes as u64))
     }
 
     fn print(&self) -> String {
@@ -358,19 +364,10 @@ impl Value for Bytes {
 impl Value for Duration {
     /// `90s`, `10m`, `2h`, `1d`, `500ms`; a number alone is seconds.
     fn parse(text: &str) -> Result<Self, Expected> {
-        let wrong = || Expected::from("a time such as 90s, 10m, 2h or 1d");
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let seconds = match unit {
-            "ms" => 1e-3,
-            "" | "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "d" => 86400.0,
-            _ => return Err(wrong()),
-        };
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+        let expected = "a time such as 90s, 10m, 2h or 1d";
+        let units = [("s", 1.0), ("ms", 1e-3), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
+        let seconds = quantity(text, &units, expected)?;
+        Duration::try_from_secs_f64(seconds).map_err(|_| expected.into())
     }
 
     fn print(&self) -> String {
@@ -388,20 +385,11 @@ pub(super) fn interval(text: &str) -> Result<Duration, Expected> {
 impl Value for Joules {
     /// `500J`, `2kJ`, `3Wh`, `0.1kWh`; a number alone is joules.
     fn parse(text: &str) -> Result<Self, Expected> {
-        let wrong = || Expected::from("an energy such as 500J, 2kJ, 3Wh or 0.1kWh");
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let factor = match unit.trim() {
-            "" | "J" => 1.0,
-            "mJ" => 1e-3,
-            "kJ" => 1e3,
-            "MJ" => 1e6,
-            "Wh" => 3.6e3,
-            "kWh" => 3.6e6,
-            _ => return Err(wrong()),
-        };
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        Some(number * factor).filter(|j| *j > 0.0).map(Joules).ok_or_else(wrong)
+        let expected = "an energy such as 500J, 2kJ, 3Wh or 0.1kWh";
+        let hours = [("Wh", 3.6e3), ("kWh", 3.6e6)];
+        let units = [&[("J", 1.0), ("mJ", 1e-3), ("kJ", 1e3), ("MJ", 1e6)][..], &hours].concat();
+        let joules = quantity(text, &units, expected)?;
+        Some(joules).filter(|j| *j > 0.0).map(Joules).ok_or_else(|| expected.into())
     }
 
     fn print(&self) -> String {
