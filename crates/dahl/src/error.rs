@@ -118,7 +118,7 @@ pub enum Error {
     Overflow {
         /// The step, from 1.
         step: u64,
-        /// The parameter, buffer or optimiser's state.
+        /// The parameter, buffer or optimizer's state.
         value: String,
         /// The first element that is not finite.
         found: f64,
@@ -318,24 +318,26 @@ impl fmt::Display for Unexpected {
 pub enum Fact {
     /// A text, or anything else.
     Text(String),
+    /// A whole number from 0 on.
+    Whole(u64),
     /// A whole number.
-    Whole(i128),
+    Signed(i64),
     /// A number.
     Number(f64),
     /// A size in memory.
     Bytes(Bytes),
     /// The shape of a tensor.
-    Shape(Shape),
+    Shape(Box<Shape>),
     /// An element type.
     DType(DType),
     /// What tensors are.
-    Tensor(DType, Shape),
+    Tensor(DType, Box<Shape>),
     /// An instruction set.
     Isa(Isa),
     /// A box of a tensor.
-    Region(Region),
+    Region(Box<Region>),
     /// A file or directory.
-    Path(PathBuf),
+    Path(Box<Path>),
 }
 
 impl fmt::Display for Fact {
@@ -343,6 +345,7 @@ impl fmt::Display for Fact {
         match self {
             Fact::Text(text) => f.write_str(text),
             Fact::Whole(number) => write!(f, "{number}"),
+            Fact::Signed(number) => write!(f, "{number}"),
             Fact::Number(number) => write!(f, "{number}"),
             Fact::Bytes(bytes) => write!(f, "{bytes}"),
             Fact::Shape(shape) => write!(f, "{shape}"),
@@ -371,19 +374,22 @@ facts! {
         Expected, &toml::Value, serde_json::Value, toml::de::Error, serde_json::Error, std::io::Error, &dyn fmt::Display,
         NodeId, ProgramId, PersistentId, &ValueId, &WorkerId;
     Text(text => text): String;
-    Whole(number => number as i128): usize, u8, u32, u64, i32, i64;
-    Whole(number => *number as i128): &usize, &u32;
+    Whole(number => number as u64): usize, u8, u32, u64;
+    Whole(number => *number as u64): &usize, &u32;
+    Signed(number => i64::from(number)): i32;
+    Signed(number => number): i64;
     Number(number => number): f64;
     Number(number => *number): &f64;
     Bytes(bytes => bytes): Bytes;
-    Shape(shape => shape): Shape;
-    Shape(shape => *shape): &Shape;
+    Shape(shape => shape.into()): Shape;
+    Shape(shape => (*shape).into()): &Shape;
     DType(dtype => dtype): DType;
     Isa(isa => isa): Isa;
-    Region(region => region): Region;
-    Region(region => *region): &Region;
-    Path(path => path.to_owned()): &Path, &PathBuf;
-    Path(path => path.to_string().into()): std::path::Display<'_>;
+    Region(region => region.into()): Region;
+    Region(region => (*region).into()): &Region;
+    Path(path => path.into()): &Path;
+    Path(path => path.as_path().into()): &PathBuf;
+    Path(path => PathBuf::from(path.to_string()).into()): std::path::Display<'_>;
 }
 
 /// What would have been right, of a text that is no value of its type.

@@ -146,7 +146,7 @@ impl Trainer {
     /// Trains on a filled slot. May return before the step has ended.
     ///
     /// A label that is no class is an error. Where the loss of a step is not
-    /// finite, the step changes nothing: no parameter, no optimiser's state, no
+    /// finite, the step changes nothing: no parameter, no optimizer's state, no
     /// running statistic.
     pub fn step(&mut self, slot: Slot) -> Result<StepId> {
         self.adapt_if_due()?;

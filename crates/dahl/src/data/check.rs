@@ -9,8 +9,8 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::ops::{ControlFlow, Range};
 
-/// So many problems are told one by one; the others are counted.
-const TOLD: usize = 100;
+/// So many problems are listed one by one; the others are counted.
+const SHOWN: usize = 100;
 
 /// What is wrong with a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ fn check_range(dataset: &dyn Dataset, range: Range<usize>, unknown: &Unknown<'_>
         found.samples += 1;
         if let Some(what) = problem(dataset, index, &mut sample, unknown) {
             found.wrong += 1;
-            if found.problems.len() < TOLD {
+            if found.problems.len() < SHOWN {
                 found.problems.push(Problem { index, place: dataset.place(index), what });
             }
         }
@@ -70,7 +70,7 @@ fn check_range(dataset: &dyn Dataset, range: Range<usize>, unknown: &Unknown<'_>
     found
 }
 
-/// As [`check`] of all samples, on several threads; `progress` is told how many
+/// As [`check`] of all samples, on several threads; `progress` receives how many
 /// samples were read. It finds the same in the same order.
 ///
 /// ```
@@ -120,7 +120,7 @@ pub fn check_against(
     threads: NonZeroUsize,
     progress: &mut dyn FnMut(usize),
 ) -> Check {
-    // What is wrong with a label of the training set is told of that.
+    // What is wrong with a label of the training set is reported of that.
     let known: BTreeSet<usize> = (0..train.len()).filter_map(|i| train.label(i).ok()).collect();
     let unknown = |label: usize| {
         let name = test.classes().get(label).map_or_else(|| label.to_string(), String::clone);
@@ -181,7 +181,7 @@ impl Check {
         self.samples += later.samples;
         self.wrong += later.wrong;
         self.problems.extend(later.problems);
-        self.problems.truncate(TOLD);
+        self.problems.truncate(SHOWN);
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
                     dataset, sample 3: element 0: expected a finite number, found NaN";
         assert_eq!(found.to_string(), text);
         found.join(check(&set, 4..304));
-        assert_eq!((found.samples, found.wrong, found.problems.len()), (304, 206, TOLD));
+        assert_eq!((found.samples, found.wrong, found.problems.len()), (304, 206, SHOWN));
         assert!(found.to_string().ends_with("and 106 more"));
     }
 
@@ -253,12 +253,12 @@ mod tests {
         let set = Wrong(vec!["only".to_owned()]);
         let expected = check(&set, 0..304);
         for threads in [1, 2, 3, 50] {
-            let mut told = Vec::new();
+            let mut shown = Vec::new();
             let threads = NonZeroUsize::new(threads).unwrap();
-            let found = check_on(&set, threads, &mut |read| told.push(read));
+            let found = check_on(&set, threads, &mut |read| shown.push(read));
             assert_eq!(found, expected, "{threads} threads");
-            assert_eq!((told.len(), told.last()), (10, Some(&304)));
-            assert!(told.is_sorted());
+            assert_eq!((shown.len(), shown.last()), (10, Some(&304)));
+            assert!(shown.is_sorted());
         }
     }
 }

@@ -296,7 +296,7 @@ pub(super) mod tests {
         };
         // The image itself, 4,000,000 x 64 pixels of 16 bytes, and the result.
         check(options(64, 64, 3), 4_000_000 + 4_000_000 * 64 * 16 + 64 * 64);
-        // As high as asked for, and so 16 times as wide.
+        // As high as requested, and so 16 times as wide.
         let cropped = ImageOptions { fit: Fit::Crop, ..options(16, 16, 1) };
         check(cropped, 4_000_000 + 4_000_000 * 16 * 16 + 64_000_000 * 16);
     }

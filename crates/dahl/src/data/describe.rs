@@ -33,7 +33,7 @@ pub struct Description {
 }
 
 /// Describes a dataset: counts all labels, and measures values on at most
-/// `samples` samples, evenly spread; `progress` is told how many of these were read.
+/// `samples` samples, evenly spread; `progress` receives how many of these were read.
 ///
 /// # Errors
 /// Where a sample cannot be read.

@@ -6,7 +6,7 @@ use crate::file::durable::hex;
 use sha2::{Digest, Sha256};
 use std::fs;
 
-/// The lengths of at most so many files are asked for: a disk answers 100,000 a
+/// The lengths of at most so many files are requested: a disk answers 100,000 a
 /// second, another machine's may answer a thousand.
 const LENGTHS: usize = 1 << 14;
 
@@ -50,7 +50,7 @@ pub fn fingerprint(dataset: &dyn Dataset) -> String {
         let some = samples.min(most);
         (0..some).map(move |i| spread(i, some, samples))
     };
-    // What cannot be read is told when it is trained on.
+    // What cannot be read is reported when it is trained on.
     let label = |index| dataset.label(index).map_or(UNKNOWN, |label| label as u64);
     let named = samples > 0 && dataset.file(0).is_some();
     if named || dataset.access() == Access::Memory {

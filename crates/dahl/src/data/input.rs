@@ -58,7 +58,7 @@ impl Input {
     /// Reads exactly `N` bytes.
     pub(super) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
         let bytes = self.exactly(what, N as u64)?;
-        Ok(bytes.try_into().expect("as many bytes as were asked for"))
+        Ok(bytes.try_into().expect("as many bytes as were requested"))
     }
 
     /// Reads exactly `bytes` bytes.

@@ -67,7 +67,7 @@ impl Normalise {
         Self::measure_in(DType::F32, dataset, samples, &mut |_| ())
     }
 
-    /// The same for a network of this element type; `progress` is told how many samples
+    /// The same for a network of this element type; `progress` receives how many samples
     /// were read.
     ///
     /// # Errors

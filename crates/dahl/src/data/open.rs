@@ -135,7 +135,7 @@ impl Opened<'_> {
             [(Part::Test, "test", test), (Part::Validation, "validation", validation)]
         {
             if part == which && fraction == 0.0 {
-                let expected = "a fraction above 0 where this part is asked for";
+                let expected = "a fraction above 0 where this part is requested";
                 return Err(Error::config(key, expected, fraction));
             }
         }

@@ -43,7 +43,7 @@ impl Drop for Scratch {
 fn check_damaged(file: &str, bytes: &[u8], read: impl Fn(&[u8]) -> crate::Result<()>) -> usize {
     read(bytes).unwrap();
     let mut refused = 0;
-    let mut judge = |damaged: &[u8], how: &str| match read(damaged) {
+    let mut check = |damaged: &[u8], how: &str| match read(damaged) {
         Ok(()) => {}
         Err(
             e @ (Error::Data { .. }
@@ -58,7 +58,7 @@ fn check_damaged(file: &str, bytes: &[u8], read: impl Fn(&[u8]) -> crate::Result
         Err(e) => panic!("{how}: {e}"),
     };
     for length in 0..bytes.len() {
-        judge(&bytes[..length], &format!("the first {length} bytes"));
+        check(&bytes[..length], &format!("the first {length} bytes"));
     }
     let mut random = ChaCha8Rng::seed_from_u64(7);
     for i in 0..1000 {
@@ -67,7 +67,7 @@ fn check_damaged(file: &str, bytes: &[u8], read: impl Fn(&[u8]) -> crate::Result
             let at = random.next_u64() as usize % damaged.len();
             damaged[at] ^= 1 << (random.next_u32() % 8);
         }
-        judge(&damaged, &format!("flips {i}"));
+        check(&damaged, &format!("flips {i}"));
     }
     refused
 }

@@ -31,7 +31,7 @@ pub fn replace(
     let (temporary, file) = create_beside(path).map_err(io)?;
     let written = fill(file, write).and_then(|()| disk::rename(&temporary, path));
     if written.is_err() {
-        // What went wrong is told below; a file left over is the lesser harm.
+        // What went wrong is reported below; a file left over is the lesser harm.
         let _ = disk::remove_file(&temporary);
     }
     written.and_then(|()| sync_entry(path)).map_err(io)

@@ -31,7 +31,7 @@ pub fn fuse(graph: Graph) -> Graph {
             let op = graph.nodes[i].op.fuse(metas, &*graph.nodes[user].op)?;
             let inputs: Vec<ValueId> = graph.nodes[i].inputs.iter().copied().chain(rest).collect();
             let results = inferred(&graph, &inputs, &*op)?;
-            // What else the second op gave may look different now.
+            // The other results of the second op may look different now.
             let node = &graph.nodes[user];
             let same = node
                 .outputs

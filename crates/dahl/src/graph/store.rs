@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 /// What a persistent value is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Learned: in the state dict, updated by the optimiser.
+    /// Learned: in the state dict, updated by the optimizer.
     Parameter,
     /// Tracked: in the state dict, updated by the model (running statistics).
     Buffer,
-    /// The optimiser's: momentum, squares.
+    /// The optimizer's: momentum, squares.
     Optimizer,
 }
 

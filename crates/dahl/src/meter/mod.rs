@@ -43,7 +43,7 @@ pub enum Source {
     Nvml,
     /// A battery.
     Battery,
-    /// A command that the user gave.
+    /// A command that the user set.
     Command,
 }
 

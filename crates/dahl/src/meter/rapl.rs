@@ -25,7 +25,7 @@ pub struct Rapl {
 #[derive(Debug)]
 struct Domain {
     energy: PathBuf,
-    /// The largest microjoules before it starts from 0; `None` where that is not told.
+    /// The largest microjoules before it starts from 0; `None` where that is not known.
     range: Option<u64>,
     total: Total,
     /// When it was looked at last, and what it said, if it did.

@@ -72,7 +72,7 @@ pub struct TrainSpec {
     pub eval: Vec<usize>,
     /// What is learned from.
     pub loss: Loss,
-    /// How parameters follow their gradients.
+    /// The optimizer.
     pub optimizer: Optimizer,
     /// The largest norm of all gradients together.
     pub clip_grad_norm: Option<f64>,
@@ -90,7 +90,7 @@ pub struct TrainSpec {
 }
 
 impl TrainSpec {
-    /// Training with one batch size, cross entropy and an optimiser.
+    /// Training with one batch size, cross entropy and an optimizer.
     pub fn new(batch: usize, dtype: DType, optimizer: Optimizer) -> Self {
         Self {
             dtype,
@@ -195,7 +195,7 @@ impl Model {
         }
         let snapshot = ProgramId::new(programs.len());
         programs.push(snapshot_program(&mut store)?);
-        // The optimiser's states start from zero.
+        // The optimizer's states start from zero.
         let of = |name: &String| inits.get(name).map_or(Init::Constant(0.0), |(init, _)| *init);
         let version = |name: &String| inits.get(name).and_then(|(_, of)| store.find(of.as_ref()?));
         let version_of = store.values.iter().map(|v| version(&v.name)).collect();

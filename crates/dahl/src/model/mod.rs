@@ -1,4 +1,4 @@
-//! Models: layers, losses and optimisers, and their lowering to programs.
+//! Models: layers, losses and optimizers, and their lowering to programs.
 //!
 //! A [`Model`] is a list of [`Layer`]s over inputs of one shape. It is written
 //! with the builder ([`Model::sequential`]), as a TOML file ([`Model::parse`])

@@ -1,4 +1,4 @@
-//! Optimisers, as `torch.optim` defines them.
+//! Optimizers, as `torch.optim` defines them.
 
 use crate::graph::{Builder, Class};
 use crate::names::named;
@@ -6,7 +6,7 @@ use crate::ops::optim::{Adam, Decay, Sgd};
 use crate::ops::{Op, Recorder, Var};
 use std::sync::Arc;
 
-/// How parameters follow their gradients.
+/// An optimizer with its hyperparameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
     /// Stochastic gradient descent.

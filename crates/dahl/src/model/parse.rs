@@ -1,4 +1,4 @@
-//! Reading models and optimisers from tables: TOML files, and the JSON of
+//! Reading models and optimizers from tables: TOML files, and the JSON of
 //! golden cases. Everything that is wrong is reported at once.
 
 use super::keys::{KeyValue, Keys, List, Missing};
@@ -70,7 +70,7 @@ impl Model {
 }
 
 impl Optimizer {
-    /// Reads an optimiser and the norm that gradients are clipped to, with
+    /// Reads an optimizer and the norm that gradients are clipped to, with
     /// PyTorch's defaults for what is not named.
     pub fn from_json(json: &str) -> Result<(Self, Option<f64>)> {
         let value: Value = serde_json::from_str(json)

@@ -52,7 +52,7 @@ fn method(variant: usize) -> Option<Method> {
     }
 }
 
-/// Whether a variant fits a convolution and is exact enough; `direct` is asked
+/// Whether a variant fits a convolution and is exact enough; `direct` is considered
 /// where it is known.
 fn is_allowed(variant: usize, conv: &Conv2d, weight: Meta, on: &Target) -> bool {
     let least = match variant {

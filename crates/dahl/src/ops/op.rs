@@ -45,7 +45,7 @@ impl fmt::Display for Meta {
 
 impl From<Meta> for Fact {
     fn from(Meta { dtype, shape }: Meta) -> Self {
-        Fact::Tensor(dtype, shape)
+        Fact::Tensor(dtype, shape.into())
     }
 }
 
@@ -109,7 +109,7 @@ impl Target {
     }
 
     /// How exact convolutions of an element type are: f32 may take fewer
-    /// products, f64 is asked for where digits count.
+    /// products, f64 is requested where digits count.
     pub fn accuracy(&self, dtype: DType) -> Accuracy {
         let default = if dtype == DType::F32 { Accuracy::Auto } else { Accuracy::Exact };
         self.accuracy.unwrap_or(default)
@@ -268,7 +268,7 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
 
     /// The two ops that a variant is put into practice by, where it is not by
     /// [`run`](Self::run): one that prepares an input, once for all pieces, and
-    /// one that takes what it gave.
+    /// one that takes what it returned.
     fn expand(&self, _variant: usize, _metas: Metas<'_>) -> Option<Expansion> {
         None
     }

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 const NOTE: &str =
     "this holds within these runs; others of the same may differ by more: repeat to be sure";
 
-/// How many reasons are told one by one.
-const TOLD: usize = 12;
+/// How many reasons are listed one by one.
+const SHOWN: usize = 12;
 
 /// Which of two runs has less of something.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ fn figure(value: f64, interval: [f64; 2], unit: &str) -> String {
     format!("{value} {unit} ({low} to {high})")
 }
 
-/// Compares two figures; `apart` says why they cannot be told apart, where they cannot.
+/// Compares two figures; `apart` says why they cannot be distinguished, where they cannot.
 fn verdict(
     [what, unit, word]: Words<'_>,
     names: [&str; 2],
@@ -120,14 +120,17 @@ fn verdict(
     let values = of.map(|sure| sure.value);
     let [a, b] = values;
     let equal = (a - b).abs() <= 0.01 * a.max(b);
-    let told = [0, 1].map(|i| figure(of[i].value, of[i].interval, unit));
+    let shown = [0, 1].map(|i| figure(of[i].value, of[i].interval, unit));
     let less = (apart.is_none() && !equal).then_some(usize::from(b < a));
     let text = match (less, apart) {
         (None, Some(why)) => {
-            format!("{what}: {} {}, {} {}: no verdict, {why}", names[0], told[0], names[1], told[1])
+            format!(
+                "{what}: {} {}, {} {}: no verdict, {why}",
+                names[0], shown[0], names[1], shown[1]
+            )
         }
         (None, None) => {
-            format!("{} and {} are equal to 1 %: {} and {}", names[0], names[1], told[0], told[1])
+            format!("{} and {} are equal to 1 %: {} and {}", names[0], names[1], shown[0], shown[1])
         }
         (Some(less), _) => {
             let (low, high) = (values[less], values[1 - less]);
@@ -136,7 +139,7 @@ fn verdict(
                 false => "more".to_owned(),
             };
             let (own, other) = (names[less], names[1 - less]);
-            format!("{own} is {word}: {}, {other} takes {} ({more})", told[less], told[1 - less])
+            format!("{own} is {word}: {}, {other} takes {} ({more})", shown[less], shown[1 - less])
         }
     };
     let intervals = of.map(|sure| sure.interval);
@@ -218,7 +221,7 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
     Some(found)
 }
 
-/// Why two energies a sample cannot be told apart by their errors over epochs, where both
+/// Why two energies per sample cannot be distinguished by their errors over epochs, where both
 /// are known.
 fn spread(of: [(f64, Option<f64>); 2]) -> Option<String> {
     let [(a, Some(x)), (b, Some(y))] = of else { return None };
@@ -322,8 +325,8 @@ pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
         y.difference().abs().total_cmp(&x.difference().abs()).then(x.what.cmp(&y.what))
     };
     reasons.sort_by(by_size);
-    if reasons.len() > TOLD {
-        let rest = reasons.split_off(TOLD - 1);
+    if reasons.len() > SHOWN {
+        let rest = reasons.split_off(SHOWN - 1);
         let sum = |i: usize| rest.iter().map(|row| row.nanos[i]).sum::<f64>();
         let what = format!("{} smaller differences", rest.len());
         reasons.push(Reason { what, nanos: [sum(0), sum(1)], calls: None });

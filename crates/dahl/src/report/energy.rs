@@ -91,7 +91,7 @@ pub struct Energy {
 /// Accuracies that people ask for.
 const ACCURACIES: [f64; 8] = [0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99];
 
-/// How many epochs are told one by one.
+/// How many epochs are listed one by one.
 const EPOCHS: usize = 10;
 
 /// A source that has not seen a larger part of the time comes after others.
@@ -164,10 +164,10 @@ impl Energy {
     /// The meters that read something and missed something, each with why.
     pub fn missed(run: &RunRecord) -> Vec<String> {
         let read = Self::meters(run).into_iter().filter(|(_, total)| total.seconds > 0.0);
-        let told = |(name, total): (&str, Total)| {
+        let shown = |(name, total): (&str, Total)| {
             Some(format!("{} ({name}): {}", total.source, gap(&total)?))
         };
-        read.filter_map(told).collect()
+        read.filter_map(shown).collect()
     }
 
     /// Sums the lines that a source has a figure of.
@@ -213,10 +213,10 @@ impl Energy {
         if all > self.seconds {
             why.push(format!("{:.1} s of {all:.1} s have no such figure", all - self.seconds));
         }
-        let told = |n: u64| run.energy.iter().any(|line| line.session == n && line.last);
+        let ended = |n: u64| run.energy.iter().any(|line| line.session == n && line.last);
         // Runs of earlier versions do not tell sessions apart.
         let apart = run.energy.iter().any(|line| line.session > 0);
-        let killed = (1..=run.sessions.len() as u64).filter(|&n| apart && !told(n));
+        let killed = (1..=run.sessions.len() as u64).filter(|&n| apart && !ended(n));
         for session in killed {
             why.push(format!("session {session} did not say what it took at its end"));
         }
@@ -277,14 +277,14 @@ impl Energy {
         }
         let _ = writeln!(text, "EDP {} J s", number(self.edp, 3));
         if !self.epochs.is_empty() {
-            let told = self.epochs.iter().take(EPOCHS);
-            let told: Vec<String> =
-                told.map(|(epoch, j)| format!("{epoch}: {}", joules(*j))).collect();
+            let shown = self.epochs.iter().take(EPOCHS);
+            let shown: Vec<String> =
+                shown.map(|(epoch, j)| format!("{epoch}: {}", joules(*j))).collect();
             let rest = match self.epochs.len().saturating_sub(EPOCHS) {
                 0 => String::new(),
                 rest => format!(", … and {rest} more"),
             };
-            let _ = writeln!(text, "  by epoch {}{rest}", told.join(", "));
+            let _ = writeln!(text, "  by epoch {}{rest}", shown.join(", "));
         }
         for (accuracy, spent) in &self.to_accuracy {
             let _ = writeln!(text, "  to {:.0} % of the test {}", 100.0 * accuracy, joules(*spent));
@@ -323,8 +323,8 @@ fn gap(total: &Total) -> Option<String> {
         .is_partial()
         .then(|| format!("{missed:.1} s of {:.1} s missed, {why}", seconds + missed));
     let still = total.stands_still().then(|| format!("the counter did not move in {seconds:.1} s"));
-    let told: Vec<String> = missed.into_iter().chain(still).collect();
-    (!told.is_empty()).then(|| told.join(", and "))
+    let shown: Vec<String> = missed.into_iter().chain(still).collect();
+    (!shown.is_empty()).then(|| shown.join(", and "))
 }
 
 fn names<'a>(reading: &Reading<'a>) -> Vec<&'a str> {

@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
 
     /// Writes the weights to every place that they are to be in, and the result behind them.
     fn write(&self, outcome: &mut Outcome, weights: &TensorFile, directory: Option<&RunDirectory>) {
-        // A signal is no end that was asked for: the file stays as it is, unless the state of
+        // A signal is no end that was requested: the file stays as it is, unless the state of
         // the run is nowhere else.
         let by_signal = matches!(outcome.stopped, Some(StopReason::Signal(_)));
         let wanted = outcome.unsaved.is_some() || !by_signal;

@@ -106,7 +106,7 @@ impl Metered {
         self.between(&before, &now)
     }
 
-    /// The same, and the next line has it too; meters are not asked.
+    /// The same, and the next line has it too; meters are not read.
     pub fn peek(&self) -> EnergyLine {
         let (at, activity) = (Instant::now(), self.counters.activity());
         let now = Look { at, activity, totals: self.meters.sampler.last() };

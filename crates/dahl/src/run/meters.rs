@@ -23,13 +23,13 @@ impl Meters {
     /// Opens all meters that there are, as the settings of a run say.
     ///
     /// # Errors
-    /// Where a meter that was asked for is not there.
+    /// Where a meter that was requested is not there.
     pub fn open(config: &RunConfig) -> Result<Self> {
         let settings = &config.session;
         let mut meters: Vec<Box<dyn Meter>> = Vec::new();
         let (rapl, notes) = Rapl::open(&settings.powercap);
-        let asked = settings.powercap != Path::new("/sys/class/powercap");
-        if rapl.is_empty() && asked {
+        let requested = settings.powercap != Path::new("/sys/class/powercap");
+        if rapl.is_empty() && requested {
             let found = notes.first().cloned().unwrap_or_default();
             return Err(Error::config("powercap", "a directory with counters", found));
         }

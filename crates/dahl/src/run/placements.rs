@@ -39,7 +39,7 @@ impl Session for Announcing {
 
     fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId> {
         if let Some((name, why)) = self.next.take() {
-            // Steps are told from 1.
+            // Steps are counted from 1.
             let step = scalars.counter + 1;
             let line = format!("placement: {name} from step {step} on: {why}");
             self.changes.0.borrow_mut().push(line);

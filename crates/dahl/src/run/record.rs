@@ -106,7 +106,7 @@ pub struct EnergyLine {
     /// How often they were read, in seconds.
     #[serde(default)]
     pub interval: f64,
-    /// What they read of the machine at rest before the first step, where that was asked for.
+    /// What they read of the machine at rest before the first step, where that was requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<Total>,
     /// What the platform's watts say.

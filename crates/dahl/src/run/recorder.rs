@@ -125,7 +125,7 @@ impl Recorder {
                 None => run.remove(files::PLATFORM)?,
             }
             if self.shared.is_some() {
-                // What is wrong with it is told by those who read the run.
+                // What is wrong with it is reported by those who read the run.
                 let before = RunRecord::read(run.path()).unwrap_or_default();
                 let RunRecord { energy, sessions, predicted, .. } = before;
                 story = Story { energy, sessions, predicted, ..story };

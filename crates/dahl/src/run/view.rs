@@ -23,7 +23,7 @@ pub struct Story {
     pub predicted: Option<Predicted>,
 }
 
-/// The state of a run, as far as it is told.
+/// The state of a run, as far as it is known.
 #[derive(Clone, Default)]
 pub struct Now {
     /// The epoch under way, from 1.
@@ -59,7 +59,7 @@ pub struct View {
     /// The name of the model.
     pub model: String,
     config: String,
-    /// What can be asked at any time, from any thread.
+    /// What can be read at any time, from any thread.
     pub metered: Arc<Metered>,
     /// The memory of the plan, part by part.
     pub planned: Vec<(String, u64)>,

@@ -1,6 +1,6 @@
 //! Run-time policies: which ready task a worker takes next.
 //!
-//! A [`Policy`] is told of tasks that became ready, started and ended, with
+//! A [`Policy`] receives the tasks that became ready, started and ended, with
 //! timestamps; it owns no thread, clock or lock, so that every engine can use
 //! it.
 

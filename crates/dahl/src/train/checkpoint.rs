@@ -3,7 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `weights.safetensors` | parameters and buffers under PyTorch's `state_dict` names |
-//! | `optimizer.safetensors` | what the optimiser keeps: `<parameter>.exp_avg`, `updates` |
+//! | `optimizer.safetensors` | what the optimizer keeps: `<parameter>.exp_avg`, `updates` |
 //! | `state.json` | a [`State`]: how far the run is |
 //! | `SHA256SUMS` | the sums of the others, as `sha256sum --check` reads them |
 
@@ -39,7 +39,7 @@ pub struct State {
     pub epoch: u64,
     /// Steps taken in the epoch that is not finished.
     pub batch: u64,
-    /// What they gave.
+    /// Their results.
     pub pass: Pass,
     /// How long they took.
     pub seconds: f64,
@@ -123,7 +123,7 @@ pub(super) fn write(
             .map_err(io)
     });
     if written.is_err() {
-        // What went wrong is told below; files left over are the lesser harm.
+        // What went wrong is reported below; files left over are the lesser harm.
         let _ = disk::remove_tree(&temporary);
     }
     written.map(|()| path)
@@ -164,7 +164,7 @@ pub struct Checkpoint {
     pub state: State,
     /// Parameters and buffers.
     pub weights: TensorFile,
-    /// What the optimiser keeps.
+    /// What the optimizer keeps.
     pub optimizer: TensorFile,
 }
 
@@ -203,7 +203,7 @@ impl Checkpoint {
             let known =
                 |tensor: &str| values.iter().any(|v| v.name == tensor && file_of(v.class) == name);
             if let Some(tensor) = file(class).tensors.keys().find(|tensor| !known(tensor)) {
-                let expected = "no values but those of this model and optimiser";
+                let expected = "no values but those of this model and optimizer";
                 return Err(Error::data(self.path.join(name), "tensor", expected, tensor));
             }
         }

@@ -205,7 +205,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was told as an error.
+            // A panic of the thread was reported as an error.
             let _ = thread.join();
         }
     }

@@ -97,7 +97,7 @@ impl Trainer {
         self.confusion_pass_while(samples, &mut || ControlFlow::Continue(()))
     }
 
-    /// The same, until `watch` breaks, which is asked after every step: the
+    /// The same, until `watch` breaks, which is called after every step: the
     /// samples of the pass say how far it came.
     pub fn confusion_pass_while(
         &mut self,

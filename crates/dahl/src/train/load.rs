@@ -18,7 +18,7 @@ pub(super) fn threads(samples: &Samples<'_>) -> usize {
 }
 
 /// Reads the samples of a batch into a slot. What is read does not depend on the
-/// number of threads, nor which error is told.
+/// number of threads, nor which error is returned.
 pub(super) fn fill(
     slot: Slot,
     batch: &[usize],

@@ -65,7 +65,7 @@ pub enum Every {
     Steps(u64),
 }
 
-/// What an epoch gave.
+/// The results of an epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EpochRecord {
@@ -73,7 +73,7 @@ pub struct EpochRecord {
     pub epoch: u64,
     /// Training steps taken up to its end.
     pub steps: u64,
-    /// What training gave, step by step.
+    /// The results of training.
     pub train: Pass,
     /// The losses and accuracies of the evaluation sets, by name.
     #[serde(rename = "judged")]
@@ -102,7 +102,7 @@ pub enum Event<'a> {
     Step {
         /// The epoch, from 1.
         epoch: u64,
-        /// What the epoch gave so far.
+        /// The results of the epoch so far.
         pass: &'a Pass,
     },
     /// A step of an evaluation has ended.
@@ -128,7 +128,7 @@ pub enum Event<'a> {
 pub enum End {
     /// All epochs are done.
     Finished,
-    /// It was told to stop.
+    /// It was stopped.
     Stopped,
 }
 

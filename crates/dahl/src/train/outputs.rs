@@ -16,7 +16,7 @@ impl Trainer {
         self.output_pass_while(samples, each, &mut || ControlFlow::Continue(()))
     }
 
-    /// The same, until `watch` breaks, which is asked after every step.
+    /// The same, until `watch` breaks, which is called after every step.
     pub(super) fn output_pass_while(
         &mut self,
         samples: &Samples<'_>,

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc;
 use std::thread::Scope;
 
-/// What a pass over samples gave so far.
+/// The results of a pass over samples so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pass {
@@ -58,11 +58,11 @@ pub(super) enum Use {
 }
 
 /// Called after every step; says whether to go on. Where steps are under way at once it is
-/// told of each when it has ended, of those that were begun also behind the last.
+/// called with each that has ended, of those that were begun also behind the last.
 pub(super) type Watch<'w> = dyn FnMut(&mut Trainer, &Pass) -> Result<ControlFlow<()>> + 'w;
 
 impl Trainer {
-    /// Trains on all samples once. `progress` is told after every step.
+    /// Trains on all samples once. `progress` is called after every step.
     ///
     /// A step whose loss is not finite ends the pass with
     /// [`Error::NotFinite`]; nothing was learned from it.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// from its last checkpoint to the same bits.
 ///
 /// Checkpoints are written from snapshots on a thread of their own: training
-/// does not wait for the disk. Where the disk is slower than asked for, there
+/// does not wait for the disk. Where the disk is slower than requested, there
 /// are fewer checkpoints.
 ///
 /// ```
@@ -186,7 +186,7 @@ impl<'a> TrainLoop<'a> {
             let found = format!("{} epochs", state.history.len());
             return Err(bad("history", format!("{} epochs", state.epoch), found));
         }
-        // What the run gave after fewer epochs is not what its weights are now.
+        // The results after fewer epochs are not those of the weights now.
         let (begun, how) = match state.batch {
             0 => (state.epoch, "has done"),
             _ => (state.epoch + 1, "is in"),
@@ -238,10 +238,10 @@ impl<'a> TrainLoop<'a> {
                 Err(error) => break Err(error),
             }
         };
-        // Whatever happened, the one that is being written is told of.
-        let told = self.writer.as_mut().and_then(Writer::wait);
-        let told = told.map_or(Ok(()), |saved| tell(saved, watch).map(drop));
-        result.and(told)?;
+        // Whatever happened, the one that is being written is reported.
+        let saved = self.writer.as_mut().and_then(Writer::wait);
+        let saved = saved.map_or(Ok(()), |result| tell(result, watch).map(drop));
+        result.and(saved)?;
         self.save_last(watch)?;
         Ok(end)
     }
@@ -371,7 +371,7 @@ const TRANSFORM: &str = "transform";
 fn recipe(trainer: &Trainer, config: &LoopConfig<'_>) -> BTreeMap<String, String> {
     let mut recipe = config.recipe.clone();
     let known = [
-        // Model, element type, batch sizes, optimiser: everything but the rate.
+        // Model, element type, batch sizes, optimizer: everything but the rate.
         (PROGRAMS, trainer.plan().numerics_hash()),
         ("learning rate", format!("{:?} {:?}", trainer.lr, trainer.schedule)),
         // Not the name: a dataset may be moved, and named by another path.

@@ -84,7 +84,7 @@ pub fn check_weights(file: &TensorFile, store: &Store, path: &Path) -> Result<()
     Ok(())
 }
 
-/// What a file of weights has: all but the optimiser's state.
+/// What a file of weights has: all but the optimizer's state.
 fn wanted(store: &Store) -> impl Iterator<Item = &Persistent> {
     store.values.iter().filter(|v| v.class != Class::Optimizer)
 }

@@ -35,7 +35,7 @@ fn a_part_that_was_not_set_aside_is_refused() {
     let error = open("digits", Part::Validation, &Options::default()).err().unwrap();
     assert_eq!(
         error.to_string(),
-        "validation: expected a fraction above 0 where this part is asked for, found 0"
+        "validation: expected a fraction above 0 where this part is requested, found 0"
     );
 }
 

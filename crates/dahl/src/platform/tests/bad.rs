@@ -1,4 +1,4 @@
-//! Files that are wrong: each is told at its line.
+//! Files that are wrong: each is reported at its line.
 
 use super::super::Platform;
 
@@ -509,9 +509,9 @@ fn each_is_told_at_its_line() {
         assert!(GOOD.contains(from), "{from}");
         let text = GOOD.replacen(from, to, 1);
         let error = Platform::parse("bad.toml", &text).expect_err(expected).to_string();
-        let told = error.lines().any(|line| line.starts_with(&format!("bad.toml:{expected}")));
+        let shown = error.lines().any(|line| line.starts_with(&format!("bad.toml:{expected}")));
         // What is called by a name that is wrong is not found either.
-        if !told || error.lines().count() > 2 {
+        if !shown || error.lines().count() > 2 {
             wrong += &format!("\n{from} as {to}: expected\n{expected}\nfound\n{error}\n");
         }
     }

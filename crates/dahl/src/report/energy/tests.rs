@@ -92,10 +92,10 @@ fn joules_of_different_meters_are_not_added() {
     let sessions = [vec![total(50.0, 0.0)], vec![total(60.0, 0.0), wall(95.0)]];
     let run = run(sessions.map(|measured| line(Some(1), measured)).to_vec());
     let found = Energy::measured(&run);
-    let told: Vec<(f64, &str)> =
+    let shown: Vec<(f64, &str)> =
         found.iter().map(|e| (e.total.joules, &e.total.source[..16])).collect();
     // The wall's has not seen half of the run.
-    assert_eq!(told, [(110.0, "measured by RAPL"), (95.0, "measured by mete")]);
+    assert_eq!(shown, [(110.0, "measured by RAPL"), (95.0, "measured by mete")]);
     let partial = found[1].total.partial.as_ref().unwrap();
     assert!(partial.contains("1.0 s of 2.0 s have no such figure"), "{partial}");
 }
@@ -105,8 +105,8 @@ fn joules_of_different_platforms_are_not_added() {
     let mut other = line(Some(2), Vec::new());
     other.modelled.as_mut().unwrap().platform = "q".to_owned();
     let found = Energy::modelled(&run(vec![line(Some(1), Vec::new()), other]));
-    let told: Vec<f64> = found.iter().map(|e| e.total.joules).collect();
-    assert_eq!(told, [8.0, 8.0]);
+    let shown: Vec<f64> = found.iter().map(|e| e.total.joules).collect();
+    assert_eq!(shown, [8.0, 8.0]);
     assert!(found.iter().all(|e| e.total.partial.is_some()));
 }
 
@@ -118,7 +118,7 @@ fn a_dead_meter_has_no_figure() {
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].total.joules, &found[0].total.partial), (5.0, &None));
     assert_eq!(Energy::silent(&run), ["meter-cmd (command) read nothing: the run was too short"]);
-    assert!(Energy::missed(&run).is_empty(), "it is told once");
+    assert!(Energy::missed(&run).is_empty(), "it is reported once");
 }
 
 #[test]
@@ -178,13 +178,13 @@ fn printed_shares_are_a_whole() {
 
 #[test]
 fn many_epochs_are_told_in_short() {
-    let told = |epochs: u64| {
+    let shown = |epochs: u64| {
         let lines = (1..=epochs).map(|epoch| line(Some(epoch), vec![total(5.0, 0.0)]));
         let text = measured(&run(lines.collect())).to_text(None);
         text.lines().find(|line| line.contains("by epoch")).unwrap().to_owned()
     };
-    assert!(told(10).ends_with("10: 5 J"), "{}", told(10));
-    assert!(told(60).ends_with("10: 5 J, … and 50 more"), "{}", told(60));
+    assert!(shown(10).ends_with("10: 5 J"), "{}", shown(10));
+    assert!(shown(60).ends_with("10: 5 J, … and 50 more"), "{}", shown(60));
 }
 
 #[test]

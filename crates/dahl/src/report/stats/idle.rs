@@ -13,8 +13,8 @@ use crate::trace::{Activity, Event};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How many gaps are told.
-const TOLD: usize = 10;
+/// How many gaps are shown.
+const SHOWN: usize = 10;
 
 /// What a worker did, in nanoseconds; the parts sum up to the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,9 +185,9 @@ pub(super) fn idle(calls: &Calls<'_>) -> (Vec<WorkerUse>, Vec<Gap>) {
         line.file(u64::MAX, &moves);
     }
     gaps.sort_by_key(|&(from, to, _, call)| (std::cmp::Reverse(to - from), from, call));
-    gaps.truncate(TOLD);
+    gaps.truncate(SHOWN);
     let ends = if gaps.is_empty() { BTreeMap::new() } else { task_ends(calls, &gaps) };
-    let told = gaps.iter().map(|&(from, to, cause, index)| {
+    let shown = gaps.iter().map(|&(from, to, cause, index)| {
         let call = &calls.all[index];
         Gap {
             worker: call.worker,
@@ -202,7 +202,7 @@ pub(super) fn idle(calls: &Calls<'_>) -> (Vec<WorkerUse>, Vec<Gap>) {
             then: calls.task(call).to_owned(),
         }
     });
-    (lines.iter().map(|line| line.used).collect(), told.collect())
+    (lines.iter().map(|line| line.used).collect(), shown.collect())
 }
 
 /// When the tasks of some steps ended, and on which worker.

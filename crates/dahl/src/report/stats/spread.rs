@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 /// Fewer calls say nothing.
 const FEWEST: usize = 8;
-/// How many spreads are told.
-const TOLD: usize = 12;
+/// How many spreads are shown.
+const SHOWN: usize = 12;
 
 /// Calls that have something in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ pub(super) fn spreads(calls: &Calls<'_>) -> Vec<Spread> {
         }
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.shape.cmp(&b.1.shape)));
-    found.into_iter().take(TOLD).map(|(_, spread)| spread).collect()
+    found.into_iter().take(SHOWN).map(|(_, spread)| spread).collect()
 }
 
 fn spread(header: &Header, cell: &Cell, calls: &[&CallAt]) -> (f64, Spread) {

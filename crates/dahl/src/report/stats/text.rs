@@ -28,7 +28,7 @@ fn tenths(parts: &[f64], all: i64) -> Vec<i64> {
     tenths
 }
 
-/// How much of the shapes is told.
+/// How much of the shapes is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     /// A line per codelet.
