@@ -1,6 +1,5 @@
 //! Copies of any element type, and constants.
 
-use super::cut::same_region;
 use super::{Access, Meta, Metas, Mismatch, Op, Recorder, Var};
 use crate::units::Flops;
 use dahl_kernels::copy as kernels;
@@ -17,10 +16,6 @@ impl Op for CloneAny {
 
     fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
         Ok(vec![inputs[0]])
-    }
-
-    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-        same_region(metas, piece)
     }
 
     fn flops(&self, _: Metas<'_>, _: &Piece) -> Flops {
@@ -47,10 +42,6 @@ impl Op for Assign {
 
     fn access(&self, _: usize) -> Access {
         Access::Update
-    }
-
-    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-        same_region(metas, piece)
     }
 
     fn flops(&self, _: Metas<'_>, _: &Piece) -> Flops {

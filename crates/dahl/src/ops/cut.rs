@@ -1,7 +1,7 @@
 //! How ops can be divided.
 
 use super::Metas;
-use dahl_kernels::{Piece, Region};
+
 use std::ops::Range;
 
 /// One way to divide an op: along an axis of its first output.
@@ -42,12 +42,6 @@ pub fn split(length: usize, count: usize, align: usize) -> Vec<Range<usize>> {
 /// How many ranges [`split`] gives.
 pub fn parts(length: usize, count: usize, align: usize) -> usize {
     count.clamp(1, length.div_ceil(align).max(1))
-}
-
-/// The piece's box for every operand: for ops whose operands all have the
-/// first output's shape.
-pub(crate) fn same_region(metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-    vec![piece.out; metas.inputs.len() + metas.outputs.len()]
 }
 
 /// The range of inputs that a range of outputs of a sliding window touches.

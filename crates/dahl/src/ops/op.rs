@@ -212,8 +212,10 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
         Arc::new(SumBlocks)
     }
 
-    /// The box of each operand, inputs first, that a piece touches.
-    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region>;
+    /// The box of each operand, inputs first, that a piece touches: by default its own.
+    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        vec![piece.out; metas.inputs.len() + metas.outputs.len()]
+    }
 
     /// The floating-point operations of a piece: by default one per element of its first output.
     fn flops(&self, _metas: Metas<'_>, piece: &Piece) -> Flops {

@@ -4,12 +4,11 @@ mod eager;
 
 pub use eager::*;
 
-use super::cut::same_region;
 use super::{Access, Backprop, Meta, Metas, Mismatch, Op, Recorder, Var, expect_floats};
 use crate::units::Flops;
 use dahl_kernels::elementwise as kernels;
 pub use dahl_kernels::elementwise::{Binary, Dropout, Unary};
-use dahl_kernels::{Call, Piece, Region};
+use dahl_kernels::{Call, Piece};
 
 fn unary_name(f: Unary) -> &'static str {
     match f {
@@ -63,10 +62,6 @@ impl Op for Unary {
         Ok(vec![inputs[0]])
     }
 
-    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-        same_region(metas, piece)
-    }
-
     fn backward(&self, g: &mut dyn Recorder, at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
         let kept = if self.keeps_output() { at.outputs[0] } else { at.inputs[0] };
         Some(vec![at.when(0, || g.one(UnaryBackward(*self), &[kept, at.grad()]))])
@@ -103,10 +98,6 @@ impl Op for UnaryBackward {
         Ok(vec![inputs[1]])
     }
 
-    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-        same_region(metas, piece)
-    }
-
     fn run(&self, _: usize, call: &mut Call<'_>) {
         kernels::unary_backward(self.0, call);
     }
@@ -130,10 +121,6 @@ impl Op for Binary {
             return Err(Mismatch::new("inputs", expected, inputs[1]));
         }
         Ok(vec![inputs[0]])
-    }
-
-    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-        same_region(metas, piece)
     }
 
     fn backward(&self, g: &mut dyn Recorder, at: &Backprop<'_>) -> Option<Vec<Option<Var>>> {
@@ -193,10 +180,6 @@ impl Op for Dropout {
         Ok(vec![inputs[0]])
     }
 
-    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-        same_region(metas, piece)
-    }
-
     fn flops(&self, _: Metas<'_>, piece: &Piece) -> Flops {
         // Ten rounds of the generator.
         Flops(40 * piece.out.elements() as u64)
@@ -233,10 +216,6 @@ impl Op for InPlace {
         Access::Update
     }
 
-    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-        same_region(metas, piece)
-    }
-
     fn run(&self, _: usize, call: &mut Call<'_>) {
         match self {
             InPlace::Unary(f) => kernels::unary_in_place(*f, call),
@@ -260,10 +239,6 @@ impl Op for DropoutInPlace {
 
     fn access(&self, _: usize) -> Access {
         Access::Update
-    }
-
-    fn regions(&self, metas: Metas<'_>, piece: &Piece) -> Vec<Region> {
-        same_region(metas, piece)
     }
 
     fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
