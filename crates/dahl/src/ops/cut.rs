@@ -1,7 +1,6 @@
 //! How ops can be divided.
 
 use super::Metas;
-
 use std::ops::Range;
 
 /// One way to divide an op: along an axis of its first output.

@@ -226,7 +226,9 @@ parsed! {
     f64: |text: &str| text.parse().map_err(|_| "a number".into());
     String: |text: &str| Ok(text.to_owned());
     DType: |text: &str| text.parse().map_err(|_| "f32 or f64".into());
-    Isa: |text: &str| text.parse().map_err(|_| Isa::ALL.map(Isa::name).join(", ").into());
+    Isa: |text: &str| text.parse().map_err(|_| {
+        format!("one of {}", Isa::ALL.map(Isa::name).join(", ")).into()
+    });
     ScheduleSpec: ScheduleSpec::parse;
     Normalization: Normalization::parse;
     HoldOut: HoldOut::parse;
