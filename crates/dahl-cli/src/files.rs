@@ -86,7 +86,7 @@ pub(crate) fn given_grain(base: Grain, given: Option<&GrainChoice>) -> Result<Gr
     match given {
         None => Ok(base),
         Some(GrainChoice::Given(text)) => base.with(text),
-        Some(other) => Err(Error::config("grain", "pieces, such as sample=4", other)),
+        Some(other) => Err(Error::config("grain", "pieces, such as sample=4", other.to_string())),
     }
 }
 
