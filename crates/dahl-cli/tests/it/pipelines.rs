@@ -132,7 +132,7 @@ fn plans_are_compared() {
     let b = scratch.write("b.json", plan(&["--period", "0.18"]).as_bytes());
     check(&["plan", "diff", &a, &a], 0, "the same stages", "");
     check(&["plan", "diff", &a, &b], 1, "fast/gpu x1 @ full | fast/gpu x3 @ full", "");
-    check(&["plan", "diff", &a, &units], 4, "", "what dahl plan --json printed");
+    check(&["plan", "diff", &a, &units], 4, "", "a plan in JSON, as `dahl plan` prints it");
     let said = plan(&["--what-if", "add=1xfast", "--advice", "--period", "0.13"]);
     let found: Value = serde_json::from_str(&said).expect("JSON");
     assert!(found["what_if"][0]["after"]["joules"].is_number());
