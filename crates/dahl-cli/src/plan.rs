@@ -260,7 +260,7 @@ fn summary(args: &Args, model: &Model, of: &Planned, known: PerfModel) -> Result
     lines.extend(pipeline.iter().map(|text| ("pipeline", text.clone())));
     lines.push(("work per step", train.flops().to_string()));
     lines.push(("memory", plan.memory.peak().to_string()));
-    let (own, reused) = (Bytes(plan.memory.work() as u64), plan.work_without_reuse());
+    let (own, reused) = (Bytes(plan.memory.total_work() as u64), plan.work_without_reuse());
     lines.push(("  reused", format!("{own} for values of {reused}")));
     lines.extend(recomputed_in_words(plan).map(|what| ("  recomputed", what)));
     lines.push(("time, energy", predicted(known, plan)?));

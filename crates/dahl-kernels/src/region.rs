@@ -126,6 +126,31 @@ impl Region {
         cover
     }
 
+    /// The box of the elements that both have, if there are any.
+    pub fn overlap(&self, other: &Self) -> Option<Self> {
+        let mut both = *self;
+        for a in 0..self.rank() {
+            both.start[a] = self.start[a].max(other.start[a]);
+            both.end[a] = self.end[a].min(other.end[a]);
+        }
+        (!both.is_empty() && self.rank == other.rank).then_some(both)
+    }
+
+    /// The elements that `other` does not have, as boxes that do not overlap.
+    pub fn minus(&self, other: &Self) -> Vec<Self> {
+        let Some(both) = self.overlap(other) else {
+            return if self.is_empty() { Vec::new() } else { vec![*self] };
+        };
+        // What lies before and behind along each axis, within the overlap along those before.
+        let (mut left, mut rest) = (Vec::new(), *self);
+        for a in 0..self.rank() {
+            let ends = [rest.start[a]..both.start[a], both.end[a]..rest.end[a]];
+            left.extend(ends.into_iter().filter(|r| !r.is_empty()).map(|r| rest.with(a, r)));
+            rest = rest.with(a, both.range(a));
+        }
+        left
+    }
+
     /// The same region without `axis`.
     #[must_use]
     pub fn without(&self, axis: usize) -> Self {

@@ -137,6 +137,15 @@ impl Operand {
         narrow
     }
 
+    /// The operand in a range of an axis, counted from the range's start.
+    #[must_use]
+    #[track_caller]
+    pub fn slice(&self, axis: usize, range: std::ops::Range<usize>) -> Self {
+        let length = range.len();
+        let at = self.narrow(self.region.with(axis, range));
+        Self { shape: self.shape.with(axis, length), region: at.region.with(axis, 0..length), ..at }
+    }
+
     /// The operand at one index of an axis, without that axis.
     #[must_use]
     #[track_caller]

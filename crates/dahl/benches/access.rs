@@ -118,7 +118,7 @@ fn session(dtype: DType) -> dahl::Result<Box<dyn Session>> {
     builder.fetch("x", value);
     let graph = builder.finish()?;
     let program = Program { name: "idle".to_owned(), graph, output_slots: 1, turn: 0 };
-    let programs = Programs { store, programs: vec![program] };
+    let programs = Programs { store, programs: vec![program], ..Programs::default() };
     let plan = Grain::for_workers(1).plan(&programs)?;
     Native::default().prepare(&plan)
 }

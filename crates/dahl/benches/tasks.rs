@@ -185,20 +185,18 @@ fn prepare(engine: &Native, workers: usize, shape: Shape) -> dahl::Result<Native
     }
     let graph = builder.finish()?;
     let group = |n: usize| match shape {
-        Shape::Chain => Group {
-            nodes: vec![NodeId::new(n)],
-            cuts: vec![Vec::new()],
-            workers: vec![WorkerId::new(n % workers)],
-        },
-        Shape::Wide => Group {
-            nodes: vec![NodeId::new(n)],
-            cuts: vec![vec![(0, TASKS)]],
-            workers: (0..TASKS).map(|t| WorkerId::new(t * workers / TASKS)).collect(),
-        },
+        Shape::Chain => {
+            Group::new(vec![NodeId::new(n)], vec![Vec::new()], vec![WorkerId::new(n % workers)])
+        }
+        Shape::Wide => Group::new(
+            vec![NodeId::new(n)],
+            vec![vec![(0, TASKS).into()]],
+            (0..TASKS).map(|t| WorkerId::new(t * workers / TASKS)).collect(),
+        ),
     };
     let placed = ProgramPlacement::new((0..nodes).map(group).collect());
     let program = Program { name: "empty".to_owned(), graph, output_slots: 2, turn: 0 };
-    let programs = Programs { store, programs: vec![program] };
+    let programs = Programs { store, programs: vec![program], ..Programs::default() };
     let placement = Placement::new(workers, vec![placed]);
     let plan = PlannedPrograms::placed(
         &programs,

@@ -92,14 +92,11 @@ fn prepare(engine: &Native) -> dahl::Result<NativeSession> {
         builder.ops().update(Arc::new(Nothing(meta)), &[], &[value]);
     }
     let graph = builder.finish()?;
-    let group = |n: usize| Group {
-        nodes: vec![NodeId::new(n)],
-        cuts: vec![Vec::new()],
-        workers: vec![WorkerId::new(0)],
-    };
+    let group =
+        |n: usize| Group::new(vec![NodeId::new(n)], vec![Vec::new()], vec![WorkerId::new(0)]);
     let placed = ProgramPlacement::new((0..TASKS).map(group).collect());
     let program = Program { name: "empty".to_owned(), graph, output_slots: 2, turn: 0 };
-    let programs = Programs { store, programs: vec![program] };
+    let programs = Programs { store, programs: vec![program], ..Programs::default() };
     let placement = Placement::new(1, vec![placed]);
     let numerics = Numerics::default_for(&programs, dahl::Isa::detect());
     engine.prepare_native(&PlannedPrograms::placed(&programs, numerics, placement)?)

@@ -61,6 +61,10 @@ id!(
     WorkerId, "w"
 );
 id!(
+    /// A memory of a plan.
+    SpaceId, "s"
+);
+id!(
     /// A kind of work that is counted: an op in one variant.
     CodeletId, "c"
 );

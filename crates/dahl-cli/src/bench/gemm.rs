@@ -124,7 +124,7 @@ fn prepare(size: usize, sides: [Side; 2], dtype: DType, threads: usize) -> Resul
     builder.fetch("c", product);
     let graph = builder.finish()?;
     let program = Program { name: "product".to_owned(), graph, output_slots: 1, turn: 0 };
-    let programs = Programs { store, programs: vec![program] };
+    let programs = Programs { store, programs: vec![program], ..Programs::default() };
     let plan = Grain::for_workers(threads).plan(&programs)?;
     let mut session = Native::default().prepare_native(&plan)?;
     for name in ["a", "b"] {

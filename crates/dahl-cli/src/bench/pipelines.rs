@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let numerics = Numerics::default_for(&lowered.programs, base.target);
         let plan = flowing.plan(&base, &lowered, &numerics, None).expect("a pipeline")?.plan;
         let phases = plan.graphs().iter().zip(&plan.expanded().programs).map(|(graph, program)| {
-            graph.tasks.iter().map(|t| program.graph.node(t.calls[0].node).phase).collect()
+            graph.tasks.iter().map(|t| program.graph.node(t.calls()[0].node).phase).collect()
         });
         let phases = phases.collect();
         let scheduling = flowing.scheduling();

@@ -68,10 +68,9 @@ fn prepare(engine: &Native, shape: Shape, calls: usize) -> Result<NativeSession>
         builder.ops().update(Arc::new(Nothing), &[], &[value]);
     }
     let graph = builder.finish()?;
-    let group = |nodes: std::ops::Range<usize>, worker: usize| Group {
-        cuts: vec![Vec::new(); nodes.len()],
-        nodes: nodes.map(NodeId::new).collect(),
-        workers: vec![WorkerId::new(worker)],
+    let group = |nodes: std::ops::Range<usize>, worker: usize| {
+        let cuts = vec![Vec::new(); nodes.len()];
+        Group::new(nodes.map(NodeId::new).collect(), cuts, vec![WorkerId::new(worker)])
     };
     let (workers, groups) = match shape {
         Shape::Together => (1, vec![group(0..calls, 0)]),
@@ -80,7 +79,7 @@ fn prepare(engine: &Native, shape: Shape, calls: usize) -> Result<NativeSession>
         }
     };
     let program = Program { name: "nothing".to_owned(), graph, output_slots: 2, turn: 0 };
-    let programs = Programs { store, programs: vec![program] };
+    let programs = Programs { store, programs: vec![program], ..Programs::default() };
     let placement = Placement::new(workers, vec![ProgramPlacement::new(groups)]);
     let numerics = Numerics::default_for(&programs, Isa::detect());
     engine.prepare_native(&PlannedPrograms::placed(&programs, numerics, placement)?)

@@ -94,11 +94,12 @@ pub fn steps(
 
 /// The same plan with all tasks on the first worker, in their order.
 fn on_one_worker(planned: &PlannedPrograms) -> Result<PlannedPrograms> {
-    let mut placement: Placement = planned.placement.clone();
-    placement.workers = 1;
-    placement.ahead.clear();
-    let groups = placement.programs.iter_mut().flat_map(|program| &mut program.groups);
-    groups.for_each(|group| group.workers.fill(WorkerId(0)));
+    let spaces = planned.placement.spaces.len();
+    let mut placement = Placement::new(1, planned.placement.programs.clone());
+    for group in placement.programs.iter_mut().flat_map(|program| &mut program.groups) {
+        let copies = if std::mem::take(&mut group.everywhere) { spaces } else { 1 };
+        group.workers = vec![WorkerId(0); group.workers.len() / copies];
+    }
     // What runs again has tasks of its own in the placement.
     let (numerics, recompute) = (planned.numerics.clone(), planned.recompute.clone());
     PlannedPrograms::plan(planned.programs(), numerics, recompute, |_| Ok(placement))
@@ -126,7 +127,7 @@ impl Sites {
         let (mut works, mut starts) = (Vec::new(), Vec::new());
         for task in &graph.tasks {
             starts.push(works.len());
-            works.extend(task.calls.iter().map(&work));
+            works.extend(task.calls().iter().map(&work));
         }
         let mut count = BTreeMap::new();
         works.iter().for_each(|work| *count.entry(name(work)).or_default() += 1);

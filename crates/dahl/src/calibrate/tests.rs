@@ -29,9 +29,9 @@ fn plan(programs: &Programs, numerics: Numerics, pieces: usize) -> PlannedProgra
             let metas = Metas { inputs: &inputs, outputs: &outputs };
             let cut = node.op.cuts(metas).into_iter().find(|cut| cut.axis == 0 && cut.align == 1);
             let count = cut.map_or(1, |_| pieces.min(outputs[0].shape[0]));
-            let cuts = if count > 1 { vec![(0, count)] } else { Vec::new() };
+            let cuts = if count > 1 { vec![(0, count).into()] } else { Vec::new() };
             let workers = (0..count).map(|i| WorkerId::new(i % 2)).collect();
-            Group { nodes: vec![id], cuts: vec![cuts], workers }
+            Group::new(vec![id], vec![cuts], workers)
         });
         ProgramPlacement::new(groups.collect())
     });
@@ -50,7 +50,7 @@ fn every_call_of_a_plan_is_in_the_model() {
     assert!(overheads.step_ns.is_finite() && overheads.spin_ns > 0.0, "{overheads:?}");
 
     let (expanded, graphs) = (plan.expanded(), plan.graphs());
-    let calls: Vec<_> = graphs[0].tasks.iter().flat_map(|task| &task.calls).collect();
+    let calls: Vec<_> = graphs[0].tasks.iter().flat_map(|task| task.calls()).collect();
     assert_eq!(measured.calls, calls.len());
     for call in calls {
         let work = Work::of_node(&expanded.programs[0].graph, call.node, &call.piece);

@@ -7,15 +7,19 @@
 //!   them writes; an engine starts a task only when its edges are met.
 #![expect(unsafe_code, reason = "the module that hands out disjoint views of arenas")]
 
-use super::{NamedTensors, TensorMut};
+use super::{NamedTensors, TensorMut, TensorRef};
 use crate::error::{Error, MemoryLimit, Result};
 use crate::graph::{Graph, Value};
+use crate::ops::copy::CloneAny;
 use crate::ops::{Op, ViewMap};
-use crate::plan::{ALIGN, CallSpec, Home, Memory, OperandSpec, PlannedPrograms, TaskGraph, Use};
-use crate::units::{Bytes, PersistentId, ProgramId, TaskId, ValueId};
-use dahl_kernels::{Call, Isa, MAX_AXES, Operand, Piece, StepScalars};
+use crate::plan::{
+    ALIGN, CallSpec, Does, Home, Move, OperandSpec, PlannedPrograms, Task, TaskGraph, Use,
+};
+use crate::units::{Bytes, PersistentId, ProgramId, SpaceId, TaskId, ValueId};
+use dahl_kernels::{Call, Isa, MAX_AXES, Operand, Piece, Region, StepScalars};
 use std::cell::UnsafeCell;
 use std::collections::TryReserveError;
+use std::ops::Range;
 use std::sync::Arc;
 
 #[repr(C, align(64))]
@@ -71,48 +75,164 @@ impl Buffer {
     }
 }
 
-/// All memory of a session: the plan's, allocated once.
+/// The memory of a session in one space.
 #[derive(Clone)]
-pub(crate) struct Arenas {
+pub(crate) struct SpaceArenas {
     pub(crate) persistent: Arc<Buffer>,
     pub(crate) work: Arc<Buffer>,
     pub(crate) inputs: Vec<Arc<Buffer>>,
     /// By program and slot.
     pub(crate) outputs: Vec<Vec<Arc<Buffer>>>,
+}
+
+/// All memory of a session: the plan's, allocated once.
+pub(crate) struct Arenas {
+    pub(crate) spaces: Vec<SpaceArenas>,
+    /// By worker; lanes have none.
     pub(crate) scratch: Vec<Arc<Buffer>>,
 }
 
 impl Arenas {
     /// Fails where there is not so much memory.
-    pub(crate) fn new(memory: &Memory) -> Result<Self, TryReserveError> {
+    pub(crate) fn new(planned: &PlannedPrograms) -> Result<Self, TryReserveError> {
+        let memory = &planned.memory;
         let many = |count: usize, bytes: usize| (0..count).map(|_| Buffer::new(bytes)).collect();
-        let outputs = memory.programs.iter().map(|p| many(p.output_slots, p.outputs));
-        Ok(Self {
-            persistent: Buffer::new(memory.persistent_bytes)?,
-            work: Buffer::new(memory.work())?,
-            inputs: many(memory.input_slots, memory.input_slot())?,
-            outputs: outputs.collect::<Result<_, _>>()?,
-            scratch: many(memory.workers, memory.scratch())?,
-        })
+        let spaces = memory.spaces().map(|space| -> Result<_, TryReserveError> {
+            let outputs = memory.programs.iter().map(|p| (p.output_slots, p.spaces[space.index()]));
+            let outputs = outputs.map(|(slots, of)| many(slots, of.outputs));
+            Ok(SpaceArenas {
+                persistent: Buffer::new(memory.persistent_bytes[space.index()])?,
+                work: Buffer::new(memory.work(space))?,
+                inputs: many(memory.input_slots, memory.input_slot(space))?,
+                outputs: outputs.collect::<Result<_, _>>()?,
+            })
+        });
+        Ok(Self { spaces: spaces.collect::<Result<_, _>>()?, scratch: scratch(planned)? })
     }
 
     /// The same persistent values, inputs and outputs with the work memory of another placement.
-    pub(crate) fn with_work_of(&self, memory: &Memory) -> Result<Self, TryReserveError> {
-        let scratch = (0..memory.workers).map(|_| Buffer::new(memory.scratch()));
-        let (work, scratch) = (Buffer::new(memory.work())?, scratch.collect::<Result<_, _>>()?);
-        Ok(Self { work, scratch, ..self.clone() })
+    pub(crate) fn with_work_of(&self, planned: &PlannedPrograms) -> Result<Self, TryReserveError> {
+        let work = |(s, of): (usize, &SpaceArenas)| -> Result<_, TryReserveError> {
+            let work = Buffer::new(planned.memory.work(SpaceId::new(s)))?;
+            Ok(SpaceArenas { work, ..of.clone() })
+        };
+        let spaces = self.spaces.iter().enumerate().map(work);
+        Ok(Self { spaces: spaces.collect::<Result<_, _>>()?, scratch: scratch(planned)? })
     }
 
     /// What another placement has too: all but the work memory and scratch.
     pub(crate) fn kept(&self) -> Result<Self, TryReserveError> {
-        Ok(Self { work: Buffer::new(0)?, scratch: Vec::new(), ..self.clone() })
+        let nothing = Buffer::new(0)?;
+        let without = |of: &SpaceArenas| SpaceArenas { work: nothing.clone(), ..of.clone() };
+        let spaces = self.spaces.iter().map(without);
+        Ok(Self { spaces: spaces.collect(), scratch: Vec::new() })
+    }
+
+    /// The space that outputs are read from.
+    pub(crate) fn first(&self) -> &SpaceArenas {
+        &self.spaces[0]
+    }
+
+    /// The bytes of all buffers of a space.
+    pub(crate) fn allocated_in(&self, planned: &PlannedPrograms, space: SpaceId) -> usize {
+        let of = &self.spaces[space.index()];
+        let slots = of.inputs.iter().chain(of.outputs.iter().flatten());
+        let all = [&of.persistent, &of.work].into_iter().chain(slots);
+        let workers = planned.placement.space_of.iter().zip(&self.scratch);
+        let scratch = workers.filter(|(own, _)| **own == space).map(|(_, buffer)| buffer);
+        all.chain(scratch).map(|b| b.len()).sum()
     }
 
     /// The bytes of all buffers.
     pub(crate) fn allocated(&self) -> usize {
-        let shared = [&self.persistent, &self.work].into_iter();
-        let slots = self.inputs.iter().chain(self.outputs.iter().flatten());
-        shared.chain(slots).chain(&self.scratch).map(|b| b.len()).sum()
+        let of = |of: &SpaceArenas| {
+            let slots = of.inputs.iter().chain(of.outputs.iter().flatten());
+            [&of.persistent, &of.work].into_iter().chain(slots).map(|b| b.len()).sum::<usize>()
+        };
+        self.spaces.iter().map(of).chain(self.scratch.iter().map(|b| b.len())).sum()
+    }
+
+    /// The parts of the bytes of each replica of a persistent value: those of the replica, and
+    /// those of the whole value.
+    fn replicas(
+        &self,
+        planned: &PlannedPrograms,
+        id: PersistentId,
+    ) -> impl Iterator<Item = (&Buffer, Range<usize>, Range<usize>)> {
+        let meta = planned.programs().store.get(id).meta;
+        let memory = &planned.memory;
+        let row = meta.bytes() / meta.shape.axes().first().copied().unwrap_or(1).max(1);
+        let own =
+            memory.replicas.iter().zip(&memory.persistent).filter(move |(r, _)| r.value == id);
+        let parts: Vec<_> = own
+            .map(|(replica, &at)| {
+                let rows = match replica.region.rank() {
+                    0 => 0..1,
+                    _ => replica.region.range(0),
+                };
+                let whole = rows.start * row..rows.end * row;
+                (replica.space, at..at + whole.len(), whole)
+            })
+            .collect();
+        parts
+            .into_iter()
+            .map(|(space, own, whole)| (&*self.spaces[space.index()].persistent, own, whole))
+    }
+
+    /// Reads a persistent value.
+    ///
+    /// # Safety
+    /// No task runs.
+    pub(crate) unsafe fn read(
+        &self,
+        planned: &PlannedPrograms,
+        id: PersistentId,
+        read: &mut dyn FnMut(TensorRef<'_>),
+    ) {
+        let meta = planned.programs().store.get(id).meta;
+        let mut replicas: Vec<_> = self.replicas(planned, id).collect();
+        let whole = replicas.iter().position(|(.., part)| part.len() == meta.bytes());
+        // SAFETY: the caller excludes tasks.
+        let bytes = |(buffer, own, _): &(&Buffer, Range<usize>, Range<usize>)| unsafe {
+            std::slice::from_raw_parts(buffer.slice(own.start, own.len()).as_ptr(), own.len())
+        };
+        if let Some(at) = whole {
+            return read(TensorRef { meta, bytes: bytes(&replicas[at]) });
+        }
+        let mut memory = vec![0u64; meta.bytes().div_ceil(8)];
+        let all = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut memory)[..meta.bytes()];
+        replicas.iter_mut().for_each(|part| all[part.2.clone()].copy_from_slice(bytes(part)));
+        read(TensorRef { meta, bytes: all });
+    }
+
+    /// Writes a persistent value, to all spaces that have it.
+    ///
+    /// # Safety
+    /// No task runs, and nothing else reads or writes the value.
+    pub(crate) unsafe fn write(
+        &self,
+        planned: &PlannedPrograms,
+        id: PersistentId,
+        write: &mut dyn FnMut(TensorMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let meta = planned.programs().store.get(id).meta;
+        let replicas: Vec<_> = self.replicas(planned, id).collect();
+        if let [(buffer, own, _)] = &replicas[..] {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { buffer.slice_mut(own.start, own.len()) };
+            return write(TensorMut { meta, bytes });
+        }
+        let mut memory = vec![0u64; meta.bytes().div_ceil(8)];
+        let all = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut memory)[..meta.bytes()];
+        // What is not written stays as it was.
+        // SAFETY: the caller's promise.
+        unsafe { self.read(planned, id, &mut |value| all.copy_from_slice(value.bytes)) };
+        write(TensorMut { meta, bytes: all })?;
+        for (buffer, own, part) in replicas {
+            // SAFETY: the caller's promise.
+            unsafe { buffer.slice_mut(own.start, own.len()) }.copy_from_slice(&all[part]);
+        }
+        Ok(())
     }
 
     /// The calls of a program's tasks, in order, on these bytes.
@@ -123,16 +243,20 @@ impl Arenas {
     ) -> Vec<Box<[PreparedCall]>> {
         let (graph, TaskGraph { tasks, layout, .. }) = planned.program(program);
         let output_slots = planned.memory.programs[program.index()].output_slots;
-        let prepared = |spec: &CallSpec| {
+        // By slots of inputs and outputs, where an operand is in one.
+        let in_slots = |space, root, region: &Region| {
+            let home = layout.storages[layout.find(space, root, region)].home;
+            matches!(home, Home::Input | Home::Output)
+        };
+        let combinations = |in_slots: bool| {
+            let count = if in_slots { planned.memory.input_slots * output_slots } else { 1 };
+            (0..count).map(|c| Slots { input: c / output_slots, output: c % output_slots })
+        };
+        let call = |task: &Task, spec: &CallSpec| {
             let node = graph.node(spec.node);
-            let in_slots = spec.operands.iter().any(|o| {
-                let id = layout.find(o.root, &o.root_region);
-                matches!(layout.storages[id].home, Home::Input | Home::Output)
-            });
-            let combinations = if in_slots { planned.memory.input_slots * output_slots } else { 1 };
-            let operands = (0..combinations).map(|c| {
-                let slots = Slots { input: c / output_slots, output: c % output_slots };
-                let of = |o| self.operand(planned, program, o, slots);
+            let slotted = |o: &OperandSpec| in_slots(task.space, o.root, &o.root_region);
+            let operands = combinations(spec.operands.iter().any(slotted)).map(|slots| {
+                let of = |o| self.operand(planned, program, (task.space, o), slots);
                 spec.operands.iter().map(of).collect()
             });
             PreparedCall {
@@ -145,26 +269,52 @@ impl Arenas {
                 scratch: spec.scratch,
             }
         };
-        tasks.iter().map(|task| task.calls.iter().map(prepared).collect()).collect()
+        let copy = |of: &Move, &(root, region): &(ValueId, Region)| {
+            let spec =
+                |usage| OperandSpec { value: root, region, root, root_region: region, usage };
+            let ends = [(of.from, spec(Use::Read)), (of.to, spec(Use::Write))];
+            let slotted = ends.iter().any(|(space, _)| in_slots(*space, root, &region));
+            let operands = combinations(slotted).map(|slots| {
+                let of = |(space, o): &(SpaceId, OperandSpec)| {
+                    self.operand(planned, program, (*space, o), slots)
+                };
+                ends.iter().map(of).collect()
+            });
+            PreparedCall {
+                op: Arc::new(CloneAny),
+                variant: 0,
+                inputs: 1,
+                piece: Piece { out: region, sum: 0..0 },
+                operands: operands.collect(),
+                output_slots,
+                scratch: 0,
+            }
+        };
+        let task = |task: &Task| match &task.does {
+            Does::Calls(calls) => calls.iter().map(|spec| call(task, spec)).collect(),
+            Does::Move(of) => of.parts.iter().map(|part| copy(of, part)).collect(),
+        };
+        tasks.iter().map(task).collect()
     }
 
-    /// The operand of a task's call.
+    /// The operand of a task's call in a space.
     fn operand(
         &self,
         planned: &PlannedPrograms,
         program: ProgramId,
-        spec: &OperandSpec,
+        (space, spec): (SpaceId, &OperandSpec),
         slots: Slots,
     ) -> Operand {
         let (graph, TaskGraph { layout, .. }) = planned.program(program);
-        let id = layout.find(spec.root, &spec.root_region);
+        let id = layout.find(space, spec.root, &spec.root_region);
         let storage = &layout.storages[id];
         let offset = planned.memory.programs[program.index()].offsets[id];
+        let own = &self.spaces[space.index()];
         let buffer = match storage.home {
-            Home::Input => &self.inputs[slots.input],
-            Home::Output => &self.outputs[program.index()][slots.output],
-            Home::Persistent(_) => &self.persistent,
-            Home::Work => &self.work,
+            Home::Input => &own.inputs[slots.input],
+            Home::Output => &own.outputs[program.index()][slots.output],
+            Home::Persistent(_) => &own.persistent,
+            Home::Work => &own.work,
         };
         let meta = graph.value(spec.value).meta;
         let size = meta.dtype.size();
@@ -193,6 +343,12 @@ impl Arenas {
             Operand::from_raw(buffer.base().add(at), meta.dtype, meta.shape, spec.region, strides)
         }
     }
+}
+
+/// The scratch of each worker.
+fn scratch(planned: &PlannedPrograms) -> Result<Vec<Arc<Buffer>>, TryReserveError> {
+    let of = |space: &SpaceId| Buffer::new(planned.memory.scratch(*space));
+    planned.placement.space_of.iter().map(of).collect()
 }
 
 /// Which slots of inputs and outputs a step has.
@@ -259,8 +415,8 @@ impl PreparedPrograms {
     /// Where the plan's kernels need other instructions, or there is not so much memory.
     pub fn new(planned: &PlannedPrograms) -> Result<Self> {
         check_isa(planned)?;
-        let arenas = Arenas::new(&planned.memory)
-            .map_err(|_| planned.too_large(MemoryLimit::Unknown, None))?;
+        let arenas =
+            Arenas::new(planned).map_err(|_| planned.too_large(MemoryLimit::Unknown, None))?;
         let programs = (0..planned.graphs().len()).map(ProgramId::new);
         let calls = programs.map(|program| arenas.calls(planned, program)).collect();
         Ok(Self { planned: planned.clone(), arenas, calls })
@@ -278,25 +434,35 @@ impl PreparedPrograms {
 
     /// A slot of inputs: [`input_tensors`] says what lies where.
     pub fn input(&mut self, slot: usize) -> &mut [u8] {
-        let buffer = &self.arenas.inputs[slot];
+        let buffer = &self.arenas.first().inputs[slot];
         // SAFETY: `&mut self` excludes all calls and slices.
         unsafe { buffer.slice_mut(0, buffer.len()) }
     }
 
     /// A slot of a program's outputs: [`output_tensors`] says what lies where.
     pub fn output(&mut self, program: ProgramId, slot: usize) -> &[u8] {
-        let buffer = &self.arenas.outputs[program.index()][slot];
+        let buffer = &self.arenas.first().outputs[program.index()][slot];
         // SAFETY: `&mut self` excludes all calls and slices.
         unsafe { buffer.slice(0, buffer.len()) }
     }
 
-    /// A persistent value.
-    pub fn persistent(&mut self, id: PersistentId) -> TensorMut<'_> {
-        let meta = self.planned.programs().store.get(id).meta;
-        let offset = self.planned.memory.persistent[id.index()];
+    /// Reads a persistent value.
+    pub fn read(&mut self, id: PersistentId, read: &mut dyn FnMut(TensorRef<'_>)) {
         // SAFETY: `&mut self` excludes all calls and slices.
-        let bytes = unsafe { self.arenas.persistent.slice_mut(offset, meta.bytes()) };
-        TensorMut { meta, bytes }
+        unsafe { self.arenas.read(&self.planned, id, read) };
+    }
+
+    /// Writes a persistent value, in all spaces that have it.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn write(
+        &mut self,
+        id: PersistentId,
+        write: &mut dyn FnMut(TensorMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        // SAFETY: `&mut self` excludes all calls and slices.
+        unsafe { self.arenas.write(&self.planned, id, write) }
     }
 
     /// The calls of a task, in order.
@@ -306,10 +472,13 @@ impl PreparedPrograms {
 
     /// Runs a task, alone.
     pub fn run(&mut self, program: ProgramId, task: TaskId, slots: Slots, scalars: &StepScalars) {
+        let worker = self.planned.program(program).1.task(task).worker.index();
+        // Moves need none.
+        let worker = worker.min(self.arenas.scratch.len() - 1);
         for call in self.calls(program, task) {
             // SAFETY: `&mut self` excludes all other calls and slices, of the scratch too.
             unsafe {
-                let scratch = self.arenas.scratch[0].slice_mut(0, call.scratch);
+                let scratch = self.arenas.scratch[worker].slice_mut(0, call.scratch);
                 call.run(slots, scalars, scratch, self.planned.numerics.isa);
             }
         }
@@ -350,7 +519,9 @@ pub fn output_tensors(planned: &PlannedPrograms, program: ProgramId) -> NamedTen
 
 /// Where the first storage of a value begins.
 fn offset(planned: &PlannedPrograms, program: ProgramId, root: ValueId) -> usize {
-    let first = planned.program(program).1.layout.of_value[root.index()].start;
+    let space = planned.placement.output();
+    let layout = &planned.program(program).1.layout;
+    let first = layout.of_value[space.index()][root.index()].start;
     planned.memory.programs[program.index()].offsets[first]
 }
 

@@ -1,6 +1,6 @@
 //! Fusion of gradients with the updates that follow them.
 
-use super::{Graph, Kind, Node, Root, default_blocks};
+use super::{Graph, Kind, Node, Root, Shards};
 use crate::ops::Metas;
 use crate::ops::updated::Updated;
 use crate::units::ValueId;
@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 /// Replaces each gradient and the update that is its only user by one op.
 ///
-/// Not where the gradient is summed in several blocks: these are shared by
-/// workers, and small. The op stands as early as it can, so that what the
+/// Not where the gradient is summed in several blocks or shards: blocks are shared by
+/// workers, and small; shards by ranks and devices. The op that adds these is then fused
+/// with the update instead, once it is made explicit. The op stands as early as it can, so that what the
 /// gradient reads lives no longer than before.
-pub fn fuse_updates(graph: Graph) -> Graph {
+pub fn fuse_updates(graph: Graph, shards: &Shards) -> Graph {
     let mut graph = graph;
     let mut program = Ordered::of(&graph);
     let mut uses = vec![0usize; graph.values.len()];
@@ -22,7 +23,7 @@ pub fn fuse_updates(graph: Graph) -> Graph {
     }
     let mut at = 0;
     while let Some(&update) = program.order.get(at) {
-        match fused(&graph, &program, &uses, update) {
+        match fused(&graph, shards, &program, &uses, update) {
             Some((gradient, to, node)) => {
                 program.fuse(gradient, update, to, &node);
                 graph.nodes[update] = node;
@@ -97,6 +98,7 @@ impl Ordered {
 /// both, before the two are taken out, and that op.
 fn fused(
     graph: &Graph,
+    shards: &Shards,
     program: &Ordered,
     uses: &[usize],
     update: usize,
@@ -113,8 +115,10 @@ fn fused(
     let before = &graph.nodes[gradient];
     let (inputs, outputs) = graph.metas(before);
     let metas = Metas { inputs: &inputs, outputs: &outputs };
-    let products = graph.flops_of(before).0 / 2;
-    if default_blocks(before.op.summed(metas)?, outputs[0], products) > 1 {
+    let whole = before.op.summed(metas).is_some()
+        && graph.default_blocks(before, shards) == 1
+        && graph.sum_shards(before, shards) == 1;
+    if !whole && !before.op.each_alone() {
         return None;
     }
     let op = Updated::fused(&before.op, metas, &after.op)?;

@@ -14,14 +14,16 @@ mod fuse;
 mod fuse_updates;
 mod print;
 mod recompute;
+mod shards;
 mod store;
 
-pub use blocks::{block_sums, default_blocks};
+pub use blocks::block_sums;
 pub use builder::Builder;
 pub use expand::expand_variants;
 pub use fuse::fuse;
 pub use fuse_updates::fuse_updates;
 pub use recompute::{Recomputed, needed_again, recomputable, recompute};
+pub use shards::Shards;
 pub use store::{Class, Persistent, Program, Programs, Store};
 
 use crate::error::{Error, Result};

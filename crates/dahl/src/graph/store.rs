@@ -1,6 +1,6 @@
 //! The values that outlive a step, and the programs that share them.
 
-use super::Graph;
+use super::{Graph, Shards};
 use crate::ops::Meta;
 use crate::units::{PersistentId, ProgramId};
 use std::collections::BTreeMap;
@@ -85,9 +85,16 @@ pub struct Programs {
     pub store: Store,
     /// The programs.
     pub programs: Vec<Program>,
+    /// The shares of the batch that their sums are taken in.
+    pub shards: Shards,
 }
 
 impl Programs {
+    /// Other programs over the same values, with the same shards.
+    pub fn with(&self, programs: Vec<Program>) -> Self {
+        Self { store: self.store.clone(), programs, shards: self.shards.clone() }
+    }
+
     /// The program of a name.
     pub fn find(&self, name: &str) -> Option<ProgramId> {
         self.programs.iter().position(|p| p.name == name).map(ProgramId::new)

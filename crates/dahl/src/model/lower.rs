@@ -5,7 +5,7 @@ use super::learn::{learn, loss};
 use super::stages::Delays;
 use super::{Init, Layer, Model, Optimizer};
 use crate::error::{Error, ModelError, Result, Unexpected};
-use crate::graph::{Builder, Class, Graph, Program, Programs, Store, fuse, fuse_updates};
+use crate::graph::{Builder, Class, Graph, Program, Programs, Shards, Store, fuse, fuse_updates};
 use crate::names::named;
 use crate::ops::{Meta, Mismatch, Op, Recorder, Var, split};
 use crate::units::{PersistentId, ProgramId};
@@ -81,6 +81,8 @@ pub struct TrainSpec {
     /// Into how many parts (micro-batches) a batch is cut. Each goes forward and
     /// backward by itself; their gradients are added in order.
     pub micro_batches: usize,
+    /// The shares of each micro-batch whose sums are taken apart: a part of the numerics.
+    pub shards: Shards,
     /// Which samples batch norm takes its statistics over.
     pub norm_over: NormOver,
     /// Which older parameters steps compute with; `None`: the newest.
@@ -101,6 +103,7 @@ impl TrainSpec {
             clip_grad_norm: None,
             fusion: Fusion::On,
             micro_batches: 1,
+            shards: Shards::default(),
             norm_over: NormOver::Batch,
             delays: None,
             seed: 0,
@@ -200,7 +203,7 @@ impl Model {
         let version = |name: &String| inits.get(name).and_then(|(_, of)| store.find(of.as_ref()?));
         let version_of = store.values.iter().map(|v| version(&v.name)).collect();
         let inits = store.values.iter().map(|v| of(&v.name)).collect();
-        let programs = Programs { store, programs };
+        let programs = Programs { store, programs, shards: spec.shards.clone() };
         let output = output.unwrap_or(Shape::new(&[]));
         let seed = spec.seed;
         Ok(Lowered { programs, train, eval, snapshot, output, inits, version_of, seed })
@@ -258,7 +261,7 @@ impl Model {
         if mode == Mode::Train {
             learn(&mut builder, spec, &losses, Kept { after, versions });
             if spec.fusion == Fusion::On {
-                builder.rewrite(fuse_updates);
+                builder.rewrite(|graph| fuse_updates(graph, &spec.shards));
             }
         }
         let graph = builder.finish().map_err(|e| match e {

@@ -6,8 +6,8 @@
 
 use crate::exec::{Arenas, Buffer};
 use crate::graph::Kind;
-use crate::plan::{Home, OperandSpec, PlannedPrograms, Use};
-use crate::units::{ProgramId, TaskId};
+use crate::plan::{Home, PlannedPrograms, Use};
+use crate::units::{ProgramId, SpaceId, TaskId, ValueId};
 use dahl_kernels::Region;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,10 +24,11 @@ const SLOTS: u8 = 2;
 /// One access of a task, in terms that can be compared between programs.
 #[derive(Clone, Debug)]
 struct Touch {
-    /// Equal for accesses to one value; then regions decide.
-    value: (usize, u32),
+    /// Equal for accesses to one value in one space; then regions decide.
+    value: (SpaceId, usize, u32),
     region: Region,
     /// Which memory, and which bytes of it.
+    space: SpaceId,
     home: u8,
     bytes: Range<usize>,
     writes: bool,
@@ -44,13 +45,14 @@ impl Touch {
             let apart = self.home == SLOTS && !same_slot;
             return !apart && self.region.overlaps(&other.region);
         }
-        self.home == other.home
+        (self.space, self.home) == (other.space, other.home)
             && self.bytes.start < other.bytes.end
             && other.bytes.start < self.bytes.end
     }
 }
 
 struct Dying {
+    space: SpaceId,
     offset: usize,
     bytes: usize,
     users: usize,
@@ -71,7 +73,8 @@ struct ProgramCheck {
 /// Looks over the shoulder of every task.
 pub(crate) struct Checker {
     programs: Vec<ProgramCheck>,
-    work: Arc<Buffer>,
+    /// By space.
+    work: Vec<Arc<Buffer>>,
     /// By worker: program, output slot and task.
     running: Mutex<BTreeMap<usize, (usize, usize, TaskId)>>,
 }
@@ -86,6 +89,7 @@ impl Checker {
                 if storage.home == Home::Work && !storage.users.is_empty() {
                     storage_of.insert(id, check.storages.len());
                     check.storages.push(Dying {
+                        space: storage.space,
                         offset: memory.offsets[id],
                         bytes: storage.bytes,
                         users: storage.users.len(),
@@ -102,13 +106,18 @@ impl Checker {
             }
             for (t, task) in graph.tasks.iter().enumerate() {
                 check.labels.push(graph.label(program, TaskId::new(t)));
-                let operands = task.calls.iter().flat_map(|c| &c.operands);
-                let live = operands.filter(|o| !o.root_region.is_empty());
-                check.touches.push(live.map(|o| touch(planned, p, o)).collect());
+                let mut touches = Vec::new();
+                task.touches(|space, root, region, usage| {
+                    if !region.is_empty() {
+                        touches.push(touch(planned, p, (space, root, region, usage)));
+                    }
+                });
+                check.touches.push(touches);
             }
             check
         });
-        let (programs, work) = (programs.collect(), arenas.work.clone());
+        let work = arenas.spaces.iter().map(|of| of.work.clone()).collect();
+        let programs = programs.collect();
         Self { programs, work, running: Mutex::new(BTreeMap::new()) }
     }
 
@@ -159,9 +168,10 @@ impl Checker {
     }
 
     fn poison(&self, storage: &Dying) {
+        let work = &self.work[storage.space.index()];
         // SAFETY: the last user of these bytes has ended or is this task, and
         // whoever gets them next waits for it.
-        unsafe { self.work.slice_mut(storage.offset, storage.bytes).fill(POISON) };
+        unsafe { work.slice_mut(storage.offset, storage.bytes).fill(POISON) };
     }
 }
 
@@ -169,14 +179,18 @@ fn lock_std<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-fn touch(planned: &PlannedPrograms, program: usize, operand: &OperandSpec) -> Touch {
+fn touch(
+    planned: &PlannedPrograms,
+    program: usize,
+    (space, root, region, usage): (SpaceId, ValueId, &Region, Use),
+) -> Touch {
     let (graph, tasks) = planned.program(ProgramId::new(program));
-    let id = tasks.layout.find(operand.root, &operand.root_region);
+    let id = tasks.layout.find(space, root, region);
     let storage = &tasks.layout.storages[id];
     // Persistent values are the same in all programs.
-    let value = match graph.value(operand.root).kind {
-        Kind::Persistent(p) => (usize::MAX, p.0),
-        _ => (program, operand.root.0),
+    let value = match graph.value(root).kind {
+        Kind::Persistent(p) => (space, usize::MAX, p.0),
+        _ => (space, program, root.0),
     };
     let home = match storage.home {
         Home::Work => 0,
@@ -185,6 +199,6 @@ fn touch(planned: &PlannedPrograms, program: usize, operand: &OperandSpec) -> To
     };
     let bytes =
         if home == SLOTS { 0..0 } else { planned.memory.programs[program].range(id, storage) };
-    let writes = operand.usage != Use::Read;
-    Touch { value, region: operand.root_region, home, bytes, writes }
+    let writes = usage != Use::Read;
+    Touch { value, region: *region, space, home, bytes, writes }
 }

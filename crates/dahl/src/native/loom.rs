@@ -173,8 +173,15 @@ fn a_dropped_token_orders_the_reads_before_the_next_write() {
 /// edges.
 fn tasks(preds: &[&[usize]]) -> TaskGraph {
     let edges = edges(preds);
-    let task =
-        |(piece, _)| Task { calls: Vec::new(), group: 0, piece, worker: WorkerId::new(piece % 2) };
+    let task = |(piece, _)| Task {
+        does: Does::Calls(Vec::new()),
+        group: 0,
+        piece,
+        pieces: preds.len(),
+        worker: WorkerId::new(piece % 2),
+        space: SpaceId(0),
+        copy: false,
+    };
     let tasks = preds.iter().enumerate().map(task).collect();
     let layout = Layout { storages: Vec::new(), of_value: Vec::new() };
     TaskGraph { tasks, edges, layout }
@@ -367,15 +374,13 @@ fn session(scheduling: Scheduling, programs: &[&[Spec]]) -> (NativeSession, Vec<
             builder.ops().update(StdArc::new(Count { cell, panics }), &[], &[var]);
         }
         let graph = builder.finish().expect("a graph");
-        let groups = specs.iter().enumerate().map(|(n, &(_, worker, _))| Group {
-            nodes: vec![NodeId::new(n)],
-            cuts: vec![Vec::new()],
-            workers: vec![WorkerId(worker)],
+        let groups = specs.iter().enumerate().map(|(n, &(_, worker, _))| {
+            Group::new(vec![NodeId::new(n)], vec![Vec::new()], vec![WorkerId(worker)])
         });
         placed.push(ProgramPlacement::new(groups.collect()));
         all.push(Program { name: format!("p{}", all.len()), graph, output_slots: 2, turn: 0 });
     }
-    let programs = Programs { store, programs: all };
+    let programs = Programs { store, programs: all, ..Programs::default() };
     let placement = Placement::new(2, placed);
     let numerics = Numerics::default_for(&programs, crate::Isa::detect());
     let planned = PlannedPrograms::placed(&programs, numerics, placement).expect("a plan");

@@ -28,7 +28,7 @@ pub(crate) use sys::{pin, processors};
 use crate::error::{Error, MemoryLimit, Result};
 use crate::exec::{Arenas, Buffer, Engine, Idle, Session, check_isa};
 use crate::plan::{Memory, PlannedPrograms};
-use crate::sched::{FirstCome, Policy, Staged, WorkStealing};
+use crate::sched::{Confined, FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
 use crate::units::{Bytes, Headroom, ProgramId};
 use check::Checker;
@@ -127,7 +127,7 @@ impl Default for Native {
 
 impl Native {
     /// Prepares a session with a policy of one's own instead of
-    /// [`scheduling`](Self::scheduling).
+    /// [`scheduling`](Self::scheduling); over several spaces it is to be [`Confined`].
     pub fn prepare_with(
         &self,
         planned: &PlannedPrograms,
@@ -138,13 +138,22 @@ impl Native {
 
     /// Prepares a session.
     pub fn prepare_native(&self, planned: &PlannedPrograms) -> Result<NativeSession> {
-        let workers = planned.placement.workers;
-        let policy: Option<Box<dyn Policy>> = match self.scheduling {
-            Scheduling::Static => None,
-            Scheduling::FirstCome => Some(Box::new(FirstCome::default())),
-            Scheduling::WorkStealing => Some(Box::new(WorkStealing::new(workers))),
-            Scheduling::Staged => Some(Box::new(Staged::new(workers))),
+        let placement = &planned.placement;
+        let workers = placement.workers;
+        let policy = || -> Option<Box<dyn Policy>> {
+            Some(match self.scheduling {
+                Scheduling::Static => return None,
+                Scheduling::FirstCome => Box::new(FirstCome::default()),
+                Scheduling::WorkStealing => Box::new(WorkStealing::new(workers)),
+                Scheduling::Staged => Box::new(Staged::new(workers)),
+            })
         };
+        let policy = policy().map(|one| match placement.spaces.len() {
+            1 => one,
+            spaces => Box::new(Confined::new(&placement.space_of, spaces, &|_| {
+                policy().expect("a policy, as before")
+            })),
+        });
         self.session(planned, policy)
     }
 
@@ -163,6 +172,7 @@ impl Native {
         let infos = (0..planned.graphs().len()).map(|p| ProgramInfo::new(planned, p)).collect();
         let free = shared
             .buffers
+            .first()
             .inputs
             .iter()
             .enumerate()
@@ -178,7 +188,7 @@ impl Native {
             undriven: VecDeque::new(),
             submitted: 0,
             last: None,
-            base: vec![0; planned.placement.workers],
+            base: vec![0; planned.placement.lanes()],
             busy: VecDeque::new(),
             counters: Arc::new(SessionCounters::new(shared.runner.counters.clone())),
             engine: self.clone(),
@@ -194,7 +204,7 @@ impl Native {
         policy: Option<Box<dyn Policy>>,
         before: Before,
     ) -> Result<Placed> {
-        let (workers, memory) = (planned.placement.workers, &planned.memory);
+        let (workers, memory) = (planned.placement.lanes(), &planned.memory);
         let graphs = planned.graphs();
         let scheduling = policy.as_ref().map_or("static", |p| p.name()).to_owned();
         let processors = sys::processors();
@@ -215,13 +225,16 @@ impl Native {
             None => {
                 // Where the system promises more memory than there is, it ends who uses it.
                 check_room(memory, 0, headroom()).map_err(no_memory)?;
-                Arenas::new(memory)
+                Arenas::new(planned)
             }
             // A placement that follows another was checked before that one ended.
-            Some(kept) => kept.with_work_of(memory),
+            Some(kept) => kept.with_work_of(planned),
         };
         let buffers = buffers.map_err(|_| no_memory(MemoryLimit::Unknown))?;
         debug_assert_eq!(buffers.allocated() as u64, memory.peak().0);
+        debug_assert!(memory.spaces().all(|space| {
+            buffers.allocated_in(planned, space) as u64 == memory.peak_of(space).0
+        }));
         let programs = (0..graphs.len()).map(ProgramId::new);
         let pairs = programs.clone().flat_map(|a| programs.clone().map(move |b| (a, b)));
         // Those who read traces want them; there may be many edges.
@@ -267,7 +280,8 @@ impl Native {
 /// each checkpoint.
 fn check_room(memory: &Memory, kept: usize, room: Option<Headroom>) -> Result<(), MemoryLimit> {
     let Some(room) = room else { return Ok(()) };
-    let limit = MemoryLimit::Available { room, besides: Bytes(memory.persistent_bytes as u64) };
+    let copied: usize = memory.persistent_bytes.iter().sum();
+    let limit = MemoryLimit::Available { room, besides: Bytes(copied as u64) };
     let taken = memory.peak().0.saturating_sub(kept as u64);
     if taken <= limit.bytes().0 { Ok(()) } else { Err(limit) }
 }

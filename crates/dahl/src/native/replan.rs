@@ -14,6 +14,7 @@ use crate::error::{Error, MemoryLimit, Result};
 use crate::exec::{Arenas, Decision};
 use crate::plan::PlannedPrograms;
 use crate::trace::{Event, Header};
+use crate::units::SpaceId;
 use std::sync::Arc;
 
 /// What a placement takes over: nothing at the beginning, or what another one left.
@@ -81,8 +82,8 @@ impl NativeSession {
         let (old, new) = (&self.shared.planned.memory, &planned.memory);
         let slots = |m: &crate::plan::Memory| {
             let outputs: Vec<(usize, usize)> =
-                m.programs.iter().map(|p| (p.output_slots, p.outputs)).collect();
-            (m.input_slots, m.input_slot(), outputs)
+                m.programs.iter().map(|p| (p.output_slots, p.spaces[0].outputs)).collect();
+            (m.input_slots, m.input_slot(SpaceId(0)), outputs)
         };
         if old.persistent != new.persistent || slots(old) != slots(new) {
             return Err(Error::plan("memory", "values and slots as before", "others"));
@@ -107,7 +108,7 @@ impl NativeSession {
             buffers: Some(kept),
         };
         // The old work memory goes before the new one comes.
-        self.driver = WorkerState::new(0, self.shared.buffers.persistent.clone());
+        self.driver = WorkerState::new(0, self.shared.buffers.first().persistent.clone());
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.buffers = shared.buffers.kept().map_err(no_memory)?;
             shared.runner.programs.clear();
@@ -116,7 +117,7 @@ impl NativeSession {
         self.counters.go_on(shared.runner.counters.clone());
         self.driver = WorkerState::new(0, shared.buffers.scratch[0].clone());
         (self.shared, self.threads, self.header) = (shared, threads, header);
-        self.base = vec![0; planned.placement.workers];
+        self.base = vec![0; planned.placement.lanes()];
         self.last = None;
         self.placement += 1;
         Ok(())

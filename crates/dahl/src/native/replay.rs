@@ -42,7 +42,7 @@ pub(crate) struct Lists {
 impl Lists {
     /// The lists of all programs.
     pub(crate) fn new(planned: &PlannedPrograms) -> Vec<Self> {
-        let (graphs, workers) = (planned.graphs(), planned.placement.workers);
+        let (graphs, workers) = (planned.graphs(), planned.placement.lanes());
         let positions: Vec<Vec<(usize, u64)>> =
             graphs.iter().map(|g| positions(g, workers)).collect();
         let mut lists: Vec<Self> = graphs

@@ -12,7 +12,6 @@ use crate::exec::{
     Arenas, Counters, Decision, Idle, NamedTensors, Returned, Session, Slot, Slots, Snapshot,
     StepId, TensorMut, TensorRef, input_tensors, output_tensors,
 };
-use crate::ops::Meta;
 use crate::plan::PlannedPrograms;
 use crate::trace::{Event, Header, Trace};
 use crate::units::{Bytes, PersistentId, ProgramId};
@@ -197,13 +196,14 @@ impl NativeSession {
         Err(Error::config("step", expected, step.0))
     }
 
-    fn persistent(&self, value: PersistentId) -> Result<(Meta, usize)> {
-        let values = &self.shared.planned.programs().store.values;
-        let Some(persistent) = values.get(value.index()) else {
-            let expected = format!("one of {} persistent values", values.len());
+    /// Waits for all steps, to read or write a persistent value.
+    fn settle(&mut self, value: PersistentId) -> Result<()> {
+        let values = self.shared.planned.programs().store.values.len();
+        if value.index() >= values {
+            let expected = format!("one of {values} persistent values");
             return Err(Error::config("value", expected, value));
-        };
-        Ok((persistent.meta, self.shared.planned.memory.persistent[value.index()]))
+        }
+        self.wait_all()
     }
 }
 
@@ -269,7 +269,7 @@ impl Session for NativeSession {
             let names: Vec<&str> = info.outputs.iter().map(|(n, ..)| n.as_str()).collect();
             return Err(Error::config("output", format!("one of {names:?}"), format!("{name:?}")));
         };
-        let buffer = &self.buffers().outputs[p][slot];
+        let buffer = &self.buffers().first().outputs[p][slot];
         // SAFETY: the step has ended, and no later step of the program has this
         // slot while `&mut self` is borrowed.
         let bytes = unsafe { buffer.slice(*offset, meta.bytes()) };
@@ -278,11 +278,9 @@ impl Session for NativeSession {
     }
 
     fn read(&mut self, value: PersistentId, read: &mut dyn FnMut(TensorRef<'_>)) -> Result<()> {
-        let (meta, offset) = self.persistent(value)?;
-        self.wait_all()?;
+        self.settle(value)?;
         // SAFETY: no step is under way while `&mut self` is borrowed.
-        let bytes = unsafe { self.buffers().persistent.slice(offset, meta.bytes()) };
-        read(TensorRef { meta, bytes });
+        unsafe { self.buffers().read(&self.shared.planned, value, read) };
         Ok(())
     }
 
@@ -291,11 +289,9 @@ impl Session for NativeSession {
         value: PersistentId,
         write: &mut dyn FnMut(TensorMut<'_>) -> Result<()>,
     ) -> Result<()> {
-        let (meta, offset) = self.persistent(value)?;
-        self.wait_all()?;
+        self.settle(value)?;
         // SAFETY: no step is under way while `&mut self` is borrowed.
-        let bytes = unsafe { self.buffers().persistent.slice_mut(offset, meta.bytes()) };
-        write(TensorMut { meta, bytes })
+        unsafe { self.buffers().write(&self.shared.planned, value, write) }
     }
 
     fn snapshot(&mut self, program: ProgramId) -> Result<Snapshot> {
@@ -309,7 +305,7 @@ impl Session for NativeSession {
         self.wait(step)?;
         let (p, slot) = self.output_slot(step)?;
         let (outputs, held) = (self.programs[p].outputs.clone(), self.programs[p].token.hold());
-        let buffer = self.buffers().outputs[p][slot].clone();
+        let buffer = self.buffers().first().outputs[p][slot].clone();
         // SAFETY: the step has ended; the program is not run again while the
         // token is held.
         let memory = Box::new(unsafe { Lease::new(buffer, held) });

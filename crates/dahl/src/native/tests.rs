@@ -6,7 +6,7 @@ use crate::exec::StepId;
 use crate::graph::{Builder, Class, Graph, Program, Programs, Store};
 use crate::ops::Meta;
 use crate::ops::elementwise::Unary;
-use crate::plan::{Group, Numerics, Placement, ProgramMemory, ProgramPlacement};
+use crate::plan::{Group, Numerics, Placement, ProgramMemory, ProgramPlacement, SpaceMemory};
 use crate::sched::Ready;
 use crate::trace::Event;
 use crate::units::{MemoryBound, Nanos, ProgramId, TaskId, WorkerId};
@@ -70,10 +70,10 @@ fn chains() -> PlannedPrograms {
 /// One program, each of its nodes a task on worker 0.
 fn programs_of(graph: Graph, store: Store) -> PlannedPrograms {
     let program = Program { name: "chains".into(), graph, output_slots: 2, turn: 0 };
-    let programs = Programs { store, programs: vec![program] };
+    let programs = Programs { store, programs: vec![program], ..Programs::default() };
     let numerics = Numerics::default_for(&programs, crate::Isa::detect());
     let expanded = numerics.expand(&programs).unwrap();
-    let group = |id| Group { nodes: vec![id], cuts: vec![Vec::new()], workers: vec![WorkerId(0)] };
+    let group = |id| Group::new(vec![id], vec![Vec::new()], vec![WorkerId(0)]);
     let groups = expanded.programs[0].graph.node_ids().map(group).collect();
     let placement = Placement::new(1, vec![ProgramPlacement::new(groups)]);
     PlannedPrograms::placed(&programs, numerics, placement).unwrap()
@@ -130,7 +130,7 @@ fn a_dropped_edge_of_reuse_is_seen_by_poison() {
 /// The checker of the chains, with one of their tasks begun on worker 0.
 fn checker() -> (Checker, usize) {
     let planned = chains();
-    let arenas = Arenas::new(&planned.memory).unwrap();
+    let arenas = Arenas::new(&planned).unwrap();
     (Checker::new(&planned, &arenas), planned.graphs()[0].tasks.len() - 1)
 }
 
@@ -159,7 +159,7 @@ fn outputs_of_two_steps_have_slots_of_their_own() {
     let sum = b.ops().sum_all(weight);
     b.fetch("sum", sum);
     let planned = programs_of(b.finish().unwrap(), store);
-    let checker = Checker::new(&planned, &Arenas::new(&planned.memory).unwrap());
+    let checker = Checker::new(&planned, &Arenas::new(&planned).unwrap());
     let writer = TaskId::new(planned.graphs()[0].tasks.len() - 1);
     checker.begin(0, (0, 0), writer);
     checker.begin(1, (0, 1), writer);
@@ -178,8 +178,7 @@ fn waits_under_a_policy_are_recorded_and_counted() {
     }
     b.fetch("y", y);
     let planned = programs_of(b.finish().unwrap(), store);
-    let mut placement = planned.placement.clone();
-    placement.workers = 2;
+    let mut placement = Placement::new(2, planned.placement.programs.clone());
     // A chain of tasks, in turn on either worker.
     for (i, group) in placement.programs[0].groups.iter_mut().enumerate() {
         group.workers = vec![WorkerId::new(i % 2)];
@@ -222,18 +221,16 @@ fn a_call_of_a_throttled_worker_takes_as_long_as_on_a_slower_one() {
 fn a_plan_needs_room_for_itself_and_a_copy_of_its_values() {
     let programs = ProgramMemory {
         offsets: Vec::new(),
-        inputs: 0,
-        outputs: 0,
         output_slots: 1,
-        work: 300,
-        scratch: 50,
+        spaces: vec![SpaceMemory { inputs: 0, outputs: 0, work: 300, scratch: 50 }],
     };
     let memory = Memory {
         input_slots: 2,
         persistent: vec![0],
-        persistent_bytes: 100,
+        persistent_bytes: vec![100],
+        replicas: Vec::new(),
         programs: vec![programs],
-        workers: 2,
+        workers: vec![2],
     };
     assert_eq!(memory.peak(), Bytes(500));
     let room = |left: u64| {

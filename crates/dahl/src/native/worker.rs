@@ -49,7 +49,7 @@ impl Shared {
 
     /// The counter of submitted steps stands behind those of the workers.
     fn submissions(&self) -> usize {
-        self.planned.placement.workers
+        self.planned.placement.lanes()
     }
 
     /// How far each worker's counter goes on in a step of a program: one for
@@ -57,7 +57,7 @@ impl Shared {
     pub(super) fn lengths(&self, program: usize) -> Vec<u64> {
         match &self.mode {
             Mode::Static { lists, .. } => lists[program].lengths().map(|tasks| tasks + 1).collect(),
-            Mode::Dynamic { .. } => vec![0; self.planned.placement.workers],
+            Mode::Dynamic { .. } => vec![0; self.planned.placement.lanes()],
         }
     }
 
@@ -269,14 +269,16 @@ impl Threads {
     /// for each.
     pub(super) fn start(shared: &Arc<Shared>, processors: &[usize]) -> Result<Self> {
         let mut threads = Self::default();
-        for index in 1..shared.planned.placement.workers {
+        for index in 1..shared.planned.placement.lanes() {
             let shared_in = shared.clone();
             let processor = processors.get(index).copied();
             let body = move || {
                 if let Some(processor) = processor {
                     super::sys::pin(processor);
                 }
-                let scratch = shared_in.buffers.scratch[index].clone();
+                // Lanes have none: they copy.
+                let scratch = shared_in.buffers.scratch.get(index);
+                let scratch = scratch.unwrap_or(&shared_in.buffers.scratch[0]).clone();
                 let mut worker = WorkerState::new(index, scratch);
                 let _ = shared_in.guarded(&mut worker, |shared, worker| shared.live(worker));
                 shared_in.flush(&mut worker);

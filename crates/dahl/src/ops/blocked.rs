@@ -2,8 +2,9 @@
 //!
 //! [`Blocked`] turns the axis that an op sums over into an axis of its result:
 //! one partial sum a block, stacked in front. [`SumBlocks`] adds them in a
-//! tree that depends on their number alone. Between them the blocks can be
-//! computed anywhere, in any order and grain, and the result has the same bits.
+//! tree that depends on their number alone, [`MergeShards`] those of each shard of
+//! the batch. Between them the blocks can be computed anywhere, in any order and
+//! grain, and the result has the same bits.
 
 use super::op::describe;
 use super::{Cut, Meta, Metas, Mismatch, Op, Target};
@@ -133,7 +134,78 @@ impl Op for SumBlocks {
         Flops((metas.inputs[0].shape[0] * piece.out.elements()) as u64)
     }
 
+    fn each_alone(&self) -> bool {
+        true
+    }
+
     fn run(&self, _: usize, call: &mut Call<'_>) {
         dahl_kernels::reduce::sum_blocks(call);
+    }
+}
+
+/// The blocks of each shard merged, by the op that merges blocks: \[B, …\] to \[shards, …\].
+#[derive(Clone, Debug)]
+pub struct MergeShards {
+    /// The op that merges each shard's blocks, and which blocks these are.
+    shards: Vec<(Arc<dyn Op>, Range<usize>)>,
+}
+
+impl MergeShards {
+    /// From the op that merges each shard's blocks and how many blocks it has.
+    pub fn new(shards: Vec<(Arc<dyn Op>, usize)>) -> Self {
+        let mut from = 0;
+        let ranged = shards.into_iter().map(|(op, blocks)| {
+            from += blocks;
+            (op, from - blocks..from)
+        });
+        Self { shards: ranged.collect() }
+    }
+}
+
+impl Op for MergeShards {
+    fn name(&self) -> &'static str {
+        "merge_shards"
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        let blocks: Vec<String> = self.shards.iter().map(|(_, r)| r.len().to_string()).collect();
+        vec![("blocks", blocks.join("+"))]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
+        let shape = inputs[0].shape.without(0).stacked(self.shards.len());
+        Ok(vec![Meta { shape, ..inputs[0] }])
+    }
+
+    fn cuts(&self, metas: Metas<'_>) -> Vec<Cut> {
+        let outputs = inner_outputs(metas);
+        let inner = self.shards[0].0.cuts(Metas { outputs: &outputs, ..metas });
+        std::iter::once(Cut { axis: 0, align: 1 })
+            .chain(inner.into_iter().map(|cut| Cut { axis: cut.axis + 1, ..cut }))
+            .collect()
+    }
+
+    fn regions(&self, _: Metas<'_>, piece: &Piece) -> Vec<Region> {
+        let shards = &self.shards[piece.out.range(0)];
+        let blocks = match (shards.first(), shards.last()) {
+            (Some((_, first)), Some((_, last))) => first.start..last.end,
+            _ => 0..0,
+        };
+        vec![piece.out.with(0, blocks), piece.out]
+    }
+
+    fn flops(&self, metas: Metas<'_>, piece: &Piece) -> Flops {
+        let blocks = self.regions(metas, piece)[0].len(0);
+        Flops((blocks * piece.out.without(0).elements()) as u64)
+    }
+
+    fn run(&self, variant: usize, call: &mut Call<'_>) {
+        let &[x, out] = call.operands() else { panic!("an input and an output") };
+        let inner = Piece { out: call.piece.out.without(0), sum: 0..0 };
+        for shard in call.piece.out.range(0) {
+            let (op, blocks) = &self.shards[shard];
+            let operands = [x.slice(0, blocks.clone()), out.select(0, shard)];
+            call.with(&operands, &inner, |call| op.run(variant, call));
+        }
     }
 }

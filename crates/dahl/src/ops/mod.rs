@@ -34,7 +34,7 @@ pub mod updated;
 pub mod view;
 
 pub use backward::Backprop;
-pub use blocked::{Blocked, SumBlocks};
+pub use blocked::{Blocked, MergeShards, SumBlocks};
 pub use cut::{Cut, parts, split};
 pub use dahl_kernels::{Call, Piece};
 pub use eager::Accum;

@@ -35,6 +35,10 @@ impl Op for Norm {
         (shape.rank() > 1).then(|| shape[0])
     }
 
+    fn sums_samples(&self) -> bool {
+        false
+    }
+
     fn merge(&self, _: Metas<'_>, _: &[Range<usize>]) -> Arc<dyn Op> {
         Arc::new(Norm)
     }

@@ -200,6 +200,11 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
         Cut::everywhere(metas)
     }
 
+    /// Whether the axis that is summed over is that of samples, which shards divide.
+    fn sums_samples(&self) -> bool {
+        true
+    }
+
     /// The length of the axis that is summed over, where partial sums of it
     /// can be taken.
     fn summed(&self, _metas: Metas<'_>) -> Option<usize> {
@@ -243,6 +248,12 @@ pub trait Op: Any + fmt::Debug + Send + Sync {
     /// input's shape, by the same element of the first input and by scalars: then
     /// it can follow what makes that input piece by piece.
     fn updates_each(&self) -> bool {
+        false
+    }
+
+    /// Whether each element of the result depends on its own place in the inputs alone, so
+    /// that what follows can take the result in chunks of any size.
+    fn each_alone(&self) -> bool {
         false
     }
 

@@ -1,12 +1,13 @@
 //! What has to come before what: overlapping regions, reused bytes.
 
-use super::bits::Bits;
+use super::ancestors::drop_implied;
 use super::memory::ProgramMemory;
-use super::storage::{Home, Layout, Storage};
+use super::occupants::Occupants;
+use super::storage::{Home, Layout, Storage, StorageId};
 use super::tasks::{Task, TaskGraph, Use};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::units::{PersistentId, TaskId};
+use crate::units::{PersistentId, SpaceId, TaskId, ValueId};
 use dahl_kernels::Region;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,18 +19,15 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// The edges of a program's data: two tasks touch a common element, and
-    /// one of them writes it. The order is that of the graph's nodes.
-    pub(super) fn from_regions(
-        graph: &Graph,
-        tasks: &[Task],
-        task_of: &[Vec<TaskId>],
-    ) -> Result<Self> {
+    /// The edges of a program's data in one space: two tasks touch a common element, and
+    /// one of them writes it. The order is that of the graph's nodes, which the order of the
+    /// tasks must not contradict.
+    pub(super) fn of_nodes(graph: &Graph, tasks: &[Task], task_of: &[Vec<TaskId>]) -> Result<Self> {
         let mut preds: Vec<BTreeSet<TaskId>> = vec![BTreeSet::new(); tasks.len()];
         let mut accesses = vec![Accesses::default(); graph.values.len()];
         for id in graph.node_ids() {
             for &task in &task_of[id.index()] {
-                let calls = &tasks[task.index()].calls;
+                let calls = tasks[task.index()].calls();
                 // A placement has the nodes of a group in order.
                 let at = calls.binary_search_by_key(&id, |c| c.node).expect("a call of the node");
                 let call = &calls[at];
@@ -50,39 +48,55 @@ impl Edges {
         let preds = preds.into_iter().map(|set| set.into_iter().collect()).collect();
         let mut edges = Self { preds };
         edges.check_order(tasks)?;
-        edges.reduce();
+        drop_implied(&mut edges.preds);
         Ok(edges)
     }
 
-    /// Adds an edge from every user of a storage to every writer of a later
-    /// one that has some of the same bytes.
+    /// The edges of a program's data in several spaces, where tasks follow each other as they
+    /// stand: moves do as calls do.
+    pub(super) fn of_order(graph: &Graph, tasks: &[Task], spaces: usize) -> Self {
+        let mut accesses = vec![Accesses::default(); graph.values.len() * spaces];
+        let at = |space: SpaceId, root: ValueId| space.index() * graph.values.len() + root.index();
+        let mut all = Vec::with_capacity(tasks.len());
+        for (t, task) in tasks.iter().enumerate() {
+            let (id, mut preds) = (TaskId::new(t), BTreeSet::new());
+            task.touches(|space, root, region, usage| {
+                accesses[at(space, root)].each_conflict(region, usage, |before| {
+                    preds.insert(before);
+                });
+            });
+            task.touches(|space, root, region, usage| {
+                accesses[at(space, root)].add(id, *region, usage);
+            });
+            all.push(preds.into_iter().collect());
+        }
+        drop_implied(&mut all);
+        Self { preds: all }
+    }
+
+    /// Adds the edges by which storages that have bytes in common follow each other: from every
+    /// user of the one that has them to every task that starts the next one. What had the bytes
+    /// earlier has come before then.
     pub(super) fn add_reuse(
         &mut self,
         tasks: &[Task],
         layout: &Layout,
         memory: &ProgramMemory,
     ) -> Result<()> {
-        // By the first task: what comes after a storage is the end of this list.
-        let used = (0..layout.storages.len()).filter_map(|s| {
-            let storage = &layout.storages[s];
-            let (first, last) = (storage.users.first()?.0, storage.users.last()?.0);
-            let range = memory.range(s, storage);
-            (storage.home == Home::Work).then_some((first, last, range, storage))
-        });
-        let mut work: Vec<_> = used.collect();
-        work.sort_by_key(|(first, ..)| *first);
-        for (_, last, bytes, before) in &work {
-            let later = work.partition_point(|(first, ..)| first <= last);
-            for (_, _, range, after) in &work[later..] {
-                if bytes.start < range.end && range.start < bytes.end {
-                    for (from, to) in conflicts(before, after) {
+        let mut bytes = vec![Occupants::default(); layout.spaces()];
+        for (s, storage) in by_first_task(layout) {
+            let (range, bytes) = (memory.range(s, storage), &mut bytes[storage.space.index()]);
+            for before in bytes.of(&range) {
+                for (from, to) in conflicts(&layout.storages[before], storage) {
+                    if from < to {
                         self.preds[to.index()].push(from);
                     }
                 }
             }
+            bytes.take(range, s);
         }
         self.check_order(tasks)?;
-        self.reduce();
+        drop_implied(&mut self.preds);
         Ok(())
     }
 
@@ -99,40 +113,6 @@ impl Edges {
         Ok(())
     }
 
-    /// Drops what follows from other edges.
-    fn reduce(&mut self) {
-        let mut ancestors: Vec<Bits> = Vec::with_capacity(self.preds.len());
-        let tasks = self.preds.len();
-        for preds in &mut self.preds {
-            let mut set = Bits::new(tasks);
-            // An ancestor comes before its descendants, so the last are looked at first.
-            preds.sort_unstable_by(|a, b| b.cmp(a));
-            preds.retain(|pred| {
-                let new = !set.contains(pred.index());
-                if new {
-                    set.insert(pred.index());
-                    set.union(&ancestors[pred.index()]);
-                }
-                new
-            });
-            preds.reverse();
-            ancestors.push(set);
-        }
-    }
-
-    fn ancestors(&self) -> Vec<Bits> {
-        let mut ancestors: Vec<Bits> = Vec::with_capacity(self.preds.len());
-        for preds in &self.preds {
-            let mut set = Bits::new(self.preds.len());
-            for pred in preds {
-                set.insert(pred.index());
-                set.union(&ancestors[pred.index()]);
-            }
-            ancestors.push(set);
-        }
-        ancestors
-    }
-
     /// The edges from one program's tasks to those of the program that runs
     /// next: they share persistent values and the work memory.
     ///
@@ -143,36 +123,49 @@ impl Edges {
     ) -> Self {
         let ((a, memory_a), (b, memory_b)) = (before, after);
         let mut preds: Vec<BTreeSet<TaskId>> = vec![BTreeSet::new(); b.tasks.len()];
-        let mut persistent: BTreeMap<PersistentId, Vec<Touches>> = BTreeMap::new();
-        let mut work = Vec::new();
-        for (j, second) in b.layout.storages.iter().enumerate() {
-            match second.home {
-                Home::Persistent(p) => persistent.entry(p).or_default().push(touches(b, second)),
-                Home::Work => work.push((memory_b.range(j, second), second)),
-                _ => {}
+        let mut persistent: BTreeMap<(PersistentId, SpaceId), Vec<Touches>> = BTreeMap::new();
+        for second in &b.layout.storages {
+            if let Home::Persistent(p) = second.home {
+                persistent.entry((p, second.space)).or_default().push(touches(b, second));
             }
         }
-        for (i, first) in a.layout.storages.iter().enumerate() {
-            match first.home {
-                Home::Persistent(p) => {
-                    let later = persistent.get(&p).into_iter().flatten();
-                    persistent_conflicts(&touches(a, first), later, &mut preds);
-                }
-                Home::Work => {
-                    let from = memory_a.range(i, first);
-                    for (to, second) in &work {
-                        if from.start < to.end && to.start < from.end {
-                            for (from, to) in conflicts(first, second) {
-                                preds[to.index()].insert(from);
-                            }
-                        }
-                    }
-                }
-                _ => {}
+        for first in &a.layout.storages {
+            if let Home::Persistent(p) = first.home {
+                let later = persistent.get(&(p, first.space)).into_iter().flatten();
+                persistent_conflicts(&touches(a, first), later, &mut preds);
             }
         }
-        reduce_across(a, b, preds)
+        // Who has each byte last before, and who first after.
+        let nobody = || vec![Occupants::default(); a.layout.spaces()];
+        let (mut last, mut first) = (nobody(), nobody());
+        for (s, storage) in by_first_task(&a.layout) {
+            last[storage.space.index()].take(memory_a.range(s, storage), s);
+        }
+        for (s, storage) in by_first_task(&b.layout).into_iter().rev() {
+            first[storage.space.index()].take(memory_b.range(s, storage), s);
+        }
+        let mut pairs = BTreeSet::new();
+        for (last, first) in last.iter().zip(&first) {
+            for (range, second) in first.iter() {
+                pairs.extend(last.of(&range).into_iter().map(|s| (s, second)));
+            }
+        }
+        for (before, after) in pairs {
+            for (from, to) in conflicts(&a.layout.storages[before], &b.layout.storages[after]) {
+                preds[to.index()].insert(from);
+            }
+        }
+        Self { preds: without_implied(a, b, preds) }
     }
+}
+
+/// The work storages in the order of their first tasks.
+fn by_first_task(layout: &Layout) -> Vec<(StorageId, &Storage)> {
+    let used = |s: &Storage| s.home == Home::Work && s.users.iter().any(|u| u.1 == Use::Write);
+    let storages = layout.storages.iter().enumerate();
+    let mut work: Vec<(StorageId, &Storage)> = storages.filter(|(_, s)| used(s)).collect();
+    work.sort_by_key(|(_, storage)| storage.users[0].0);
+    work
 }
 
 /// Who has touched a value so far: readers apart, since they do not wait for each other.
@@ -253,9 +246,11 @@ type Touches = Vec<(TaskId, Region, Use)>;
 fn touches(graph: &TaskGraph, storage: &Storage) -> Touches {
     let mut all = Vec::new();
     for &(task, _) in &storage.users {
-        let operands = graph.task(task).calls.iter().flat_map(|c| &c.operands);
-        let of_root = operands.filter(|o| o.root == storage.root);
-        all.extend(of_root.map(|o| (task, o.root_region, o.usage)));
+        graph.task(task).touches(|space, root, region, usage| {
+            if (space, root) == (storage.space, storage.root) {
+                all.push((task, *region, usage));
+            }
+        });
     }
     all
 }
@@ -275,31 +270,22 @@ fn persistent_conflicts<'a>(
     }
 }
 
-/// Drops the edges between programs that follow from others: from an earlier
-/// task of the first program, or to a later task of the second.
-fn reduce_across(a: &TaskGraph, b: &TaskGraph, preds: Vec<BTreeSet<TaskId>>) -> Edges {
-    let ancestors = a.edges.ancestors();
-    let mut covered: Vec<Bits> = Vec::with_capacity(preds.len());
-    let mut result = Vec::with_capacity(preds.len());
-    for (i, direct) in preds.into_iter().enumerate() {
-        let mut known = Bits::new(a.tasks.len());
-        for pred in &b.edges.preds[i] {
-            known.union(&covered[pred.index()]);
-        }
-        let new: Vec<TaskId> = direct.into_iter().filter(|p| !known.contains(p.index())).collect();
-        let kept: Vec<TaskId> = new
-            .iter()
-            .copied()
-            .filter(|p| !new.iter().any(|q| q != p && ancestors[q.index()].contains(p.index())))
-            .collect();
-        for pred in &kept {
-            known.insert(pred.index());
-            known.union(&ancestors[pred.index()]);
-        }
-        covered.push(known);
-        result.push(kept);
-    }
-    Edges { preds: result }
+/// The edges from one program's tasks to another's that do not follow from others.
+fn without_implied(
+    a: &TaskGraph,
+    b: &TaskGraph,
+    across: Vec<BTreeSet<TaskId>>,
+) -> Vec<Vec<TaskId>> {
+    let tasks = a.tasks.len();
+    let within = |p: &TaskId| TaskId::new(p.index() + tasks);
+    let after = across.into_iter().zip(&b.edges.preds);
+    let after =
+        after.map(|(across, preds)| across.into_iter().chain(preds.iter().map(within)).collect());
+    let mut all: Vec<Vec<TaskId>> = a.edges.preds.iter().cloned().chain(after).collect();
+    drop_implied(&mut all);
+    let mut after = all.split_off(tasks);
+    after.iter_mut().for_each(|preds| preds.retain(|p| p.index() < tasks));
+    after
 }
 
 /// Whether two regions of one value share an element; scalars always do.

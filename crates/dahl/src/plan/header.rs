@@ -1,9 +1,10 @@
 //! What the tasks of a plan do, for those who read traces.
 
-use super::{Edges, PlannedPrograms};
+use super::{Does, Edges, PlannedPrograms};
+use crate::ops::Meta;
 use crate::perf::Work;
 use crate::trace::{Across, Cell, Header, ProgramHeader, TaskWork, VERSION};
-use crate::units::{ProgramId, TaskId};
+use crate::units::{ProgramId, SpaceId, TaskId};
 use std::collections::BTreeMap;
 
 /// Numbers for names, in the order in which they come.
@@ -29,20 +30,42 @@ impl PlannedPrograms {
         let programs = self.expanded().programs.iter().zip(self.graphs()).enumerate().map(
             |(p, (program, graph))| {
                 let work = graph.tasks.iter().zip(&graph.edges.preds).map(|(task, preds)| {
-                    let calls = task.calls.iter().map(|call| {
-                        let work = Work::of_node(&program.graph, call.node, &call.piece);
-                        let codelet = codelets.number(format!("{}.{}", work.codelet, work.variant));
-                        let layer = layers.number(program.graph.node(call.node).path.clone());
+                    let mut count = |codelet: String, shape, flops, bytes, layer| {
+                        let codelet = codelets.number(codelet);
                         let cell =
-                            *known.entry((codelet, work.shape)).or_insert_with_key(|(_, shape)| {
-                                let (flops, bytes) = (work.features.flops, work.features.bytes);
+                            *known.entry((codelet, shape)).or_insert_with_key(|(_, shape)| {
                                 cells.push(Cell { codelet, shape: shape.clone(), flops, bytes });
                                 cells.len() as u32 - 1
                             });
-                        (cell, layer)
-                    });
+                        (cell, layers.number(layer))
+                    };
+                    let calls = match &task.does {
+                        Does::Calls(calls) => calls
+                            .iter()
+                            .map(|call| {
+                                let work = Work::of_node(&program.graph, call.node, &call.piece);
+                                let codelet = format!("{}.{}", work.codelet, work.variant);
+                                let (flops, bytes) = (work.features.flops, work.features.bytes);
+                                let layer = program.graph.node(call.node).path.clone();
+                                count(codelet, work.shape, flops, bytes, layer)
+                            })
+                            .collect(),
+                        Does::Move(of) => of
+                            .parts
+                            .iter()
+                            .map(|(root, region)| {
+                                let value = program.graph.value(*root);
+                                let bytes = region.elements() * value.meta.dtype.size();
+                                let space = |s: SpaceId| &self.placement.spaces[s.index()];
+                                let codelet = format!("move.{}-{}", space(of.from), space(of.to));
+                                let shape = Meta { shape: region.shape(), ..value.meta };
+                                let layer = value.name.clone();
+                                count(codelet, shape.to_string(), 0, bytes as u64, layer)
+                            })
+                            .collect(),
+                    };
                     let after = preds.iter().map(|pred| pred.0);
-                    TaskWork { calls: calls.collect(), after: after.collect() }
+                    TaskWork { calls, after: after.collect() }
                 });
                 let work = work.collect();
                 let tasks = (0..graph.tasks.len()).map(TaskId::new);

@@ -10,30 +10,38 @@
 //! edges where the regions of two tasks overlap or one reuses the bytes of the
 //! other. How a plan is found, and how it is run, is not known here.
 
-mod bits;
+mod ancestors;
 mod edges;
 mod header;
 mod memory;
+mod moves;
 mod numerics;
+mod occupants;
+mod pack;
 mod placement;
 mod planned;
 mod print;
 mod recompute;
 mod show;
 mod some;
+mod space;
 mod storage;
 mod tasks;
 
 pub use edges::Edges;
-pub use memory::{ALIGN, Memory, ProgramMemory};
+pub use memory::{ALIGN, Memory, ProgramMemory, SpaceMemory};
 pub use numerics::{Numerics, ProgramNumerics};
-pub use placement::{Group, MOST_PIECES, MOST_WORKERS, Placement, ProgramPlacement};
+pub(crate) use placement::pieces;
+pub use placement::{
+    AxisCut, Group, MOST_PIECES, MOST_WORKERS, Pieces, Placement, ProgramPlacement,
+};
 pub use planned::PlannedPrograms;
 pub use print::{VERSION, programs_hash};
 pub use recompute::{Recompute, Repeated};
 pub use some::Outline;
+pub use space::{Replica, Space, SpaceKind};
 pub use storage::{Home, Layout, Storage, StorageId};
-pub use tasks::{CallSpec, OperandSpec, Task, TaskGraph, Use};
+pub use tasks::{CallSpec, Does, Move, OperandSpec, Task, TaskGraph, Use};
 
 /// Everything that has to be decided before programs can be run.
 #[derive(Clone, Debug, PartialEq)]

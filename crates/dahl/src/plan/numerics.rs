@@ -1,18 +1,17 @@
 //! What decides the bits of a result.
 
 use crate::error::{Error, Result};
-use crate::graph::{Program, Programs, block_sums, default_blocks, expand_variants};
-use crate::ops::{Accuracy, Metas, Target, split};
+use crate::graph::{Program, Programs, block_sums, expand_variants, fuse_updates};
+use crate::ops::{Accuracy, Metas, Target};
 use dahl_kernels::Isa;
-use std::ops::Range;
 
 /// The numerics of one program: one entry a node of the lowered graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramNumerics {
     /// The variant of each node's op.
     pub variants: Vec<usize>,
-    /// How many blocks each node's sum is taken over; 1 for ops that sum over
-    /// no axis.
+    /// How many blocks each node's sum is taken over within each shard; 1 for ops that sum
+    /// over no axis.
     pub blocks: Vec<usize>,
 }
 
@@ -37,9 +36,7 @@ impl Numerics {
             for node in &graph.nodes {
                 let (inputs, outputs) = graph.metas(node);
                 let metas = Metas { inputs: &inputs, outputs: &outputs };
-                let length = node.op.summed(metas);
-                let products = node.op.flops(metas, &graph.whole(node)).0 / 2;
-                blocks.push(length.map_or(1, |n| default_blocks(n, outputs[0], products)));
+                blocks.push(graph.default_blocks(node, &programs.shards));
                 variants.push(node.op.choose(metas, &on));
             }
             ProgramNumerics { variants, blocks }
@@ -84,15 +81,14 @@ impl Numerics {
             for (node, &variant) in graph.nodes.iter_mut().zip(&numerics.variants) {
                 node.variant = variant;
             }
-            let graph =
-                block_sums(&graph, |id, _, length, _| blocks(length, numerics.blocks[id.index()]));
+            let shards = &programs.shards;
+            let mut graph = block_sums(&graph, shards, |id| numerics.blocks[id.index()]);
+            if shards.count() > 1 {
+                graph = fuse_updates(graph, shards);
+            }
             Ok(Program { graph: expand_variants(graph), ..program.clone() })
         });
-        Ok(Programs { store: programs.store.clone(), programs: expanded.collect::<Result<_>>()? })
+        let expanded = expanded.collect::<Result<_>>()?;
+        Ok(programs.with(expanded))
     }
-}
-
-/// `count` nearly equal blocks of a sum.
-fn blocks(length: usize, count: usize) -> Vec<Range<usize>> {
-    split(length, count, 1)
 }

@@ -37,8 +37,9 @@ impl PlannedPrograms {
     /// Checks that a plan fits the programs and does not contradict itself.
     pub fn new(programs: &Programs, plan: Plan) -> Result<Self> {
         let expanded = plan.recompute.expand(&plan.numerics, programs)?;
-        let graphs = TaskGraph::build(&expanded, &plan.placement)?;
-        Self::of(programs, expanded, plan, graphs)
+        let (graphs, replicas) = TaskGraph::build(&expanded, &plan.placement)?;
+        let memory = Memory { replicas, ..plan.memory };
+        Self::of(programs, expanded, Plan { memory, ..plan }, graphs)
     }
 
     /// Checks numerics and placement against the programs and plans the memory.
@@ -56,8 +57,8 @@ impl PlannedPrograms {
     ) -> Result<Self> {
         let expanded = recompute.expand(&numerics, programs)?;
         let placement = place(&expanded)?;
-        let graphs = TaskGraph::build(&expanded, &placement)?;
-        let memory = Memory::plan(&expanded, &placement, &graphs);
+        let (graphs, replicas) = TaskGraph::build(&expanded, &placement)?;
+        let memory = Memory::plan(&expanded, &placement, &graphs, replicas);
         let plan = Plan { numerics, recompute, placement, memory };
         Self::of(programs, expanded, plan, graphs)
     }
@@ -136,10 +137,11 @@ impl PlannedPrograms {
     }
 
     /// The same without the edges that the memory asks for: broken on purpose.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(crate) fn without_reuse(self) -> Self {
         let parts = Arc::into_inner(self.0).expect("no clone");
-        let graphs = TaskGraph::build(&parts.expanded, &parts.plan.placement).expect("as before");
+        let built = TaskGraph::build(&parts.expanded, &parts.plan.placement);
+        let (graphs, _) = built.expect("as before");
         Self(Arc::new(Parts { graphs, ..parts }))
     }
 }

@@ -2,12 +2,12 @@
 //! (`docs/plan-format.md`).
 
 use super::{
-    Group, Home, Layout, Memory, Numerics, Placement, Plan, PlannedPrograms, ProgramMemory,
-    ProgramNumerics, ProgramPlacement, Recompute,
+    AxisCut, Group, Home, Layout, MOST_WORKERS, Memory, Numerics, Placement, Plan, PlannedPrograms,
+    ProgramMemory, ProgramNumerics, ProgramPlacement, Recompute, Space, SpaceMemory,
 };
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Programs};
-use crate::units::{NodeId, WorkerId};
+use crate::units::{NodeId, SpaceId, WorkerId};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -93,6 +93,9 @@ fn quoted(text: &str) -> String {
 
 fn numerics_text(numerics: &Numerics, programs: &Programs) -> String {
     let mut text = format!("\n[numerics]\nisa = {}\n", quoted(numerics.isa.name()));
+    if programs.shards.count() > 1 {
+        let _ = writeln!(text, "shards = {:?}", programs.shards.shares());
+    }
     for (part, program) in numerics.programs.iter().zip(&programs.programs) {
         let _ = writeln!(text, "\n[numerics.{}]\nnodes = [", quoted(&program.name));
         for (i, node) in program.graph.nodes.iter().enumerate() {
@@ -114,6 +117,11 @@ fn numerics_text(numerics: &Numerics, programs: &Programs) -> String {
 fn placement_text(planned: &PlannedPrograms) -> String {
     let (placement, expanded) = (&planned.placement, planned.expanded());
     let mut text = format!("\n[placement]\nworkers = {}\n", placement.workers);
+    if placement.spaces.len() > 1 {
+        let spaces: Vec<String> = placement.spaces.iter().map(Space::to_string).collect();
+        let of: Vec<u32> = placement.space_of.iter().map(|space| space.0).collect();
+        let _ = writeln!(text, "spaces = {spaces:?}\nspace_of = {of:?}");
+    }
     if !placement.ahead.is_empty() {
         let _ = writeln!(text, "ahead = {:?}", placement.ahead);
     }
@@ -136,7 +144,8 @@ fn placement_text(planned: &PlannedPrograms) -> String {
             let workers: Vec<String> = group.workers.iter().map(|w| w.0.to_string()).collect();
             let _ = writeln!(
                 text,
-                "  {{ workers = [{}], calls = [{}] }},",
+                "  {{ {}workers = [{}], calls = [{}] }},",
+                if group.everywhere { "everywhere = true, " } else { "" },
                 workers.join(", "),
                 calls.join(", ")
             );
@@ -148,10 +157,10 @@ fn placement_text(planned: &PlannedPrograms) -> String {
 
 /// `12 conv2d 0/2 1/3`: node 12, a conv2d, in 2 pieces along axis 0 and 3
 /// along axis 1.
-fn call_text(graph: &Graph, id: NodeId, cuts: &[(usize, usize)]) -> String {
+fn call_text(graph: &Graph, id: NodeId, cuts: &[AxisCut]) -> String {
     let mut text = format!("{} {}", id.0, graph.node(id).op.name());
-    for (axis, count) in cuts {
-        let _ = write!(text, " {axis}/{count}");
+    for cut in cuts {
+        let _ = write!(text, " {cut}");
     }
     text
 }
@@ -159,11 +168,29 @@ fn call_text(graph: &Graph, id: NodeId, cuts: &[(usize, usize)]) -> String {
 fn memory_text(planned: &PlannedPrograms) -> String {
     let (memory, expanded) = (&planned.memory, planned.expanded());
     let mut text = format!("\n[memory]\ninput_slots = {}\npersistent = [\n", memory.input_slots);
-    for (value, offset) in expanded.store.values.iter().zip(&memory.persistent) {
-        let (name, bytes) = (quoted(&value.name), value.meta.bytes());
-        let _ = writeln!(text, "  {{ name = {name}, offset = {offset}, bytes = {bytes} }},");
+    let spaces = &planned.placement.spaces;
+    // Of one space, there is no need to say it.
+    let space_of = |space: SpaceId| match spaces.len() {
+        1 => String::new(),
+        _ => format!(", space = \"{}\"", spaces[space.index()]),
+    };
+    for (replica, offset) in memory.replicas.iter().zip(&memory.persistent) {
+        let (name, bytes) =
+            (&expanded.store.get(replica.value).name, replica.bytes(&expanded.store));
+        let rows = if spaces.len() > 1 {
+            format!(", box = \"{}\"", replica.region)
+        } else {
+            String::new()
+        };
+        let _ = writeln!(
+            text,
+            "  {{ name = {}, offset = {offset}, bytes = {bytes}{rows}{} }},",
+            quoted(name),
+            space_of(replica.space)
+        );
     }
-    let _ = writeln!(text, "]\npersistent_bytes = {}", memory.persistent_bytes);
+    let _ =
+        writeln!(text, "]\npersistent_bytes = {}", each(memory.persistent_bytes.iter().copied()));
     for ((part, program), graph) in
         memory.programs.iter().zip(&expanded.programs).zip(planned.graphs())
     {
@@ -171,11 +198,11 @@ fn memory_text(planned: &PlannedPrograms) -> String {
             text,
             "\n[memory.{}]\ninputs = {}\noutputs = {}\noutput_slots = {}\nwork = {}\nscratch = {}\nstorages = [",
             quoted(&program.name),
-            part.inputs,
-            part.outputs,
+            each(part.spaces.iter().map(|of| of.inputs)),
+            each(part.spaces.iter().map(|of| of.outputs)),
             part.output_slots,
-            part.work,
-            part.scratch
+            each(part.spaces.iter().map(|of| of.work)),
+            each(part.spaces.iter().map(|of| of.scratch))
         );
         let layout: &Layout = &graph.layout;
         for (storage, offset) in layout.storages.iter().zip(&part.offsets) {
@@ -187,16 +214,44 @@ fn memory_text(planned: &PlannedPrograms) -> String {
             };
             let _ = writeln!(
                 text,
-                "  {{ value = {}, name = {}, box = {}, home = \"{home}\", offset = {offset}, bytes = {} }},",
+                "  {{ value = {}, name = {}, box = {}, home = \"{home}\", offset = {offset}, bytes = {}{} }},",
                 storage.root.0,
                 quoted(&program.graph.value(storage.root).name),
                 quoted(&storage.region.to_string()),
-                storage.bytes
+                storage.bytes,
+                space_of(storage.space)
             );
         }
         text += "]\n";
     }
     text
+}
+
+/// A number per space: of one space just that.
+fn each(numbers: impl Iterator<Item = usize>) -> String {
+    let all: Vec<usize> = numbers.collect();
+    if let [one] = all[..] { one.to_string() } else { format!("{all:?}") }
+}
+
+/// What [`each`] prints.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Each {
+    One(usize),
+    All(Vec<usize>),
+}
+
+impl Each {
+    fn of(&self, space: usize) -> Option<usize> {
+        match self {
+            Self::One(one) => (space == 0).then_some(*one),
+            Self::All(all) => all.get(space).copied(),
+        }
+    }
+
+    fn to_vec(&self) -> Vec<usize> {
+        (0..).map_while(|space| self.of(space)).collect()
+    }
 }
 
 /// The text's structure; names that are there for people are checked by the
@@ -227,6 +282,8 @@ struct Section<H, P> {
 #[derive(Deserialize)]
 struct NumericsHead {
     isa: String,
+    #[serde(default)]
+    shards: Vec<usize>,
 }
 
 #[derive(Deserialize)]
@@ -249,6 +306,10 @@ struct NodeText {
 struct PlacementHead {
     workers: usize,
     #[serde(default)]
+    spaces: Vec<String>,
+    #[serde(default)]
+    space_of: Vec<u32>,
+    #[serde(default)]
     ahead: Vec<usize>,
 }
 
@@ -263,6 +324,8 @@ struct GroupsText {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GroupText {
+    #[serde(default)]
+    everywhere: bool,
     workers: Vec<u32>,
     calls: Vec<String>,
 }
@@ -271,7 +334,7 @@ struct GroupText {
 struct MemoryHead {
     input_slots: usize,
     persistent: Vec<PersistentText>,
-    persistent_bytes: usize,
+    persistent_bytes: Each,
 }
 
 #[derive(Deserialize)]
@@ -282,16 +345,20 @@ struct PersistentText {
     offset: usize,
     #[serde(rename = "bytes")]
     _bytes: usize,
+    #[serde(rename = "space", default)]
+    _space: String,
+    #[serde(rename = "box", default)]
+    _box: String,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoragesText {
-    inputs: usize,
-    outputs: usize,
+    inputs: Each,
+    outputs: Each,
     output_slots: usize,
-    work: usize,
-    scratch: usize,
+    work: Each,
+    scratch: Each,
     storages: Vec<StorageText>,
 }
 
@@ -309,6 +376,8 @@ struct StorageText {
     offset: usize,
     #[serde(rename = "bytes")]
     _bytes: usize,
+    #[serde(rename = "space", default)]
+    _space: String,
 }
 
 #[derive(Deserialize)]
@@ -343,6 +412,14 @@ impl Text {
     }
 
     fn plan(&self, programs: &Programs) -> Result<Plan> {
+        let shards = &self.numerics.head.shards;
+        if shards != programs.shards.shares() {
+            let shares = |shares: &[usize]| match shares {
+                [] => "one shard".to_owned(),
+                shares => format!("shards {shares:?}"),
+            };
+            return Err(Error::plan("numerics", shares(programs.shards.shares()), shares(shards)));
+        }
         let numerics = programs.programs.iter().map(|program| {
             let part = section(&self.numerics.programs, "numerics", &program.name)?;
             let nodes = &program.graph.nodes;
@@ -386,6 +463,7 @@ impl Text {
                     nodes: Vec::new(),
                     cuts: Vec::new(),
                     workers: group.workers.iter().map(|&w| WorkerId(w)).collect(),
+                    everywhere: group.everywhere,
                 };
                 for call in &group.calls {
                     let Some((node, cuts)) = parse_call(call) else {
@@ -398,29 +476,43 @@ impl Text {
             });
             Ok(ProgramPlacement { groups: groups.collect::<Result<_>>()? })
         });
-        let placement = Placement {
-            workers: self.placement.head.workers,
-            ahead: self.placement.head.ahead.clone(),
-            programs: placed.collect::<Result<_>>()?,
-        };
+        let head = &self.placement.head;
+        let mut placement =
+            Placement::new(head.workers.min(MOST_WORKERS + 1), placed.collect::<Result<_>>()?);
+        // Too many are refused when the plan is checked.
+        placement.workers = head.workers;
+        placement.ahead.clone_from(&head.ahead);
+        if !head.spaces.is_empty() {
+            placement.spaces =
+                head.spaces.iter().map(|name| name.parse()).collect::<Result<_>>()?;
+            placement.space_of = head.space_of.iter().map(|&space| SpaceId(space)).collect();
+        }
         let memories = programs.programs.iter().map(|program| {
             let part = section(&self.memory.programs, "memory", &program.name)?;
             Ok(ProgramMemory {
                 offsets: part.storages.iter().map(|s| s.offset).collect(),
-                inputs: part.inputs,
-                outputs: part.outputs,
                 output_slots: part.output_slots,
-                work: part.work,
-                scratch: part.scratch,
+                spaces: (0..)
+                    .map_while(|space| {
+                        Some(SpaceMemory {
+                            inputs: part.inputs.of(space)?,
+                            outputs: part.outputs.of(space)?,
+                            work: part.work.of(space)?,
+                            scratch: part.scratch.of(space)?,
+                        })
+                    })
+                    .collect(),
             })
         });
         let head = &self.memory.head;
         let memory = Memory {
             input_slots: head.input_slots,
             persistent: head.persistent.iter().map(|p| p.offset).collect(),
-            persistent_bytes: head.persistent_bytes,
+            persistent_bytes: head.persistent_bytes.to_vec(),
             programs: memories.collect::<Result<_>>()?,
-            workers: self.placement.head.workers,
+            workers: super::memory::workers(&placement),
+            // They follow from the placement.
+            replicas: Vec::new(),
         };
         Ok(Plan { numerics, recompute, placement, memory })
     }
@@ -445,15 +537,11 @@ fn repeated(text: &str, graph: &Graph) -> Result<NodeId> {
     found.ok_or_else(|| Error::plan("recompute", "a node of the lowered graph and its op", text))
 }
 
-fn parse_call(text: &str) -> Option<(NodeId, Vec<(usize, usize)>)> {
+fn parse_call(text: &str) -> Option<(NodeId, Vec<AxisCut>)> {
     let mut words = text.split_whitespace();
     let node = NodeId(words.next()?.parse().ok()?);
     words.next()?;
-    let cut = |word: &str| {
-        let (axis, count) = word.split_once('/')?;
-        Some((axis.parse().ok()?, count.parse().ok()?))
-    };
-    Some((node, words.map(cut).collect::<Option<_>>()?))
+    Some((node, words.map(AxisCut::parse).collect::<Option<_>>()?))
 }
 
 #[cfg(test)]
@@ -474,14 +562,18 @@ mod tests {
         Programs {
             store,
             programs: vec![Program { name: "p".into(), graph, output_slots: 2, turn: 0 }],
+            ..Programs::default()
         }
     }
 
     fn plan(programs: &Programs) -> PlannedPrograms {
-        let group = |nodes: &[u32], cuts: &[(usize, usize)], workers: &[u32]| Group {
-            nodes: nodes.iter().map(|&n| NodeId(n)).collect(),
-            cuts: vec![cuts.to_vec(); nodes.len()],
-            workers: workers.iter().map(|&w| WorkerId(w)).collect(),
+        let group = |nodes: &[u32], cuts: &[(usize, usize)], workers: &[u32]| {
+            let cuts: Vec<AxisCut> = cuts.iter().map(|&cut| cut.into()).collect();
+            Group::new(
+                nodes.iter().map(|&n| NodeId(n)).collect(),
+                vec![cuts; nodes.len()],
+                workers.iter().map(|&w| WorkerId(w)).collect(),
+            )
         };
         let groups = vec![group(&[0, 1], &[(0, 2)], &[0, 1]), group(&[2], &[], &[0])];
         let placement = Placement::new(2, vec![ProgramPlacement::new(groups)]);

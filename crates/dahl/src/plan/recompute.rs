@@ -57,7 +57,7 @@ impl Recompute {
             return numerics.expand(programs);
         }
         numerics.check_sizes(programs)?;
-        let mut rewritten = Programs { store: programs.store.clone(), programs: Vec::new() };
+        let mut rewritten = programs.with(Vec::new());
         let mut inherited = Numerics { isa: numerics.isa, programs: Vec::new() };
         for (again, (program, part)) in
             self.programs.iter().zip(programs.programs.iter().zip(&numerics.programs))

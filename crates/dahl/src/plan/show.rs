@@ -1,6 +1,6 @@
 //! Task graphs and memory for people: text and Graphviz.
 
-use super::{Home, PlannedPrograms, TaskGraph, Use};
+use super::{Does, Home, PlannedPrograms, TaskGraph, Use};
 use crate::graph::Graph;
 use crate::units::{Bytes, TaskId};
 use std::fmt::Write as _;
@@ -19,7 +19,11 @@ impl TaskGraph {
                 task.worker,
                 waits.join(", ")
             );
-            for call in &task.calls {
+            if let Does::Move(of) = &task.does {
+                let parts: Vec<String> = of.parts.iter().map(|(v, r)| format!("{v}{r}")).collect();
+                let _ = writeln!(text, "  move {}-{} {}", of.from, of.to, parts.join(" "));
+            }
+            for call in task.calls() {
                 let node = graph.node(call.node);
                 let operands: Vec<String> = call
                     .operands
@@ -48,14 +52,17 @@ impl TaskGraph {
         let mut dot =
             String::from("digraph tasks {\n  node [shape=box, style=filled, fontname=\"sans\"];\n");
         for (t, task) in self.tasks.iter().enumerate() {
-            let calls: Vec<String> = task
-                .calls
+            let mut calls: Vec<String> = task
+                .calls()
                 .iter()
                 .map(|c| {
                     let node = graph.node(c.node);
                     format!("{} {}", node.op.name(), node.path)
                 })
                 .collect();
+            if let Does::Move(of) = &task.does {
+                calls.push(format!("move {} from {} to {}", of.bytes(graph), of.from, of.to));
+            }
             let id = TaskId::new(t);
             let label = format!("{id} on {}\\n{}", task.worker, calls.join("\\n"));
             let colour = COLOURS[task.worker.index() % COLOURS.len()];
@@ -82,13 +89,21 @@ impl PlannedPrograms {
             };
             let _ = writeln!(text, "{name:<24} {total:>12}  {each}");
         };
-        line("persistent values", 1, memory.persistent_bytes);
-        line("inputs", memory.input_slots, memory.input_slot());
-        for (program, of) in self.expanded().programs.iter().zip(&memory.programs) {
-            line(&format!("outputs of {}", program.name), of.output_slots, of.outputs);
+        for space in memory.spaces() {
+            let s = space.index();
+            if self.placement.spaces.len() > 1 {
+                let name = self.placement.spaces[s].to_string();
+                line(&name, 1, memory.peak_of(space).0 as usize);
+            }
+            line("persistent values", 1, memory.persistent_bytes[s]);
+            line("inputs", memory.input_slots, memory.input_slot(space));
+            for (program, of) in self.expanded().programs.iter().zip(&memory.programs) {
+                let name = format!("outputs of {}", program.name);
+                line(&name, of.output_slots, of.spaces[s].outputs);
+            }
+            line("work", 1, memory.work(space));
+            line("scratch", memory.workers[s], memory.scratch(space));
         }
-        line("work", 1, memory.work());
-        line("scratch", memory.workers, memory.scratch());
         let _ = writeln!(text, "{:<24} {:>12}", "peak", memory.peak());
         text.push_str("largest tensors:\n");
         for (name, bytes) in self.largest(5) {

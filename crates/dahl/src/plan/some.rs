@@ -69,7 +69,7 @@ impl PlannedPrograms {
         }
         let has = |name: &str| names.iter().any(|own| own == name);
         let own = programs.programs.iter().filter(|program| has(&program.name));
-        let own = Programs { store: programs.store.clone(), programs: own.cloned().collect() };
+        let own = programs.with(own.cloned().collect());
         let plan = Self::parse(text, &own)?;
         if own.programs.len() == programs.programs.len() {
             return Ok(plan);

@@ -1,9 +1,12 @@
 //! The boxes that values are stored as.
 
-use super::tasks::{Task, Use};
+use super::placement::Placement;
+use super::space::Replica;
+use super::tasks::{Does, Task, Use};
 use crate::graph::{Graph, Kind, Root};
-use crate::units::{PersistentId, TaskId, ValueId, WorkerId};
+use crate::units::{PersistentId, SpaceId, TaskId, ValueId, WorkerId};
 use dahl_kernels::Region;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// An index into [`Layout::storages`].
@@ -30,9 +33,11 @@ pub enum Home {
 pub struct Storage {
     /// The value.
     pub root: ValueId,
+    /// The memory that it is in.
+    pub space: SpaceId,
     /// The box of it.
     pub region: Region,
-    /// The memory it belongs to.
+    /// The part of the memory it belongs to.
     pub home: Home,
     /// The bytes it needs.
     pub bytes: usize,
@@ -62,87 +67,121 @@ impl Storage {
 /// All storages of a program.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The storages, by value and then by box.
+    /// The storages, by space, then by value, then by box.
     pub storages: Vec<Storage>,
-    /// For each value, the range of its storages; empty for views.
-    pub of_value: Vec<Range<StorageId>>,
+    /// By space, for each value, the range of its storages; empty for views.
+    pub of_value: Vec<Vec<Range<StorageId>>>,
 }
 
 impl Layout {
-    pub(super) fn of(graph: &Graph, roots: &[Root], tasks: &[Task]) -> Self {
-        let mut fetched = vec![false; graph.values.len()];
+    pub(super) fn of(
+        graph: &Graph,
+        roots: &[Root],
+        tasks: &[Task],
+        placement: &Placement,
+        replicas: &[Replica],
+    ) -> Self {
+        let (spaces, values) = (placement.spaces.len(), graph.values.len());
+        let mut fetched = vec![false; values];
         for (_, v) in &graph.fetches {
             fetched[roots[v.index()].value.index()] = true;
         }
         // The tasks that touch each value, with the range of its first axis.
-        let mut touches: Vec<Vec<Touch>> = vec![Vec::new(); graph.values.len()];
+        let mut touches: Vec<Vec<Vec<Touch>>> = vec![vec![Vec::new(); values]; spaces];
         for (i, task) in tasks.iter().enumerate() {
-            for (call, spec) in task.calls.iter().enumerate() {
+            let mut touch = |call, space: SpaceId, root: ValueId, region, usage| {
+                let touch = Touch { task: TaskId::new(i), call, region, usage };
+                touches[space.index()][root.index()].push(touch);
+            };
+            for (call, spec) in task.calls().iter().enumerate() {
                 for operand in &spec.operands {
-                    touches[operand.root.index()].push(Touch {
-                        task: TaskId::new(i),
-                        call,
-                        region: operand.root_region,
-                        usage: operand.usage,
-                    });
+                    touch(call, task.space, operand.root, operand.root_region, operand.usage);
+                }
+            }
+            if let Does::Move(of) = &task.does {
+                for (call, (root, region)) in of.parts.iter().enumerate() {
+                    touch(call, of.from, *root, *region, Use::Read);
+                    touch(call, of.to, *root, *region, Use::Write);
                 }
             }
         }
-        let mut splittable: Vec<bool> = (0..graph.values.len())
-            .map(|v| {
-                let value = &graph.values[v];
-                value.kind == Kind::Local && !fetched[v] && value.meta.shape.rank() > 0
-            })
-            .collect();
-        // Not where a view has another first axis.
+        // Not split where a view has another first axis.
+        let mut alike = vec![true; values];
         for root in roots {
             let of = graph.value(root.value).meta.shape;
-            splittable[root.value.index()] &= root.views.iter().all(|v| {
+            alike[root.value.index()] &= root.views.iter().all(|v| {
                 let view = graph.value(*v).meta.shape;
                 let ranks = view.rank() > 0 && of.rank() > 0;
                 ranks && view[0] == of[0] && view.elements() == of.elements()
             });
         }
-        let mut layout = Self { storages: Vec::new(), of_value: vec![0..0; graph.values.len()] };
-        for (v, touches) in touches.iter().enumerate() {
-            if roots[v].value.index() != v {
-                continue;
+        let mut layout = Self { storages: Vec::new(), of_value: vec![vec![0..0; values]; spaces] };
+        for (s, touches) in touches.iter().enumerate() {
+            let space = SpaceId::new(s);
+            let own: BTreeMap<PersistentId, Region> = replicas
+                .iter()
+                .filter(|replica| replica.space == space)
+                .map(|replica| (replica.value, replica.region))
+                .collect();
+            let loads = placement.loading().any(|loading| loading == space);
+            for (v, touches) in touches.iter().enumerate() {
+                if roots[v].value.index() != v {
+                    continue;
+                }
+                let value = &graph.values[v];
+                let mut whole = Region::full(&value.meta.shape);
+                let home = match value.kind {
+                    Kind::Input if loads => Home::Input,
+                    Kind::Persistent(id) if let Some(rows) = own.get(&id) => {
+                        whole = *rows;
+                        Home::Persistent(id)
+                    }
+                    Kind::Local if fetched[v] && space == placement.output() => Home::Output,
+                    _ => Home::Work,
+                };
+                // Each process has its inputs, and other spaces what they touch.
+                if touches.is_empty() && (home == Home::Work || s > 0) {
+                    continue;
+                }
+                let splits = home == Home::Work && alike[v] && value.meta.shape.rank() > 0;
+                let parts = if splits { components(touches) } else { Vec::new() };
+                if spaces > 1 && home == Home::Work && whole.rank() > 0 {
+                    // A space has no more rows than it touches.
+                    let touched = touches.iter().map(|t| t.region).filter(|r| !r.is_empty());
+                    let rows = touched.reduce(|a, b| a.cover(&b)).map_or(0..0, |r| r.range(0));
+                    whole = whole.with(0, rows);
+                }
+                let boxes: Vec<Region> = if parts.len() < 2 {
+                    vec![whole]
+                } else {
+                    parts.into_iter().map(|range| whole.with(0, range)).collect()
+                };
+                let first = layout.storages.len();
+                for region in boxes {
+                    let bytes = region.elements() * value.meta.dtype.size();
+                    let storage = storage(ValueId::new(v), region, home, touches, tasks);
+                    layout.storages.push(Storage { bytes, space, ..storage });
+                }
+                layout.of_value[s][v] = first..layout.storages.len();
             }
-            let value = &graph.values[v];
-            let home = match value.kind {
-                Kind::Input => Home::Input,
-                Kind::Persistent(id) => Home::Persistent(id),
-                Kind::Local if fetched[v] => Home::Output,
-                Kind::Local => Home::Work,
-            };
-            if touches.is_empty() && home == Home::Work {
-                continue;
-            }
-            let whole = Region::full(&value.meta.shape);
-            let parts = if splittable[v] { components(touches) } else { Vec::new() };
-            let boxes: Vec<Region> = if parts.len() < 2 {
-                vec![whole]
-            } else {
-                parts.into_iter().map(|range| whole.with(0, range)).collect()
-            };
-            let first = layout.storages.len();
-            for region in boxes {
-                let bytes = region.elements() * value.meta.dtype.size();
-                let storage = storage(ValueId::new(v), region, home, touches, tasks);
-                layout.storages.push(Storage { bytes, ..storage });
-            }
-            layout.of_value[v] = first..layout.storages.len();
         }
         layout
     }
 
+    /// How many spaces there are.
+    pub(super) fn spaces(&self) -> usize {
+        self.of_value.len()
+    }
+
     /// The storage that holds a region of a value.
-    pub fn find(&self, root: ValueId, region: &Region) -> StorageId {
-        let range = self.of_value[root.index()].clone();
+    pub fn find(&self, space: SpaceId, root: ValueId, region: &Region) -> StorageId {
+        let range = self.of_value[space.index()][root.index()].clone();
         let ids = range.clone();
-        ids.into_iter()
-            .find(|&s| self.storages[s].region.contains(region))
-            .unwrap_or_else(|| panic!("{root} {region} lies in one of its storages"))
+        ids.clone().find(|&s| self.storages[s].region.contains(region)).unwrap_or_else(|| {
+            let boxes: Vec<String> =
+                ids.map(|s| format!("{:?}", self.storages[s].region)).collect();
+            panic!("{root} {region} lies in one of its storages in {space}: {boxes:?}")
+        })
     }
 }
 
@@ -177,7 +216,7 @@ fn storage(
         let calls = mine[0].call..mine[mine.len() - 1].call + 1;
         (tasks[users[0].0.index()].worker, calls)
     });
-    Storage { root, region, home, bytes: 0, life, inner, users }
+    Storage { root, space: SpaceId(0), region, home, bytes: 0, life, inner, users }
 }
 
 /// The connected components of the ranges of the first axis that are touched.

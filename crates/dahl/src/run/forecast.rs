@@ -48,15 +48,14 @@ pub fn predict(
     })
 }
 
-/// The memory of a plan, part by part.
+/// The memory of a plan in all spaces, part by part.
 pub fn planned_parts(memory: &Memory) -> Vec<(String, u64)> {
-    let outputs: usize = memory.programs.iter().map(|p| p.output_slots * p.outputs).sum();
-    let part = |name: &str, bytes: usize| (name.to_owned(), bytes as u64);
-    vec![
-        part("persistent values", memory.persistent_bytes),
-        part("inputs", memory.input_slots * memory.input_slot()),
-        part("outputs", outputs),
-        part("work", memory.work()),
-        part("scratch", memory.workers * memory.scratch()),
-    ]
+    let mut all: Vec<(String, u64)> = Vec::new();
+    for (name, bytes) in memory.spaces().flat_map(|space| memory.parts(space)) {
+        match all.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += bytes as u64,
+            None => all.push((name.to_owned(), bytes as u64)),
+        }
+    }
+    all
 }

@@ -3,7 +3,7 @@
 use super::config::{IdentitySettings, PipelineKind, StagesChoice};
 use crate::choose::MICRO_BATCHES;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Node};
+use crate::graph::{Graph, Node, Shards};
 use crate::model::{Delays, Lowered, Model, Optimizer, OptimizerName, Stages, TrainSpec};
 use crate::native::Scheduling;
 use crate::ops::{Metas, Target};
@@ -36,7 +36,8 @@ impl IdentitySettings {
     /// Names a setting that the optimizer does not have.
     pub fn train_spec(&self) -> Result<TrainSpec> {
         let spec = TrainSpec::new(self.batch, self.dtype, self.optimizer()?);
-        Ok(TrainSpec { clip_grad_norm: self.clip, seed: self.seed, ..spec })
+        let shards = self.shards.as_ref().map_or(Ok(Shards::default()), |s| s.of(self.batch))?;
+        Ok(TrainSpec { clip_grad_norm: self.clip, seed: self.seed, shards, ..spec })
     }
 
     /// The sizes of the steps over so many samples: the batch and the short last one.

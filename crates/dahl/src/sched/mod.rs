@@ -4,6 +4,7 @@
 //! timestamps; it owns no thread, clock or lock, so that every engine can use
 //! it.
 
+mod confined;
 mod critical_path;
 mod earliest_finish;
 mod expected;
@@ -11,6 +12,7 @@ mod first_come;
 mod staged;
 mod stealing;
 
+pub use confined::Confined;
 pub use critical_path::{CriticalPath, Rank, ranks};
 pub use earliest_finish::{EarliestFinish, Expected};
 pub use expected::{Expectations, TaskTimes, WorkerFigures};

@@ -155,7 +155,7 @@ pub(super) fn task_costs(
                 Cost::unknown()
             })
         };
-        all.push(task.calls.iter().map(cost).collect::<Vec<Cost>>());
+        all.push(task.calls().iter().map(cost).collect::<Vec<Cost>>());
     }
     let Some(first) = unknown.first() else { return Ok(all) };
     let found =
@@ -241,7 +241,7 @@ impl Build<'_> {
             return;
         }
         let to = self.memories[task.worker.index()];
-        for operand in task.calls.iter().flat_map(|call| &call.operands) {
+        for operand in task.calls().iter().flat_map(|call| &call.operands) {
             if operand.usage == Use::Write {
                 continue;
             }
@@ -277,7 +277,7 @@ impl Build<'_> {
         if !self.apart {
             return;
         }
-        for operand in task.calls.iter().flat_map(|call| &call.operands) {
+        for operand in task.calls().iter().flat_map(|call| &call.operands) {
             if operand.usage == Use::Read {
                 continue;
             }

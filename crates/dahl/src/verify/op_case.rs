@@ -79,6 +79,7 @@ pub(super) fn run(case: &Case<'_>, op: &str, settings: &Settings<'_>) -> Result<
     let programs = Programs {
         store,
         programs: vec![Program { name: op.to_owned(), graph, output_slots: 2, turn: 0 }],
+        ..Programs::default()
     };
     let plan = settings.grain.plan(&programs)?;
     let mut session = settings.engine.prepare(&plan)?;

@@ -60,7 +60,7 @@ fn made_up(plans: &[PlannedPrograms]) -> PerfModel {
         let kind = cpu_kind(plan.numerics.isa);
         let (expanded, graphs) = (plan.expanded(), plan.graphs());
         for (program, graph) in expanded.programs.iter().zip(graphs) {
-            for call in graph.tasks.iter().flat_map(|task| &task.calls) {
+            for call in graph.tasks.iter().flat_map(|task| task.calls()) {
                 let work = Work::of_node(&program.graph, call.node, &call.piece);
                 let nanos = &[made_up_nanos(work.features.flops)];
                 let series = Series { nanos, most: 1, contention: Contention::None };

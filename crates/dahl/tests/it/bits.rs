@@ -4,9 +4,10 @@ use crate::support::{
     MODELS, Rng, Run, SCHEDULINGS, Setup, engine, feed, fill, grain, random_plan, setup, state,
 };
 use dahl::DType;
-use dahl::graph::Graph;
+use dahl::graph::{Graph, Shards};
 use dahl::model::Fusion;
 use dahl::native::Scheduling;
+use dahl::plan::PlannedPrograms;
 use dahl::planner::{Gather, Grain};
 use dahl::train::Trainer;
 
@@ -98,7 +99,7 @@ fn axes_cut(graph: &Graph, plan: &dahl::plan::ProgramPlacement) -> Vec<usize> {
         let rank =
             |id: dahl::units::NodeId| graph.value(graph.node(id).outputs[0]).meta.shape.rank();
         for (&node, cuts) in group.nodes.iter().zip(&group.cuts) {
-            axes.extend(cuts.iter().filter(|_| rank(node) == 4).map(|(axis, _)| *axis));
+            axes.extend(cuts.iter().filter(|_| rank(node) == 4).map(|cut| cut.axis));
         }
     }
     axes.sort_unstable();
@@ -125,6 +126,41 @@ fn random_placements_give_the_same_bits() {
         }
         if name != "dropout" {
             assert!((0..4).all(|axis| axes.contains(&axis)), "{name}: images are cut too");
+        }
+    }
+}
+
+#[test]
+fn shards_have_bits_of_their_own_that_no_placement_changes() {
+    for name in MODELS {
+        for dtype in DTYPES {
+            let plain = setup(name, dtype);
+            let batch = plain.spec.train[0];
+            for shares in [vec![batch - 1, 1], vec![1, batch - 3, 2]] {
+                let mut setup = plain.clone();
+                setup.spec.shards = Shards::new(shares.clone()).unwrap();
+                let (one, reference) = (plain.reference(), setup.reference());
+                let what = format!("{name} {dtype} {shares:?}");
+                let tolerance = if dtype == DType::F64 { 1e-11 } else { 1e-3 };
+                for (a, b) in one.losses.iter().zip(&reference.losses) {
+                    let (a, b) = (f64::from_bits(*a), f64::from_bits(*b));
+                    assert!((a - b).abs() <= tolerance * b.abs(), "{what}: {a}, {b}");
+                }
+                assert_ne!(one.state, reference.state, "{what}: other roundings");
+                let grains = [Grain::for_workers(2), grain(3, 3, 2, Gather::Off)];
+                for (grain, scheduling) in grains.into_iter().zip(SCHEDULINGS) {
+                    setup.at(grain, &engine(scheduling)).assert_same(&reference, &what);
+                }
+                let programs = setup.lower().programs;
+                let plan = random_plan(&programs, 3, &mut Rng(1)).unwrap();
+                let run = setup.train(&plan, &engine(Scheduling::WorkStealing)).unwrap();
+                run.assert_same(&reference, &what);
+                let text = plan.to_text();
+                assert!(text.contains(&format!("shards = {shares:?}")), "{what}");
+                let read = PlannedPrograms::parse(&text, &programs).unwrap();
+                assert_eq!(*read, *plan);
+                assert!(PlannedPrograms::parse(&text, &plain.lower().programs).is_err());
+            }
         }
     }
 }

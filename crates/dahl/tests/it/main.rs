@@ -20,6 +20,7 @@ mod resume;
 mod schedules;
 mod session;
 mod sim;
+mod spaces;
 mod support;
 mod tensor;
 mod timed;

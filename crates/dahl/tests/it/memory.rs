@@ -105,7 +105,7 @@ fn values_that_live_at_the_same_time_never_share_bytes() {
 fn without_the_edges_of_reuse_values_would_share_bytes() {
     let mut seen = 0;
     for (_, plan) in plans() {
-        let graphs = TaskGraph::build(plan.expanded(), &plan.placement).unwrap();
+        let (graphs, _) = TaskGraph::build(plan.expanded(), &plan.placement).unwrap();
         seen += usize::from(!shared_bytes(&plan, &graphs).is_empty());
     }
     assert!(seen > 10, "only {seen} plans need edges of reuse");
@@ -173,9 +173,9 @@ fn slots_that_are_too_few_are_refused() {
 fn an_axis_that_is_cut_twice_is_refused() {
     let change = |plan: &mut Plan, _: &[TaskGraph], _: &Programs| {
         let groups = &mut plan.placement.programs[0].groups;
-        let cut = |g: &&mut Group| g.nodes.len() == 1 && g.cuts[0] == [(0, 2)];
+        let cut = |g: &&mut Group| g.nodes.len() == 1 && g.cuts[0] == [(0, 2).into()];
         let group = groups.iter_mut().find(cut).unwrap();
-        group.cuts[0] = vec![(0, 2), (0, 2)];
+        group.cuts[0] = vec![(0, 2).into(), (0, 2).into()];
         group.workers = vec![WorkerId(0); 4];
     };
     check_refused(change, "cut once");

@@ -8,7 +8,7 @@ use dahl::exec::{
 use dahl::plan::PlannedPrograms;
 use dahl::planner::Grain;
 use dahl::trace::{Activity, CellCount, CodeletCount, ShapeCount, Trace};
-use dahl::units::{Bytes, PersistentId, ProgramId, TaskId};
+use dahl::units::{Bytes, PersistentId, ProgramId, SpaceId, TaskId};
 use dahl::{DType, Error, Result, StepScalars};
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Steps {
 impl Session for Steps {
     fn slot(&mut self, program: ProgramId) -> Result<Slot> {
         let inputs = input_tensors(self.prepared.planned(), program);
-        let bytes = self.prepared.planned().memory.input_slot();
+        let bytes = self.prepared.planned().memory.input_slot(SpaceId(0));
         let memory = vec![0u64; bytes.div_ceil(size_of::<u64>())];
         let new = || Idle { index: 0, memory: Box::new(memory) };
         let idle = self.free.lock().unwrap().pop().unwrap_or_else(new);
@@ -59,7 +59,7 @@ impl Session for Steps {
 
     fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId> {
         let idle = slot.into_idle();
-        let bytes = self.prepared.planned().memory.input_slot();
+        let bytes = self.prepared.planned().memory.input_slot(SpaceId(0));
         let step = self.run(program, &idle.memory.bytes()[..bytes], scalars);
         self.free.lock().unwrap().push(idle);
         Ok(step)
@@ -86,8 +86,7 @@ impl Session for Steps {
     }
 
     fn read(&mut self, value: PersistentId, read: &mut dyn FnMut(TensorRef<'_>)) -> Result<()> {
-        let TensorMut { meta, bytes } = self.prepared.persistent(value);
-        read(TensorRef { meta, bytes });
+        self.prepared.read(value, read);
         Ok(())
     }
 
@@ -96,7 +95,7 @@ impl Session for Steps {
         value: PersistentId,
         write: &mut dyn FnMut(TensorMut<'_>) -> Result<()>,
     ) -> Result<()> {
-        write(self.prepared.persistent(value))
+        self.prepared.write(value, write)
     }
 
     fn snapshot(&mut self, program: ProgramId) -> Result<Snapshot> {

@@ -8,7 +8,7 @@ use dahl::ops::{Backprop, Call, Cut, Meta, Metas, Mismatch, Op, Piece, Recorder,
 use dahl::plan::{Plan, PlannedPrograms};
 use dahl::planner::Gather;
 use dahl::train::Trainer;
-use dahl::units::Flops;
+use dahl::units::{Flops, SpaceId};
 use dahl::{DType, Error, Region};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -136,9 +136,9 @@ fn an_op_from_outside_trains_as_the_crates_own() {
 fn a_plan_with_too_little_scratch_is_refused() {
     let trainer = trainer(SquareLayer(Trip::Never), Scheduling::Static, (2, Gather::On));
     let mut plan = Plan::clone(trainer.plan());
-    let needed = plan.memory.scratch();
+    let needed = plan.memory.scratch(SpaceId(0));
     assert!(needed >= SCRATCH && needed.is_multiple_of(64), "whole lines per worker");
-    plan.memory.programs[0].scratch = SCRATCH - 1;
+    plan.memory.programs[0].spaces[0].scratch = SCRATCH - 1;
     let error = PlannedPrograms::new(&trainer.lowered().programs, plan).unwrap_err().to_string();
     assert!(error.contains("bytes of scratch, found 12"), "{error}");
 }

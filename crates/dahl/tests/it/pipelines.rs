@@ -91,7 +91,7 @@ fn images() -> Setup {
 fn parts_take_less_memory_than_the_whole() {
     let work = |parts| {
         let programs = in_micro_batches(&images(), parts).lower().programs;
-        Grain::for_workers(1).plan(&programs).unwrap().memory.work()
+        Grain::for_workers(1).plan(&programs).unwrap().memory.total_work()
     };
     let [whole, split] = [1, 8].map(work);
     assert!(5 * split < whole, "{split} of {whole} bytes");
@@ -145,7 +145,7 @@ fn a_stage_has_tasks_on_its_own_workers_only() {
     for task in &graphs[0].tasks {
         let stage = task.worker.index();
         tasks[stage] += 1;
-        for call in &task.calls {
+        for call in task.calls() {
             let node = expanded.programs[0].graph.node(call.node);
             assert_eq!(flow.stages.of(&node.path), stage, "{}", node.path);
         }
@@ -159,7 +159,7 @@ fn one_forward_one_backward_keeps_fewer_activations_than_all_forward() {
     let setup = in_micro_batches(&images(), 8);
     let [all, one] = ORDERS.map(|order| {
         let flow = Flow { stages: stages(&setup, 2), order, delays: None, own: Vec::new() };
-        flow_plan(&setup, &flow, 2).memory.work()
+        flow_plan(&setup, &flow, 2).memory.total_work()
     });
     assert!(3 * one < 2 * all, "{one} of {all} bytes");
 }
@@ -473,7 +473,7 @@ fn a_stage_waits_for_no_other_stages_update() {
     let plan = flow_plan(&setup, &flow, 4);
     let (expanded, graphs) = (plan.expanded(), plan.graphs());
     let phase = |program: usize, task: &dahl::plan::Task| {
-        expanded.programs[program].graph.node(task.calls[0].node).phase
+        expanded.programs[program].graph.node(task.calls()[0].node).phase
     };
     for (a, b) in [(0, 1), (0, 2), (1, 2), (3, 0)] {
         let edges = plan.across(ProgramId::new(a), ProgramId::new(b));

@@ -24,6 +24,7 @@ fn programs(build: impl FnOnce(&mut Builder<'_>)) -> dahl::Result<Programs> {
     Ok(Programs {
         store,
         programs: vec![Program { name: "p".into(), graph, output_slots: 2, turn: 0 }],
+        ..Programs::default()
     })
 }
 

@@ -240,11 +240,11 @@ fn random_program(graph: &Graph, workers: usize, rng: &mut Rng) -> ProgramPlacem
             let found = split(outputs[0].shape[cut.axis], count, cut.align).len();
             if rng.below(2) == 0 && pieces * found <= 12 {
                 pieces *= found;
-                cuts.push((cut.axis, count));
+                cuts.push((cut.axis, count).into());
             }
         }
         let workers = (0..pieces).map(|_| WorkerId::new(rng.below(workers))).collect();
-        groups.push(Group { nodes: vec![id], cuts: vec![cuts], workers });
+        groups.push(Group::new(vec![id], vec![cuts], workers));
     }
     ProgramPlacement::new(groups)
 }

@@ -28,7 +28,7 @@ fn check(scheduling: Scheduling, name: &str) {
     let (mut trainer, trace) = traced(scheduling);
     assert_eq!((trace.header.scheduling.as_str(), trace.header.workers), (name, 2));
     let graphs = trainer.plan().graphs();
-    let expected: usize = graphs[0].tasks.iter().map(|t| t.calls.len()).sum();
+    let expected: usize = graphs[0].tasks.iter().map(|t| t.calls().len()).sum();
 
     // Every call of every task once a step, and nothing at the same time on
     // one worker.

@@ -2,7 +2,7 @@
 
 use crate::support::{Run, SCHEDULINGS, Setup, engine, feed, fill, state};
 use dahl::DType;
-use dahl::graph::{Builder, Class, Store, fuse_updates};
+use dahl::graph::{Builder, Class, Shards, Store, fuse_updates};
 use dahl::model::{Fusion, Model, Optimizer, TrainSpec};
 use dahl::native::Scheduling;
 use dahl::ops::linear::LinearBackwardWeight;
@@ -78,7 +78,7 @@ fn check(between: impl Fn(&mut Builder<'_>, Var, Var, Var), expected: &[&str]) {
     between(&mut b, gradient, w, x);
     let Optimizer::Sgd { sgd, .. } = Optimizer::sgd(0.1) else { unreachable!("sgd is sgd") };
     b.update(Arc::new(sgd), &[gradient, ok, t], &[w]);
-    b.rewrite(fuse_updates);
+    b.rewrite(|graph| fuse_updates(graph, &Shards::default()));
     let graph = b.finish().unwrap();
     let names: Vec<&str> = graph.nodes.iter().map(|n| n.op.name()).collect();
     assert_eq!(names, expected);

@@ -55,10 +55,10 @@ fn session() -> NativeSession {
         Program { name: format!("on {w}"), graph, output_slots: 2, turn: 0 }
     };
     let all: Vec<Program> = (0..2).map(program).collect();
-    let programs = Programs { store, programs: all };
+    let programs = Programs { store, programs: all, ..Programs::default() };
     let placed = (0..2).map(|w| {
         let nodes = vec![NodeId(0)];
-        let group = Group { nodes, cuts: vec![Vec::new()], workers: vec![WorkerId(w)] };
+        let group = Group::new(nodes, vec![Vec::new()], vec![WorkerId(w)]);
         ProgramPlacement::new(vec![group])
     });
     let placement = Placement::new(2, placed.collect());

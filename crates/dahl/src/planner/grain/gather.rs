@@ -1,11 +1,12 @@
 //! Cutting ops alike and gathering chains of them.
 
 use super::shares::{deal, least};
+use super::spread::{How, Spread};
 use super::{Gather, Grain};
 use crate::graph::{Graph, Kind, Node, Phase, Root};
 use crate::model::Stages;
 use crate::ops::{Metas, parts, split};
-use crate::plan::{Group, ProgramPlacement};
+use crate::plan::{AxisCut, Group, ProgramPlacement, pieces as pieces_of};
 use crate::planner::pipeline::{even, flops};
 use crate::units::{NodeId, ValueId, WorkerId};
 use dahl_kernels::{Piece, Region};
@@ -21,7 +22,9 @@ const SINGLE_BYTES: usize = 64 << 10;
 /// A node with its cuts and what each piece touches.
 struct Cut {
     node: NodeId,
-    cuts: Vec<(usize, usize)>,
+    cuts: Vec<AxisCut>,
+    /// Who runs the pieces, where that is given, and whether every space has all of them.
+    given: Option<(Vec<WorkerId>, bool)>,
     /// By piece: value, region of its root, whether it is written.
     touches: Vec<Vec<(ValueId, Region, bool)>>,
     flops: u64,
@@ -58,9 +61,17 @@ pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
     let groups = (0..=parts).flat_map(|wanted| {
         let own = |id: &NodeId| part(graph.node(*id)) == wanted;
         let nodes: Vec<NodeId> = graph.node_ids().filter(own).collect();
-        gather(graph, grain, &nodes, &on, &mut load)
+        gather(graph, grain, (&nodes, None), &on, &mut load)
     });
     ProgramPlacement::new(groups.collect())
+}
+
+/// The placement of one program over several spaces.
+pub(super) fn place_over(graph: &Graph, grain: &Grain, spread: &Spread<'_>) -> ProgramPlacement {
+    let (how, order) = spread.of(graph);
+    let mut load = vec![0u64; grain.workers];
+    let on = |_: &Node| (0, 0..grain.workers);
+    ProgramPlacement::new(gather(graph, grain, (&order, Some(&how)), &on, &mut load))
 }
 
 /// The placement of one program whose nodes are placed a batch after the other.
@@ -70,16 +81,18 @@ pub(crate) fn place_batches(graph: &Graph, grain: &Grain, batches: &[Batch]) -> 
         let workers = batch.workers.len();
         let own = Grain { sample: workers, layer: 1, shares: Vec::new(), ..grain.clone() };
         let own = Grain { workers, ..own };
-        gather(graph, &own, &batch.nodes, &|_| (0, batch.workers.clone()), &mut load)
+        let on = |_: &Node| (0, batch.workers.clone());
+        gather(graph, &own, (&batch.nodes, None), &on, &mut load)
     });
     ProgramPlacement::new(groups.collect())
 }
 
-/// Gathers some nodes to groups. `on` says the stage and the workers of a node.
+/// Gathers some nodes to groups; where it is given how, they are cut and placed so. `on` says the
+/// stage and the workers of a node.
 fn gather(
     graph: &Graph,
     grain: &Grain,
-    nodes: &[NodeId],
+    (nodes, how): (&[NodeId], Option<&[How]>),
     on: &dyn Fn(&Node) -> (usize, Range<usize>),
     load: &mut [u64],
 ) -> Vec<Group> {
@@ -92,7 +105,8 @@ fn gather(
         if node.op.view().is_some() {
             continue;
         }
-        let cut = Cut { stage: on(node).0, ..cut(graph, (&roots, samples), id, grain) };
+        let how = how.map(|how| &how[id.index()]);
+        let cut = Cut { stage: on(node).0, ..cut(graph, (&roots, samples), (id, how), grain) };
         if grain.gather == Gather::Off {
             open.push(vec![cut]);
             continue;
@@ -117,16 +131,17 @@ fn gather(
         let pieces = group[0].touches.len();
         let flops: u64 = group.iter().map(|cut| cut.flops + cut.bytes as u64).sum();
         let (_, own) = on(graph.node(group[0].node));
-        let workers: Vec<WorkerId> = if pieces == 1 {
-            vec![least(flops, own, &grain.shares, load)]
-        } else {
-            deal(pieces, own, &grain.shares)
+        let (workers, everywhere) = match &group[0].given {
+            Some(given) => given.clone(),
+            None if pieces == 1 => (vec![least(flops, own, &grain.shares, load)], false),
+            None => (deal(pieces, own, &grain.shares), false),
         };
         workers.iter().for_each(|w| load[w.index()] += flops / pieces as u64);
         let mut group = group;
         group.sort_by_key(|cut| cut.node);
         let nodes = group.iter().map(|cut| cut.node).collect();
-        Group { nodes, cuts: group.into_iter().map(|cut| cut.cuts).collect(), workers }
+        let cuts = group.into_iter().map(|cut| cut.cuts).collect();
+        Group { everywhere, ..Group::new(nodes, cuts, workers) }
     });
     groups.collect()
 }
@@ -224,30 +239,24 @@ fn size(graph: &Graph, node: &Node) -> (u64, usize) {
 fn cut(
     graph: &Graph,
     (roots, samples): (&[Root], Option<usize>),
-    id: NodeId,
+    (id, how): (NodeId, Option<&How>),
     grain: &Grain,
 ) -> Cut {
     let node = graph.node(id);
     let (inputs, outputs) = graph.metas(node);
     let metas = Metas { inputs: &inputs, outputs: &outputs };
-    let whole = graph.whole(node);
     let (flops, bytes) = size(graph, node);
-    let offered = node.op.cuts(metas);
-    let mut cuts = Vec::new();
-    let mut pieces: Vec<Region> = vec![whole.out];
-    for (axis, count, _) in
-        why_of(graph, node, grain, samples).into_iter().filter(|of| of.2.is_cut())
-    {
-        let align = offered.iter().find(|c| c.axis == axis).map_or(1, |offer| offer.align);
-        let ranges = split(outputs[0].shape[axis], count, align);
-        cuts.push((axis, count));
-        pieces = pieces
-            .iter()
-            .flat_map(|piece| ranges.iter().map(|range| piece.with(axis, range.clone())))
-            .collect();
-    }
-    let touches = pieces.into_iter().map(|out| {
-        let regions = node.op.regions(metas, &Piece { out, sum: whole.sum.clone() });
+    let cuts = match how {
+        Some(how) => how.cuts.clone(),
+        None => {
+            let all = why_of(graph, node, grain, samples).into_iter();
+            all.filter(|of| of.2.is_cut()).map(|(axis, count, _)| (axis, count).into()).collect()
+        }
+    };
+    let given = how.map(|how| (how.workers.clone(), how.everywhere));
+    let pieces = pieces_of(graph, node, &cuts).unwrap_or_default();
+    let touches = pieces.into_iter().map(|piece| {
+        let regions = node.op.regions(metas, &piece);
         let values = node.inputs.iter().chain(&node.outputs);
         let writes = node.inputs.iter().map(|_| false).chain(node.outputs.iter().map(|_| true));
         let mapped = values.zip(writes).zip(regions).map(|((&value, writes), region)| {
@@ -256,7 +265,7 @@ fn cut(
         });
         mapped.collect()
     });
-    Cut { node: id, cuts, touches: touches.collect(), flops, bytes, stage: 0 }
+    Cut { node: id, cuts, given, touches: touches.collect(), flops, bytes, stage: 0 }
 }
 
 /// Whether a piece touches a part of the samples only, of some operand.
@@ -349,7 +358,8 @@ fn order_of(cut: &Cut, other: &Cut) -> Order {
 /// work join whatever there is, and anything does on one worker.
 fn gathers(cut: &Cut, group: &[Cut], order: Order, grain: &Grain) -> bool {
     let pieces = cut.touches.len();
-    if pieces != group[0].touches.len() || cut.stage != group[0].stage {
+    let alike = cut.stage == group[0].stage && cut.given == group[0].given;
+    if pieces != group[0].touches.len() || !alike {
         return false;
     }
     if pieces == 1 {

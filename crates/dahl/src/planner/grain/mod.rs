@@ -4,17 +4,22 @@ mod adapt;
 mod candidates;
 mod gather;
 mod shares;
+mod spread;
 
 pub use adapt::{Adapter, Circumstances, Patience, Verdict, shared, speeds};
 pub use candidates::candidates;
+use gather::place_over;
 pub(super) use gather::{Batch, place_batches};
 pub use gather::{Why, place, why};
+use spread::Spread;
 
 use super::recompute::Placer;
 use crate::error::{Error, Result};
 use crate::graph::Programs;
 use crate::ops::Target;
-use crate::plan::{MOST_PIECES, MOST_WORKERS, Numerics, Placement, PlannedPrograms, Recompute};
+use crate::plan::{
+    MOST_PIECES, MOST_WORKERS, Numerics, Placement, PlannedPrograms, Recompute, Space,
+};
 use gather::pieces;
 use std::fmt;
 
@@ -46,6 +51,9 @@ pub struct Grain {
     pub column: usize,
     /// Into how many stages the layers are cut, each with workers of its own.
     pub layer: usize,
+    /// How many host memories the workers are in, in even shares: each has a part of the batch
+    /// and of the parameters.
+    pub spaces: usize,
     /// The shares of the workers in the pieces, one each; 0 leaves a worker out. None
     /// where all are alike.
     pub shares: Vec<usize>,
@@ -65,6 +73,7 @@ impl Grain {
             row: 1,
             column: 1,
             layer: 1,
+            spaces: 1,
             shares: Vec::new(),
             gather: Gather::On,
             target: Target::here(),
@@ -113,6 +122,14 @@ impl Grain {
             let expected = format!("at most {}, the workers", self.workers);
             return Err(Error::config("layer", expected, self.layer));
         }
+        if self.spaces > self.workers {
+            let expected = format!("at most {}, the workers", self.workers);
+            return Err(Error::config("spaces", expected, self.spaces));
+        }
+        if self.spaces > 1 && (self.layer > 1 || !self.shares.is_empty()) {
+            let other = if self.layer > 1 { "layer" } else { "shares" };
+            return Err(Error::exclusive("spaces", other));
+        }
         let shares = &self.shares;
         if !shares.is_empty() && (shares.len() != self.workers || self.used() == 0) {
             let expected = format!("one for each of {} workers, not all 0", self.workers);
@@ -129,13 +146,14 @@ impl Grain {
         }
     }
 
-    fn counts(&self) -> [(&'static str, usize); 5] {
+    fn counts(&self) -> [(&'static str, usize); 6] {
         [
             ("sample", self.sample),
             ("channel", self.channel),
             ("row", self.row),
             ("column", self.column),
             ("layer", self.layer),
+            ("spaces", self.spaces),
         ]
     }
 
@@ -165,7 +183,7 @@ impl Grain {
     fn parsed(&self, text: &str) -> Result<Self> {
         let mut grain = self.clone();
         for part in text.split(',').map(str::trim) {
-            let expected = "parts such as sample=4, channel=2, row=2, column=2, layer=2, \
+            let expected = "parts such as sample=4, channel=2, row=2, column=2, layer=2, spaces=2, \
                             shares=2:1, gather=on";
             let wrong = || Error::config("grain", expected, format!("{part:?}"));
             let (key, value) = part.split_once('=').ok_or_else(wrong)?;
@@ -176,6 +194,7 @@ impl Grain {
                 "row" => grain.row = number()?,
                 "column" => grain.column = number()?,
                 "layer" => grain.layer = number()?,
+                "spaces" => grain.spaces = number()?,
                 "shares" => {
                     let shares = value.split(':').map(|share| share.parse::<u32>().ok());
                     let shares: Option<Vec<u32>> = shares.collect();
@@ -211,8 +230,15 @@ impl Placer for Grain {
                 return Err(Error::config("grain", expected, found));
             }
         }
-        let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
-        Ok(Placement::new(self.workers, placed.collect()))
+        if self.spaces == 1 {
+            let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
+            return Ok(Placement::new(self.workers, placed.collect()));
+        }
+        let spread = Spread::new(self, expanded);
+        let placed = expanded.programs.iter().map(|p| place_over(&p.graph, self, &spread));
+        let spaces = (0..self.spaces as u32).map(|number| Space::host(0, number)).collect();
+        let space_of = spread::space_of(self);
+        Ok(Placement { spaces, space_of, ..Placement::new(self.workers, placed.collect()) })
     }
 }
 

@@ -44,7 +44,7 @@ pub fn layers(
     for node in &platform.nodes {
         types.extend(node.units.iter().map(|unit| (unit, &node.memories[unit.memory])));
     }
-    for call in tasks.tasks.iter().flat_map(|task| &task.calls) {
+    for call in tasks.tasks.iter().flat_map(|task| task.calls()) {
         let node = graph.node(call.node);
         let layer = &mut layers[place.of(&node.path)];
         for (seconds, (unit, memory)) in layer.seconds.iter_mut().zip(&types) {

@@ -57,7 +57,7 @@ impl Flow {
             own.map(steps).max().unwrap_or(1)
         });
         let (workers, ahead) = (grain.workers, ahead.collect());
-        Ok(Placement { workers, ahead, programs: placed.collect() })
+        Ok(Placement { ahead, ..Placement::new(workers, placed.collect()) })
     }
 
     /// The workers of a stage; where there are fewer workers than stages they have several.

@@ -62,16 +62,17 @@ pub fn fit(
         return Ok(Fitted { plan, plain });
     }
     // All but the work memory is needed whatever runs again.
-    let fixed = plain.0 - plan.memory.work() as u64;
+    let fixed = plain.0 - plan.memory.total_work() as u64;
     let allowed = limit.0.saturating_sub(fixed);
     let (mut recompute, mut least) = (Recompute::none(programs), 0);
     for (i, memory) in plan.memory.programs.iter().enumerate() {
-        if memory.work as u64 <= allowed {
+        let work = memory.total_work() as u64;
+        if work <= allowed {
             continue;
         }
         match of_program(&One::of(placer, programs, numerics, i), allowed)? {
             Ok(again) => recompute.programs[i] = again,
-            Err(smallest) => least = least.max(smallest.min(memory.work as u64)),
+            Err(smallest) => least = least.max(smallest.min(work)),
         }
     }
     if least > 0 || limit.0 < fixed {
@@ -98,7 +99,7 @@ impl<'a> One<'a> {
         let part = vec![numerics.programs[program].clone()];
         Self {
             placer,
-            programs: Programs { store: programs.store.clone(), programs: only },
+            programs: programs.with(only),
             numerics: Numerics { isa: numerics.isa, programs: part },
         }
     }
@@ -114,11 +115,12 @@ impl<'a> One<'a> {
         let expanded = recompute.expand(&self.numerics, &self.programs)?;
         let placement = self.placer.placement(&expanded)?;
         // A stage cannot take what another one would make again behind it.
-        let graphs = match TaskGraph::build(&expanded, &placement) {
+        let (graphs, replicas) = match TaskGraph::build(&expanded, &placement) {
             Err(Error::Plan(_)) => return Ok(Planned { again, work: u64::MAX }),
-            graphs => graphs?,
+            built => built?,
         };
-        let work = Memory::plan(&expanded, &placement, &graphs).work() as u64;
+        let memory = Memory::plan(&expanded, &placement, &graphs, replicas);
+        let work = memory.total_work() as u64;
         Ok(Planned { again, work })
     }
 }

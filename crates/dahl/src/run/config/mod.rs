@@ -19,8 +19,8 @@ mod value;
 pub use choices::{GrainChoice, PlanChoice, StagesChoice};
 pub use settings::{IdentitySettings, PlacementSettings, RunConfig, SETTINGS, SessionSettings};
 pub use value::{
-    Arity, Betas, DataRef, ModelRef, PipelineKind, Speeds, Switch, Value, at_least_one, available,
-    processors, threads, throttle_speed,
+    Arity, Betas, DataRef, ModelRef, PipelineKind, ShardsChoice, Speeds, Switch, Value,
+    at_least_one, available, processors, threads, throttle_speed,
 };
 
 use crate::error::{Error, Expected, Result};

@@ -2,8 +2,8 @@
 
 use super::choices::{GrainChoice, PlanChoice, StagesChoice};
 use super::value::{
-    Betas, DataRef, Field, ModelRef, PipelineKind, Speeds, Switch, Value, at_least_one,
-    available_isa, below_one, interval, not_negative, positive,
+    Betas, DataRef, Field, ModelRef, PipelineKind, ShardsChoice, Speeds, Switch, Value,
+    at_least_one, available_isa, below_one, interval, not_negative, positive,
 };
 use super::{Class, Setting, Shown};
 use crate::data::{HoldOut, Normalization};
@@ -194,6 +194,11 @@ settings! {
         /// Number of micro-batches per batch; their gradients are accumulated before the update
         /// [default: 1; with gpipe, 1f1b and 2bw 8]
         micro_batches: Option<usize> = None, at_least_one, Shown { value: "N", ..PIPELINE };
+        /// Shards of the batch, whose sums over samples are taken apart and then added, so that
+        /// each can be on a processing unit or machine of its own: their number, or the samples
+        /// of each, such as 21,11 [default: 1]
+        shards: Option<ShardsChoice> = None, Value::parse,
+            Shown { value: "N|SAMPLES", ..PIPELINE };
         /// Pipeline parallelism: each worker runs the layers of one stage (docs/pipelines.md)
         pipeline: Option<PipelineKind> = None, Value::parse, PIPELINE;
         /// Stages of the pipeline: their number, or the layers that begin them, such as

@@ -2,7 +2,8 @@
 
 use super::choices::{GrainChoice, PlanChoice, StagesChoice};
 use crate::data::{self, HoldOut, Normalization};
-use crate::error::Expected;
+use crate::error::{Error, Expected};
+use crate::graph::Shards;
 use crate::model::ScheduleSpec;
 use crate::names::{Named, named};
 use crate::native::Throttle;
@@ -346,6 +347,42 @@ fn quantity(text: &str, units: &[(&str, f64)], expected: &'static str) -> Result
     };
     let number: Option<f64> = number.parse().ok();
     number.zip(scale).map(|(number, scale)| number * scale).ok_or_else(|| expected.into())
+}
+
+/// Shards of the batch: how many equal ones, or the samples of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardsChoice(pub Vec<usize>);
+
+impl ShardsChoice {
+    /// The shards of a batch.
+    ///
+    /// # Errors
+    /// Where there are more than samples, or they are not the samples of the batch together.
+    pub fn of(&self, batch: usize) -> crate::error::Result<Shards> {
+        if let &[count] = &self.0[..] {
+            return Shards::even(batch, count);
+        }
+        let shards = Shards::new(self.0.clone())?;
+        if shards.samples() != Some(batch) {
+            let expected = format!("the {batch} samples of the batch in shares, or their number");
+            return Err(Error::config("shards", expected, self.print()));
+        }
+        Ok(shards)
+    }
+}
+
+impl Value for ShardsChoice {
+    fn parse(text: &str) -> Result<Self, Expected> {
+        let share = |text: &str| at_least_one(text.trim()).ok();
+        let shares: Option<Vec<usize>> = text.split(',').map(share).collect();
+        let expected = "a number of shards, or the samples of each, such as 21,11";
+        shares.map(Self).ok_or_else(|| expected.into())
+    }
+
+    fn print(&self) -> String {
+        let texts: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        texts.join(",")
+    }
 }
 
 impl Value for Bytes {

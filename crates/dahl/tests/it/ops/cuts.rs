@@ -8,7 +8,9 @@ use super::interpret::{Buffer, interpret, metas, run};
 use dahl::ops::conv2d::{Conv2d, Rectify};
 use dahl::ops::conv2d_max_pool2d::Conv2dMaxPool2d;
 use dahl::ops::pool::Pool2d;
-use dahl::ops::{Access, Accuracy, Blocked, Cut, Expansion, Meta, Metas, Op, Piece, Target, split};
+use dahl::ops::{
+    Access, Accuracy, Blocked, Cut, Expansion, MergeShards, Meta, Metas, Op, Piece, Target, split,
+};
 use dahl::{DType, Region};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -172,12 +174,38 @@ fn check_blocks(name: &str, op: &Arc<dyn Op>, inputs: &[Buffer], whole: &Buffer)
         let name = format!("{name}: {count} blocks");
         let partials = check(&name, &blocked, inputs, &[Buffer::poisoned(partial, 0)]);
         let merged = check(&name, &*merge, &partials, std::slice::from_ref(whole));
-        let exact = exact_to(&ins, whole.meta.dtype) == DType::F64;
-        let tolerance = if exact { 1e-12 } else { 1e-4 };
-        for (a, b) in merged[0].to_f64().iter().zip(whole.to_f64()) {
-            let near = (a - b).abs() <= tolerance * (1.0 + b.abs()) || (a.is_nan() && b.is_nan());
-            assert!(near, "{name}: {} merged {a}, whole {b}", op.name());
-        }
+        assert_near(&name, &**op, &ins, &merged[0], whole);
+    }
+}
+
+/// Partial sums over the blocks of two shards, merged within each and then together.
+fn check_shards(name: &str, op: &Arc<dyn Op>, inputs: &[Buffer], whole: &Buffer) {
+    let (ins, outs) = (metas(inputs), [whole.meta]);
+    let metas = Metas { inputs: &ins, outputs: &outs };
+    let Some(length) = op.summed(metas).filter(|&n| n > 2 && op.sums_samples()) else { return };
+    let shards = [0..length - 1, length - 1..length];
+    let first = split(length - 1, 2, 1);
+    let blocks = [&first[..], &shards[1..]].concat();
+    let within = [&first[..], &shards[1..]].map(|blocks| (op.merge(metas, blocks), blocks.len()));
+    let merge = MergeShards::new(within.to_vec());
+    let blocked = Blocked { inner: op.clone(), blocks };
+    let name = format!("{name}: shards");
+    let partial = blocked.infer(&ins).unwrap()[0];
+    let partials = check(&name, &blocked, inputs, &[Buffer::poisoned(partial, 0)]);
+    let by_shard = merge.infer(&[partial]).unwrap()[0];
+    let sums = check(&name, &merge, &partials, &[Buffer::poisoned(by_shard, 0)]);
+    let last = op.merge(metas, &shards);
+    let merged = check(&name, &*last, &sums, std::slice::from_ref(whole));
+    assert_near(&name, &**op, &ins, &merged[0], whole);
+}
+
+#[track_caller]
+fn assert_near(name: &str, op: &dyn Op, ins: &[Meta], merged: &Buffer, whole: &Buffer) {
+    let exact = exact_to(ins, whole.meta.dtype) == DType::F64;
+    let tolerance = if exact { 1e-12 } else { 1e-4 };
+    for (a, b) in merged.to_f64().iter().zip(whole.to_f64()) {
+        let near = (a - b).abs() <= tolerance * (1.0 + b.abs()) || (a.is_nan() && b.is_nan());
+        assert!(near, "{name}: {} merged {a}, whole {b}", op.name());
     }
 }
 
@@ -195,6 +223,7 @@ pub(crate) fn check_case(case: &Case, dtype: DType, seen: &mut BTreeSet<String>)
         let (inputs, outputs) = (take(&node.inputs), take(&node.outputs));
         let whole = check(&case.name, &*node.op, &inputs, &outputs);
         check_blocks(&case.name, &node.op, &inputs, &whole[0]);
+        check_shards(&case.name, &node.op, &inputs, &whole[0]);
     }
 }
 
@@ -247,7 +276,7 @@ fn pieces_have_the_bits_of_the_whole_in_f64_and_every_op_has_a_case() {
             continue;
         };
         let shown = functions.iter().find(|(n, _)| *n == op).map_or(op, |(_, f)| f);
-        let merged = ["SumBlocks", "MergeMoments"].contains(&op);
+        let merged = ["SumBlocks", "MergeMoments", "MergeShards"].contains(&op);
         assert!(
             merged || elsewhere.contains(&op) || seen.contains(shown),
             "{op} is in no case of tests/it/ops/cases.rs"

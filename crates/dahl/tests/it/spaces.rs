@@ -1,0 +1,120 @@
+//! Plans over several memories: the bits of one.
+
+use crate::support::{
+    MODELS, Rng, Run, SCHEDULINGS, Setup, engine, grain, random_placement, setup,
+};
+use dahl::DType;
+use dahl::graph::Shards;
+use dahl::native::Scheduling;
+use dahl::plan::{Does, Numerics, Placement, PlannedPrograms, Space};
+use dahl::planner::{Gather, Grain};
+use dahl::units::SpaceId;
+
+/// The same placement over so many host memories, each worker in any of them.
+fn over(mut placement: Placement, spaces: usize, rng: &mut Rng) -> Placement {
+    placement.spaces = (0..spaces).map(|number| Space::host(0, number as u32)).collect();
+    // Each space has a worker.
+    let of = |w| if w < spaces { w } else { rng.below(spaces) };
+    placement.space_of = (0..placement.workers).map(of).map(SpaceId::new).collect();
+    placement
+}
+
+/// A random placement over random spaces.
+fn random(setup: &Setup, spaces: usize, rng: &mut Rng) -> PlannedPrograms {
+    let programs = setup.lower().programs;
+    let numerics = Numerics::default_for(&programs, dahl::Isa::detect());
+    let workers = spaces + rng.below(2);
+    let placement = random_placement(&numerics.expand(&programs).unwrap(), workers, rng);
+    PlannedPrograms::placed(&programs, numerics, over(placement, spaces, rng)).unwrap()
+}
+
+#[track_caller]
+fn assert_same(setup: &Setup, planned: &PlannedPrograms, reference: &Run, how: Scheduling) {
+    let spaces = planned.placement.spaces.len();
+    let what = format!("{} on {spaces} spaces {how:?}", setup.model.name);
+    setup.train(planned, &engine(how)).unwrap().assert_same(reference, &what);
+}
+
+#[test]
+fn random_placements_over_spaces_give_the_bits_of_one() {
+    for (m, name) in MODELS.into_iter().enumerate() {
+        let mut setup = setup(name, DType::F32);
+        let batch = setup.spec.train[0];
+        for (i, shards) in
+            [Shards::default(), Shards::even(batch, 2).unwrap()].into_iter().enumerate()
+        {
+            setup.spec.shards = shards;
+            let reference = setup.reference();
+            for spaces in 2..=4 {
+                let mut rng = Rng((m * 100 + i * 10 + spaces) as u64);
+                let planned = random(&setup, spaces, &mut rng);
+                assert_same(&setup, &planned, &reference, SCHEDULINGS[spaces % 3]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_over_spaces_is_read_back_and_says_its_moves() {
+    let setup = setup("seed-cnn", DType::F32);
+    let planned = random(&setup, 3, &mut Rng(5));
+    let text = planned.to_text();
+    assert!(text.contains("spaces = [\"host\", \"host1\", \"host2\"]"), "{text}");
+    let read = PlannedPrograms::parse(&text, &setup.lower().programs).unwrap();
+    assert_eq!(*read, *planned);
+    let (graph, tasks) = planned.program(dahl::units::ProgramId(0));
+    let moves = tasks.tasks.iter().filter(|task| matches!(task.does, Does::Move(_))).count();
+    assert!(moves > 0);
+    assert_eq!(tasks.to_text(graph).matches("\n  move s").count(), moves);
+    assert!(tasks.to_dot(graph).contains(" from s"));
+}
+
+/// A model on a batch that is shared by spaces as `shards` says gives the bits of one space.
+#[track_caller]
+fn check(name: &str, dtype: DType, shards: &[usize], grains: &[(Grain, Scheduling)]) {
+    let mut setup = setup(name, dtype);
+    if let [count] = shards {
+        setup.spec.shards = Shards::even(setup.spec.train[0], *count).unwrap();
+    } else {
+        setup.spec.train[0] = shards.iter().sum();
+        setup.spec.shards = Shards::new(shards.to_vec()).unwrap();
+    }
+    let reference = setup.reference();
+    for (grain, how) in grains {
+        let what = format!("{name} {dtype} shards {shards:?}, {grain}, {how:?}");
+        let planned = grain.plan(&setup.lower().programs).unwrap();
+        setup.train(&planned, &engine(*how)).unwrap().assert_same(&reference, &what);
+    }
+}
+
+fn over_spaces(spaces: usize, workers: usize, pieces: usize, gather: Gather) -> Grain {
+    Grain { spaces, ..grain(workers, pieces, 1, gather) }
+}
+
+#[test]
+fn a_batch_shared_by_spaces_has_the_bits_of_one() {
+    for name in MODELS {
+        for (shards, spaces) in [(&[1][..], 2), (&[2], 2), (&[3], 3), (&[3, 1], 2), (&[2, 3, 1], 2)]
+        {
+            let grains = [
+                (over_spaces(spaces, spaces, spaces, Gather::On), Scheduling::Static),
+                (over_spaces(spaces, spaces + 1, 4, Gather::Off), Scheduling::WorkStealing),
+            ];
+            check(name, DType::F32, shards, &grains);
+        }
+    }
+}
+
+#[test]
+fn four_spaces_in_all_ways_have_the_bits_of_one() {
+    let mut grains = Vec::new();
+    for how in SCHEDULINGS {
+        for gather in [Gather::On, Gather::Off] {
+            for (workers, pieces) in [(4, 4), (5, 8), (8, 8)] {
+                grains.push((over_spaces(4, workers, pieces, gather), how));
+            }
+        }
+    }
+    check("seed-cnn", DType::F64, &[4], &grains);
+    check("seed-cnn", DType::F32, &[3, 1, 1, 2], &grains);
+}
