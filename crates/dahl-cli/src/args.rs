@@ -46,13 +46,13 @@ groups! {
     /// What is trained, and on which workers, without data.
     Training = &[
         "batch", "dtype", "optimizer", "momentum", "nesterov", "weight-decay", "betas", "eps", "clip",
-        "conv", "isa", "tune", "micro-batches", "pipeline", "stages", "speeds", "bn", "allow-stale",
+        "conv", "isa", "tune", "micro-batches", "shards", "pipeline", "stages", "speeds", "bn", "allow-stale",
         "vertical-sync", "workers", "grain", "memory-limit", "calibration",
     ];
     /// The same on the workers of a simulation.
     Simulated = &[
         "batch", "dtype", "optimizer", "momentum", "nesterov", "weight-decay", "betas", "eps", "clip",
-        "conv", "isa", "micro-batches", "pipeline", "stages", "speeds", "bn", "allow-stale",
+        "conv", "isa", "micro-batches", "shards", "pipeline", "stages", "speeds", "bn", "allow-stale",
         "vertical-sync", "grain", "scheduling", "joule-seconds",
     ];
     /// How golden cases are run.

@@ -152,9 +152,8 @@ impl TaskGraph {
         let tasks = all.map(|(program, of)| {
             let graph = &program.graph;
             let tasks = tasks_of(graph, of, &placement.space_of);
-            let ordered = tasks.and_then(|(tasks, nodes)| {
-                Ok((Edges::of_nodes(graph, &tasks, &nodes)?, tasks))
-            });
+            let ordered = tasks
+                .and_then(|(tasks, nodes)| Ok((Edges::of_nodes(graph, &tasks, &nodes)?, tasks)));
             ordered.map_err(|e| match e {
                 Error::Plan(at) => {
                     Error::plan(format!("{:?}, {}", program.name, at.what), at.expected, at.found)

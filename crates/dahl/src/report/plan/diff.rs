@@ -36,8 +36,9 @@ impl Stored {
     fn read(path: &Path) -> Result<Self> {
         let text = crate::os::disk::read_to_string(path)
             .map_err(|source| Error::Io { path: path.to_owned(), source })?;
-        serde_json::from_str(&text)
-            .map_err(|error| Error::data(path, "file", "a plan in JSON, as `dahl plan` prints it", error))
+        serde_json::from_str(&text).map_err(|error| {
+            Error::data(path, "file", "a plan in JSON, as `dahl plan` prints it", error)
+        })
     }
 
     fn sum(&self, of: fn(&StoredStage) -> f64) -> f64 {
