@@ -6,10 +6,12 @@ use crate::exec::StepId;
 use crate::graph::{Builder, Class, Graph, Program, Programs, Store};
 use crate::ops::Meta;
 use crate::ops::elementwise::Unary;
-use crate::plan::{Group, Numerics, Placement, ProgramMemory, ProgramPlacement, SpaceMemory};
+use crate::plan::{
+    Group, Numerics, Placement, ProgramMemory, ProgramPlacement, Space, SpaceMemory,
+};
 use crate::sched::Ready;
 use crate::trace::Event;
-use crate::units::{MemoryBound, Nanos, ProgramId, TaskId, WorkerId};
+use crate::units::{MemoryBound, Nanos, ProgramId, SpaceId, TaskId, WorkerId};
 use dahl_kernels::{DType, StepScalars};
 
 /// Which of the ready tasks is next, by their numbers.
@@ -125,6 +127,35 @@ fn a_dropped_edge_of_reuse_is_seen_by_poison() {
     let wrong = run(Reuse::Dropped, Checks::On, Order::Alternating);
     let nan = |bits: &u64| f64::from_bits(*bits).is_nan();
     assert!(wrong.iter().any(nan), "reads bytes that were given away: {wrong:x?}, not {right:x?}");
+}
+
+/// The chains with their nodes in two memories by turns.
+fn chains_over_spaces() -> PlannedPrograms {
+    let one = chains();
+    let mut placement = Placement::new(2, one.placement.programs.clone());
+    placement.spaces.push(Space::host(0, 1));
+    placement.space_of[1] = SpaceId(1);
+    for (i, group) in placement.programs[0].groups.iter_mut().enumerate() {
+        group.workers = vec![WorkerId::new(i % 2)];
+    }
+    PlannedPrograms::placed(one.programs(), one.numerics.clone(), placement).unwrap()
+}
+
+#[test]
+fn a_dropped_move_is_seen() {
+    let sums = |planned: &PlannedPrograms| {
+        let engine = Native { checks: Checks::On, pin: false, ..Native::default() };
+        let mut session = engine.session(planned, None).unwrap();
+        let mut slot = session.slot(ProgramId(0)).unwrap();
+        slot.input("x").unwrap().write_f64((0..1024).map(|i| f64::from(i) / 1024.0)).unwrap();
+        let step = session.step(ProgramId(0), slot, StepScalars::default()).unwrap();
+        ["a", "b"].map(|name| output(&mut session, step, name).to_bits())
+    };
+    let right = run(Reuse::Kept, Checks::On, Order::Forward);
+    assert_eq!(sums(&chains_over_spaces()), right);
+    let broken = (0..).map_while(|index| chains_over_spaces().without_move(index));
+    let broken: Vec<_> = broken.map(|planned| sums(&planned)).collect();
+    assert!(broken.len() > 4 && broken.iter().all(|wrong| *wrong != right), "{broken:x?}");
 }
 
 /// The checker of the chains, with one of their tasks begun on worker 0.

@@ -144,4 +144,17 @@ impl PlannedPrograms {
         let (graphs, _) = built.expect("as before");
         Self(Arc::new(Parts { graphs, ..parts }))
     }
+
+    /// The same with a move of the first program that copies nothing: broken on purpose. `None`
+    /// where there are not so many.
+    #[cfg(test)]
+    pub(crate) fn without_move(self, index: usize) -> Option<Self> {
+        let mut parts = Arc::into_inner(self.0).expect("no clone");
+        let moves = parts.graphs[0].tasks.iter_mut().filter_map(|task| match &mut task.does {
+            super::Does::Move(of) => Some(of),
+            super::Does::Calls(_) => None,
+        });
+        moves.skip(index).take(1).next()?.parts.clear();
+        Some(Self(Arc::new(parts)))
+    }
 }
