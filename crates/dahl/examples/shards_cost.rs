@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let over = Grain { spaces, ..Grain::for_workers(spaces) };
     let mut with = Trainer::new(&model, &sharded, over, &Native::default())?;
     let mut without = Trainer::new(&model, &plain, Grain::for_workers(spaces), &Native::default())?;
-    let mut step = |trainer: &mut Trainer| -> dahl::Result<f64> {
+    let step = |trainer: &mut Trainer| -> dahl::Result<f64> {
         let mut slot = trainer.slot(batch)?;
         let mut input = slot.input("input")?;
         let elements = input.meta.shape.elements();

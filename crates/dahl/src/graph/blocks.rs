@@ -42,7 +42,7 @@ fn fitting(samples: usize, result: Meta, products: u64) -> usize {
 
 /// The shards of what a node sums over.
 fn shares(node: &Node, length: usize, shards: &Shards) -> Vec<Range<usize>> {
-    if node.op.sums_samples() { shards.split(length) } else { vec![0..length] }
+    if node.op.sums_samples() { shards.split(length) } else { Shards::default().split(length) }
 }
 
 impl Graph {

@@ -15,10 +15,11 @@ use crate::exec::{Session, Slots};
 use crate::graph::{Builder, Class, Program, Programs, Store};
 use crate::ops::{Access, Cut, Meta, Metas, Mismatch, Op};
 use crate::plan::{
-    Edges, Group, Layout, Numerics, Placement, PlannedPrograms, ProgramPlacement, Task, TaskGraph,
+    Does, Edges, Group, Layout, Numerics, Placement, PlannedPrograms, ProgramPlacement, Task,
+    TaskGraph,
 };
 use crate::sched::{FirstCome, Policy, Ready, WorkStealing};
-use crate::units::{Flops, Nanos, NodeId, ProgramId, TaskId, WorkerId};
+use crate::units::{Flops, Nanos, NodeId, ProgramId, SpaceId, TaskId, WorkerId};
 use dahl_kernels::{Call, DType, Piece, Region, StepScalars};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

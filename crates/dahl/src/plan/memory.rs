@@ -305,7 +305,7 @@ fn sharing(memory: &ProgramMemory, layout: &Layout) -> Option<(StorageId, Storag
                 met
             })
         });
-        slots.or_else(|| pack::shared(&layout.storages, own(space, Home::Work), &range))
+        slots.or_else(|| pack::shared(&layout.storages, own(space, Home::Work), range))
     })
 }
 

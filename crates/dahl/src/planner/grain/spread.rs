@@ -372,7 +372,7 @@ impl<'a> Program<'a> {
                 order.push(id);
             }
             let due = |w: &NodeId| bucket[w.index()].is_some_and(|b| last[b] <= i);
-            if !waiting.iter().any(|w| due(w)) {
+            if !waiting.iter().any(&due) {
                 continue;
             }
             waiting.retain(|&w| {
