@@ -137,7 +137,7 @@ impl PlannedPrograms {
     }
 
     /// The same without the edges that the memory asks for: broken on purpose.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn without_reuse(self) -> Self {
         let parts = Arc::into_inner(self.0).expect("no clone");
         let built = TaskGraph::build(&parts.expanded, &parts.plan.placement);
@@ -147,7 +147,7 @@ impl PlannedPrograms {
 
     /// The same with a move of the first program that copies nothing: broken on purpose. `None`
     /// where there are not so many.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn without_move(self, index: usize) -> Option<Self> {
         let mut parts = Arc::into_inner(self.0).expect("no clone");
         let moves = parts.graphs[0].tasks.iter_mut().filter_map(|task| match &mut task.does {
