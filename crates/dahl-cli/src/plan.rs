@@ -29,7 +29,7 @@ use std::process::ExitCode;
 ///
 /// MODEL: lowers the model to programs, plans them and checks the plan, without running it. The
 /// summary has the tasks and the memory of a step; --show prints the plan, the graph, the task graph
-/// or the memory. Without flags it is the plan of `dahl train` without flags.
+/// or the memory. Without flags this is the plan that `dahl train --model MODEL` runs.
 ///
 /// MODEL --platform FILE, or --profile FILE --platform FILE: assigns layers to processing units,
 /// with replicas, uneven shares and power states, for minimum energy, time or energy-delay
@@ -70,14 +70,14 @@ pub(crate) struct Args {
     /// Do not fuse ops
     #[arg(long)]
     no_fusion: bool,
-    /// Check the plan of a file, as --show plan prints it or edited, instead of planning
+    /// Check the plan of a file (output of --show plan, which may be edited) instead of planning
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tune", "conv", "isa"])]
     check: Option<PathBuf>,
-    /// Explain the choice of --grain auto: the predicted step of every grain, and the cut of every
-    /// layer
+    /// Explain the choice of --grain auto: the predicted step time of every grain, and the pieces
+    /// of every layer
     #[arg(long, requires = "grain", conflicts_with_all = ["check", "show"])]
     explain: bool,
-    /// Output
+    /// What to print
     #[arg(long, value_enum, default_value_t = Show::Summary)]
     show: Show,
     /// Print the graph or the tasks as Graphviz DOT
@@ -112,7 +112,7 @@ enum Show {
     Graph,
     /// The tasks and their dependencies
     Tasks,
-    /// The memory, value by value
+    /// Memory by kind of value, and the largest tensors
     Memory,
 }
 

@@ -25,7 +25,7 @@ use std::time::Instant;
 ///
 /// Without arguments it trains `digits-cnn` on handwritten digits that come with dahl. It prints one
 /// line per epoch with the loss and the accuracy on the training and the test samples. The same
-/// command gives the same numbers again, with any number of workers.
+/// command gives the same numbers, with any number of workers.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl train
@@ -33,8 +33,8 @@ use std::time::Instant;
   dahl train --model my.toml --data synthetic:1x28x28:10 --run first
   dahl train --resume first --epochs 20
 
-Ctrl-C or SIGTERM saves and stops a run after the current step; --resume continues it and
-gives the same bits.
+Ctrl-C or SIGTERM saves and stops a run after the current step; --resume continues it,
+and the result has the same bits as without the stop.
 
 Exit codes: 0 ok, 1 the run failed or its results cannot be written, 2 usage, 3 no
 feasible plan, 4 bad data or model, 5 the loss or a weight is not finite, 128 + n

@@ -27,18 +27,18 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(group(ArgGroup::new("over").args(["profile", "platform"]).multiple(true)))]
 pub(crate) struct PipelineArgs {
-    /// Profile of a measured network to plan: PipeDream's graph.txt, or the JSON of
-    /// dnn-partitioning
+    /// Plan a network by its measured profile instead of a model: PipeDream's graph.txt, or the JSON
+    /// of dnn-partitioning
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) profile: Option<PathBuf>,
-    /// Platform file (TOML) with the processing units; graphs of dnn-partitioning carry their own
+    /// Platform file (TOML) with the processing units; profiles of dnn-partitioning contain theirs
     #[arg(long, value_name = "FILE")]
     pub(crate) platform: Option<PathBuf>,
-    /// Quantity to minimise, per batch [default: energy; time for the cost models pipedream and
-    /// max-load]
+    /// Quantity to minimise, per batch [default: time with the cost models pipedream and max-load,
+    /// else energy]
     #[arg(long, value_parser = choice::<Objective>(), requires = "over")]
     objective: Option<Objective>,
-    /// Cost model [default: dahl; max-load for dnn-partitioning's graphs]
+    /// Cost model [default: max-load for dnn-partitioning's profiles, else dahl]
     #[arg(long, value_enum, requires = "over")]
     cost_model: Option<CostModel>,
     /// Maximum period: seconds per batch
@@ -50,7 +50,7 @@ pub(crate) struct PipelineArgs {
     /// Number of copies of each machine in the platform
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, requires = "over")]
     machines: usize,
-    /// Ignore power states: all units at full power
+    /// Ignore power states: all units run at full power
     #[arg(long, requires = "over")]
     full_power: bool,
     /// Print one JSON object
@@ -62,16 +62,16 @@ pub(crate) struct PipelineArgs {
     /// Write a certificate of the lower bound, for `dahl certify`
     #[arg(long, value_name = "FILE", requires = "over")]
     certificate: Option<PathBuf>,
-    /// Time limit for search, certificate, what-if and advice together: 90s, 10m. At the limit the
+    /// Time limit of search, certificate, what-if and advice together (90s, 10m); at the limit the
     /// best plan found so far is printed. Reading the profile, lowering the model and simulating the
     /// best plans are not included
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = <Duration as Value>::parse, requires = "over")]
     max_time: Duration,
-    /// Plan for a changed platform too: add=1xA40, remove=2xP100; repeatable. Units come with their
-    /// whole machine
+    /// Plan for a changed platform too: add=1xA40, remove=2xP100; repeatable. Units are added and
+    /// removed with their whole machine
     #[arg(long, value_name = "CHANGE", requires = "over")]
     what_if: Vec<Change>,
-    /// Report which units to leave off, and how the plan depends on guessed watts
+    /// Report how efficient unused units would have to be, and how the plan depends on guessed watts
     #[arg(long, requires = "over")]
     advice: bool,
     #[command(flatten)]
@@ -90,7 +90,7 @@ struct PriceArgs {
     /// Grams of CO2 per kilowatt-hour, for --what-if
     #[arg(long, value_name = "GRAMS", default_value_t = 350.0, requires = "over")]
     grid: f64,
-    /// Price of the change of --what-if
+    /// Total price of the added units, for --what-if
     #[arg(long, value_name = "MONEY", default_value_t = 0.0, requires = "over")]
     unit_price: f64,
 }
@@ -99,7 +99,7 @@ struct PriceArgs {
 enum CostModel {
     /// PipeDream: equal machines, time only
     Pipedream,
-    /// dnn-partitioning: the largest load of accelerators and cores
+    /// dnn-partitioning: minimise the largest load of an accelerator or core
     MaxLoad,
     /// Time and energy of unequal units
     Dahl,

@@ -56,8 +56,8 @@ pub enum NormOver {
 
 named! {
     NormOver {
-        Batch = "batch": "All samples of the batch; micro-batches are refused",
-        Part = "micro": "The samples of a micro-batch",
+        Batch = "batch": "Over the batch; a model with batch norm then cannot have micro-batches",
+        Part = "micro": "Over each micro-batch",
     }
 }
 

@@ -76,13 +76,13 @@ pub enum Rule {
 
 named! {
     Rule {
-        Static = "static": "The plan's worker and order",
+        Static = "static": "Worker and order of the plan",
         FirstCome = "first-come": "The first ready task to the first free worker",
         WorkStealing = "work-stealing" | "stealing": "One queue per worker, with stealing",
         CriticalPath = "critical-path": "The task on the longest path to the end first",
         EarliestFinish = "earliest-finish": "Each task to the worker with the earliest expected \
             finish time",
-        LeastEnergy = "least-energy": "As earliest-finish, with energy weighed in by \
+        LeastEnergy = "least-energy": "As earliest-finish, for time plus energy weighted by \
             `joule-seconds`",
     }
 }

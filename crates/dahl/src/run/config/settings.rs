@@ -138,17 +138,17 @@ settings! {
         class_column: Option<String> = None, Value::parse, Shown { value: "COLUMN", ..DATA };
         /// Directory of the images of a CSV file, relative to the file [default: images]
         image_dir: Option<String> = None, Value::parse, Shown { value: "DIR", ..DATA };
-        /// Extension of the images of a CSV file where it names none [default: jpg]
+        /// Extension of the images whose name in a CSV file has none [default: jpg]
         image_extension: Option<String> = None, Value::parse, Shown { value: "EXTENSION", ..DATA };
-        /// Maximum number of training samples and of test samples
+        /// Maximum number of training samples, and of test samples
         limit: Option<usize> = None, at_least_one, Shown { value: "N", ..DATA };
         /// Batch size: samples per step
         batch: usize = 32, at_least_one, Shown { value: "N", ..TRAINING };
         /// Element type of parameters and activations: f32 or f64
         dtype: DType = DType::F32, Value::parse, TRAINING;
-        /// Mean and standard deviation to normalise samples by: none, dataset (those of the
-        /// training set, per channel, or per feature for samples with one axis) or MEAN,STD
-        /// [default: those of the weights of `init` if it has any, else dataset]
+        /// Normalisation of samples: none, dataset (by mean and standard deviation of the training
+        /// set, per channel, or per feature for samples with one axis) or MEAN,STD [default: as
+        /// stored in the file of `init` if it has any, else dataset]
         normalize: Option<Normalization> = None, Value::parse,
             Shown { value: "none|dataset|MEAN,STD", ..DATA };
         /// Random seed
@@ -170,8 +170,8 @@ settings! {
         eps: Option<f64> = None, positive, TRAINING;
         /// Maximum norm of the gradient over all parameters; a larger gradient is scaled down
         clip: Option<f64> = None, positive, Shown { value: "NORM", ..TRAINING };
-        /// Learning-rate schedule: constant, step:EPOCHS:FACTOR, cosine or cosine:LEAST (the last
-        /// factor, from 0 to 1), each optionally after warmup:EPOCHS+
+        /// Learning-rate schedule: constant, step:EPOCHS:FACTOR, cosine or cosine:LEAST (LEAST is
+        /// the last factor, from 0 to 1); the prefix warmup:EPOCHS+ adds a linear warm-up
         schedule: ScheduleSpec = ScheduleSpec::CONSTANT, Value::parse, TRAINING;
         /// Random crop: shift training images by up to this many pixels
         crop: Option<usize> = None, at_least_one, Shown { value: "PIXELS", ..TRAINING };
@@ -179,8 +179,8 @@ settings! {
         flip: Switch = Switch(false), Value::parse, TRAINING;
         /// Keep the training samples in the order of the dataset
         no_shuffle: Switch = Switch(false), Value::parse, TRAINING;
-        /// Training samples to hold out and evaluate after each epoch: a fraction such as 0.1, or
-        /// a number of samples
+        /// Validation set, held out of the training samples and evaluated after each epoch: a
+        /// fraction such as 0.1, or a number of samples
         validation: Option<HoldOut> = None, Value::parse, Shown { value: "FRACTION|N", ..TRAINING };
         /// Safetensors file of the initial weights [default: random initialisation]
         init: Option<PathBuf> = None, Value::parse, Shown { value: "FILE", ..TRAINING };
@@ -188,11 +188,11 @@ settings! {
         conv: Option<Accuracy> = None, Value::parse, KERNELS;
         /// Instruction set: portable, avx2, avx512 or neon [default: the widest of this machine]
         isa: Option<Isa> = None, available_isa, KERNELS;
-        /// Choose kernels by measuring them on this machine instead of by the costs that come
-        /// with dahl; the plan records the choice
+        /// Choose kernels by measurements on this machine, not by the costs that come with dahl;
+        /// the plan records the choice
         tune: Switch = Switch(false), Value::parse, KERNELS;
         /// Number of micro-batches per batch; their gradients are accumulated before the update
-        /// [default: 1; with gpipe, 1f1b and 2bw 8]
+        /// [default: 8 with gpipe, 1f1b and 2bw, else 1]
         micro_batches: Option<usize> = None, at_least_one, Shown { value: "N", ..PIPELINE };
         /// Shards of the batch, whose sums over samples are taken apart and then added, so that
         /// each can be on a processing unit or machine of its own: their number, or the samples
@@ -201,21 +201,20 @@ settings! {
             Shown { value: "N|SAMPLES", ..PIPELINE };
         /// Pipeline parallelism: each worker runs the layers of one stage (docs/pipelines.md)
         pipeline: Option<PipelineKind> = None, Value::parse, PIPELINE;
-        /// Stages of the pipeline: their number, or the layers that begin them, such as
-        /// conv3,fc1 (from the second stage on) or 0,7 (from the first) [default: one per worker,
-        /// of equal predicted time; required by pipedream, whose result they decide]
+        /// Number of stages of the pipeline, or their first layers: names from the second stage on
+        /// (conv3,fc1), or numbers from the first stage on (0,7) [default: one per worker, of equal
+        /// predicted time; pipedream requires it, because the stages decide its result]
         stages: Option<StagesChoice> = None, Value::parse,
             Shown { value: "N|LAYERS", requires: Some("pipeline"), ..PIPELINE };
-        /// Relative speeds of the workers of the stages, such as 1,0.5 [default: equal]
+        /// Relative speed of the worker of each stage, such as 1,0.5 [default: equal]
         speeds: Option<Speeds> = None, Value::parse,
             Shown { requires: Some("pipeline"), ..PIPELINE };
-        /// Samples of the batch norm statistics: the batch or the micro-batch (micro changes the
-        /// result)
+        /// Statistics of batch norm: per batch, or per micro-batch, which changes the result
         bn: NormOver = NormOver::Batch, Value::parse, PIPELINE;
-        /// Allow stale weights: steps may compute with weights that miss some updates, so that
-        /// the pipeline is never flushed
+        /// Allow stale weights: a step may compute with weights that lack the latest updates, so
+        /// that the pipeline is never flushed
         allow_stale: Switch = Switch(false), Value::parse, PIPELINE;
-        /// Vertical sync (pipedream): all stages compute a step with weights of one version
+        /// Vertical sync (pipedream): all stages of a step use the same version of the weights
         vertical_sync: Switch = Switch(false), Value::parse,
             Shown { requires: Some("pipeline"), ..PIPELINE };
     }
@@ -229,8 +228,9 @@ settings! {
         epochs: usize = 10, at_least_one, Shown { value: "N", ..TRAINING };
         /// Number of worker threads [default: one per processor]
         workers: Option<usize> = None, at_least_one, Shown { value: "N", ..PLACEMENT };
-        /// Grain, or how ops are cut into pieces: auto, adaptive, or pieces per axis such as
-        /// sample=4,channel=2 (docs/grain.md) [default: one piece of the batch per worker]
+        /// Grain, or how ops are cut into pieces (docs/grain.md): pieces per axis, such as
+        /// sample=4,channel=2; auto for the shortest step; adaptive to change it during the run too
+        /// [default: one piece of the batch per worker]
         grain: Option<GrainChoice> = None, Value::parse, PLACEMENT;
         /// Maximum memory of the plan, such as 500MiB or 2GiB; activations are recomputed to stay
         /// within it
@@ -247,62 +247,63 @@ settings! {
         save: Option<PathBuf> = None, Value::parse, Shown { value: "FILE", ..RUN };
         /// Write TensorBoard's event file to the run directory
         tensorboard: Switch = Switch(false), Value::parse, RUN;
-        /// Platform file whose power figures the energy is modelled from [default: this machine,
-        /// whose watts are a guess]
+        /// Platform file (TOML): its watts model the energy, and `plan` auto plans over its
+        /// processing units [default: this machine, whose watts are a guess]
         platform: Option<PathBuf> = None, Value::parse, Shown { value: "FILE", ..ENERGY };
     }
 
     /// The settings of one start of a run, which are not kept.
     session: SessionSettings as Class::Session {
-        /// Plan of the run: a file (as `dahl plan --show plan` prints it, or edited), or auto for
-        /// the best plan over the processing units of `platform` (docs/planner.md). Programs that
-        /// the file lacks, such as evaluation, are planned as usual [default: the plan of the
-        /// grain]
+        /// Plan of the run: a file (output of `dahl plan --show plan`, which may be edited), or auto
+        /// for the best plan over the processing units of `platform` (docs/planner.md). Programs
+        /// that are missing in the file, such as evaluation, get a plan by `grain` [default: a plan
+        /// by `grain`]
         plan: Option<PlanChoice> = None, Value::parse,
             Shown { value: "FILE|auto", conflicts: &["grain", "tune", "isa"], ..PLACEMENT };
         /// Quantity to minimise with `plan` auto [default: energy]
         objective: Option<Objective> = None, Value::parse,
             Shown { requires: Some("plan"), ..PLACEMENT };
-        /// Calibration file (of `dahl calibrate`) to predict the time of a step from
+        /// Calibration file (of `dahl calibrate`) from which step times are predicted [default:
+        /// calibration.json, if it exists]
         calibration: Option<PathBuf> = None, Value::parse, Shown { value: "FILE", ..PLACEMENT };
-        /// For experiments: slow down a worker to a fraction of its speed, such as 1=0.5, or
-        /// 1=0.5@100 from step 100 of this session on; repeatable
+        /// For experiments: slow down a worker to a fraction of its speed; 1=0.5@100 is worker 1 at
+        /// half speed from step 100 of this session on; repeatable
         throttle: Vec<Throttle> = Vec::new(), Value::parse,
             Shown { value: "WORKER=SPEED[@STEP]", ..PLACEMENT };
-        /// Run directory, or its name below runs/ [default: a new directory below runs/]
+        /// Run directory, or the name of one below runs/ [default: a new directory below runs/]
         run: Option<PathBuf> = None, Value::parse,
             Shown { value: "NAME|DIR", conflicts: &["resume"], ..RUN };
         /// Write no run directory and no checkpoints
         no_run: Switch = Switch(false), Value::parse, Shown { conflicts: NEED_A_DIRECTORY, ..RUN };
         /// Resume a run with its configuration, from its last checkpoint
         resume: Option<PathBuf> = None, Value::parse, Shown { value: "NAME|DIR", ..RUN };
-        /// Maximum time of this session (90s, 10m, 2h): the run is saved and stops
+        /// Maximum time of this session (90s, 10m, 2h); then the run is saved and stops
         max_time: Option<Duration> = None, Value::parse, Shown { value: "TIME", ..RUN };
-        /// Maximum number of steps of this session: the run is saved and stops
+        /// Maximum number of steps of this session; then the run is saved and stops
         max_steps: Option<usize> = None, at_least_one, Shown { value: "N", ..RUN };
-        /// Directory of the processor's energy counters
+        /// Directory of the processor's energy counters (RAPL)
         powercap: PathBuf = PathBuf::from("/sys/class/powercap"), Value::parse,
             Shown { value: "DIR", ..ENERGY };
-        /// Directory of the batteries
+        /// Directory of the batteries' power readings
         power_supply: PathBuf = PathBuf::from("/sys/class/power_supply"), Value::parse,
             Shown { value: "DIR", ..ENERGY };
-        /// Shell command that prints the watts of the machine, or its joules so far, line by
+        /// Shell command that prints the power of the machine or its total energy, one value per
         /// line: `42.5 W`, `1200 J`
         meter_cmd: Option<String> = None, Value::parse, Shown { value: "COMMAND", ..ENERGY };
         /// Interval at which meters are read
         meter_interval: Duration = Duration::from_millis(100), interval,
             Shown { value: "TIME", ..ENERGY };
-        /// Duration of a measurement of the idle machine before the first step
+        /// Time to measure the power of the idle machine before the first step
         idle_time: Option<Duration> = None, Value::parse, Shown { value: "TIME", ..ENERGY };
-        /// Maximum energy of this session (500J, 2kJ, 0.1kWh), measured where a meter is, else
-        /// modelled: the run is saved and stops
+        /// Maximum energy of this session (500J, 2kJ, 0.1kWh), measured if there is a meter, else
+        /// modelled; then the run is saved and stops
         energy_budget: Option<Joules> = None, Value::parse, Shown { value: "ENERGY", ..ENERGY };
         /// Record the activity of every worker in trace.jsonl of the run directory
         trace: Switch = Switch(false), Value::parse, Shown { conflicts: &["no-run"], ..TRACES };
         /// First step of this session to record
         trace_from: u64 = 0, Value::parse,
             Shown { value: "STEP", requires: Some("trace"), ..TRACES };
-        /// Maximum number of events to record, in whole steps; an event takes about 100 bytes
+        /// Maximum number of events to record, about 100 bytes each; only whole steps are recorded
         trace_events: usize = 200_000, at_least_one,
             Shown { value: "N", requires: Some("trace"), ..TRACES };
         /// Print the confusion matrix of the test set at the end

@@ -190,9 +190,9 @@ impl Value for Objective {
 named! {
     PipelineKind {
         Gpipe = "gpipe": "GPipe: all micro-batches forward, then all backward, then the update",
-        OneForwardOneBackward = "1f1b": "1F1B: one forward, one backward, then the update; needs \
-            less memory",
-        Pipedream = "pipedream": "PipeDream: weight stashing, one step per stage in flight \
+        OneForwardOneBackward = "1f1b": "1F1B: forward and backward of micro-batches in turns, \
+            then the update; needs less memory than gpipe",
+        Pipedream = "pipedream": "PipeDream: as many steps in flight as stages, weight stashing \
             (needs `allow-stale`)",
         TwoBw = "2bw": "PipeDream-2BW: micro-batches with double-buffered weights (needs \
             `allow-stale`)",
