@@ -31,24 +31,41 @@ fn row(module: &str) -> Option<usize> {
     ROWS.iter().find(|(_, modules)| modules.contains(&module)).map(|(row, _)| *row)
 }
 
-/// The modules that a line of code names through `crate::`.
-fn named(line: &str) -> Vec<String> {
-    let code = line.split("//").next().unwrap_or("");
+/// The modules that a text names through `crate::`, with their lines; a list may be nested and
+/// have several lines.
+fn named(text: &str) -> Vec<(usize, String)> {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or(""));
+    let code = lines.collect::<Vec<_>>().join("\n");
+    let word = |at: usize| -> (usize, String) {
+        let word = code[at..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        (code[..at].matches('\n').count() + 1, word)
+    };
     let mut found = Vec::new();
-    for rest in code.split("crate::").skip(1) {
-        let word = |s: &str| -> String {
-            s.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    for (at, path) in code.match_indices("crate::") {
+        let begin = at + path.len();
+        let Some(list) = code[begin..].strip_prefix('{') else {
+            found.push(word(begin));
+            continue;
         };
-        match rest.strip_prefix('{') {
-            Some(list) => {
-                let inside = list.split('}').next().unwrap_or("");
-                found.extend(inside.split(',').map(|item| word(item.trim())));
+        let (mut depth, mut item_begins) = (1, true);
+        for (i, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => item_begins = true,
+                c if item_begins && !c.is_whitespace() => {
+                    found.push(word(begin + 1 + i));
+                    item_begins = false;
+                }
+                _ => {}
             }
-            None => found.push(word(rest)),
+            if depth == 0 {
+                break;
+            }
         }
     }
     // What starts with a capital is re-exported from the bottom rows.
-    found.retain(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
+    found.retain(|(_, name)| name.starts_with(|c: char| c.is_ascii_lowercase()));
     found
 }
 
@@ -58,15 +75,14 @@ fn arrows_up(module: &str, file: &str, text: &str) -> Vec<String> {
         return vec![format!("{file}: module {module} has no row in tests/it/layers.rs")];
     };
     let mut wrong = Vec::new();
-    for (i, line) in text.lines().enumerate() {
-        for to in named(line) {
-            match row(&to) {
-                Some(row) if row < from || to == module => {}
-                Some(_) if WITHIN.contains(&(module, &to)) => {}
-                Some(row) => wrong
-                    .push(format!("{file}:{}: {module} (row {from}) uses {to} (row {row})", i + 1)),
-                None => wrong.push(format!("{file}:{}: {to} has no row", i + 1)),
+    for (line, to) in named(text) {
+        match row(&to) {
+            Some(row) if row < from || to == module => {}
+            Some(_) if WITHIN.contains(&(module, &to)) => {}
+            Some(row) => {
+                wrong.push(format!("{file}:{line}: {module} (row {from}) uses {to} (row {row})"));
             }
+            None => wrong.push(format!("{file}:{line}: {to} has no row")),
         }
     }
     wrong
@@ -110,7 +126,9 @@ fn no_text_of_the_library_names_a_flag() {
         let mut flags = line.match_indices("--");
         flags.any(|(at, _)| line[at + 2..].starts_with(|c: char| c.is_ascii_lowercase()))
     };
-    for path in sources(&src).iter().filter(|path| !path.to_string_lossy().contains("tests")) {
+    let is_test =
+        |path: &Path| path.strip_prefix(&src).unwrap().to_string_lossy().contains("tests");
+    for path in sources(&src).iter().filter(|path| !is_test(path)) {
         let text = fs::read_to_string(path).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         let named = code.lines().find(|line| !line.trim_start().starts_with("//") && flag(line));
@@ -129,6 +147,12 @@ fn an_arrow_that_points_up_is_seen() {
     check("plan", "use crate::native::Native;", &["a.rs:1: plan (row 6) uses native (row 9)"]);
     check("plan", "\nlet x = crate::model::f();", &["a.rs:2: plan (row 6) uses model (row 6)"]);
     check("ops", "use crate::{units, sched::Ready};", &["a.rs:1: ops (row 2) uses sched (row 7)"]);
+    let nested = "use crate::{\n    graph::{Graph, run}, // a list\n    error::{\n        Error,\n    },\n    sched,\n};";
+    check(
+        "ops",
+        nested,
+        &["a.rs:2: ops (row 2) uses graph (row 3)", "a.rs:6: ops (row 2) uses sched (row 7)"],
+    );
     check("ops", "use crate::cache::Cache;", &["a.rs:1: cache has no row"]);
     check("cache", "", &["a.rs: module cache has no row in tests/it/layers.rs"]);
 }
