@@ -378,11 +378,12 @@ impl PreparedCall {
         self.scratch
     }
 
-    /// Runs the kernel, for an instruction set that is available.
+    /// Runs the kernel. The slots are of the plan, the scratch has [`scratch`](Self::scratch) bytes.
     ///
     /// # Safety
     /// While it runs, nothing else writes what it reads, nor reads or writes what it writes, and
-    /// the memory that it was prepared on is there: the plan's edges are met.
+    /// the memory that it was prepared on is there: the plan's edges are met. The instruction set is
+    /// available.
     #[inline]
     pub unsafe fn run(&self, slots: Slots, scalars: &StepScalars, scratch: &mut [u8], isa: Isa) {
         let operands = match &self.operands[..] {

@@ -1,7 +1,7 @@
 //! The ops: one file an op, with its shape rule, access, cuts, cost, backward
 //! rule and variants.
 //!
-//! Nothing outside this module matches on an op's name. An op outside of the
+//! Nothing else in the crate matches on an op's name. An op outside of the
 //! crate implements [`Op`] in the same way (`examples/own_op.rs`).
 
 mod backward;
