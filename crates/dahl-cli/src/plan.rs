@@ -139,10 +139,15 @@ fn over_units(args: &Args) -> Result<()> {
         (Show::Summary, _) => pipeline::tell(&args.pipeline, &planned),
         (Show::Plan, Some(run)) => show(&run.plan.to_text()),
         (Show::Plan, None) => {
-            let expected = "one machine of processors, whose workers a plan can be for";
+            let expected =
+                "one machine with processors only, whose units are the workers of the plan";
             Err(Error::config("platform", expected, "another"))
         }
-        _ => Err(Error::config("show", "summary or plan with --platform", "another")),
+        (show, _) => {
+            let found = show.to_possible_value().map(|value| value.get_name().to_owned());
+            let expected = "summary or plan with --platform";
+            Err(Error::config("show", expected, found.unwrap_or_default()))
+        }
     }
 }
 
@@ -171,7 +176,7 @@ impl Args {
 
 fn text(args: &Args) -> Result<String> {
     let (model, spec) = args.trained()?;
-    let (config, said) = (args.config(), progress::Show::on_stderr());
+    let (config, on_stderr) = (args.config(), progress::Show::on_stderr());
     if args.explain && config.placement.grain != Some(GrainChoice::Auto) {
         return Err(Error::Requires { setting: "explain".into(), other: "grain auto".into() });
     }
@@ -185,7 +190,7 @@ fn text(args: &Args) -> Result<String> {
     }
     let shown = match &args.check {
         Some(path) => checked(args, (&model, spec), (path, &known))?,
-        None => planned(args, &model, (known.clone(), said))?,
+        None => planned(args, &model, (known.clone(), on_stderr))?,
     };
     let plan = &shown.plan;
     if let Some(limit) = config.placement.memory_limit {

@@ -103,7 +103,7 @@ fn train(args: Args) -> Result<u8, Failure> {
     let live = live.start(run.recorder(), &data.model.name, &text)?;
     let screen = live.as_ref().and_then(|live| live.tell(&mut report));
     let stop = Stop::new(screen)?;
-    let ended = run.go(&|| stop.signal(), &mut |event| told(&mut report, event));
+    let ended = run.go(&|| stop.signal(), &mut |event| show_event(&mut report, event));
     drop::<Option<Live>>(live);
     report.release();
     let outcome = ended.map_err(|failed| failure(failed, &config))?;
@@ -185,8 +185,8 @@ fn names_of(names: &[String]) -> String {
     }
 }
 
-/// An event of the run, to whoever reads along.
-fn told(report: &mut Report, event: Event<'_>) {
+/// Shows an event of the run.
+fn show_event(report: &mut Report, event: Event<'_>) {
     match event {
         Event::Directory { path, state } => report.place(path, state),
         Event::Begin(state) => report.begin(state),

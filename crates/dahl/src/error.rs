@@ -83,7 +83,7 @@ pub enum Error {
     Task {
         /// The task: its op, its place in the model and its piece.
         task: String,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
 
@@ -206,7 +206,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 
@@ -215,7 +215,7 @@ pub enum Error {
     Write {
         /// The file, or `standard output`.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 
@@ -273,7 +273,7 @@ pub enum Error {
     Thread {
         /// The thread.
         name: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 

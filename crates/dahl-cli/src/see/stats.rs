@@ -63,17 +63,17 @@ fn text(args: &Args) -> Result<String> {
     let energies = [Energy::measured(&run), Energy::modelled(&run)];
     if args.json {
         let mut value = serde_json::to_value(&stats).expect("plain data");
-        let told = |energies: &[Energy]| {
-            let told = energies.iter().map(|energy| {
+        let with_co2 = |energies: &[Energy]| {
+            let all = energies.iter().map(|energy| {
                 let mut value = json!(energy);
                 value["co2_grams"] = json!(args.co2.map(|grid| energy.co2(grid)));
                 value
             });
-            told.collect::<Vec<_>>()
+            all.collect::<Vec<_>>()
         };
         value["efficiency"] = json!(stats.efficiency());
         value["energy"] = json!({
-            "measured": told(&energies[0]), "modelled": told(&energies[1]),
+            "measured": with_co2(&energies[0]), "modelled": with_co2(&energies[1]),
             "silent": Energy::silent(&run),
         });
         return Ok(format!("{value}\n"));

@@ -150,14 +150,14 @@ impl WhatIf<'_> {
         row("hours", self.before.hours, after.hours);
         row("money", self.before.money, after.money);
         row("CO2, kg", self.before.co2_kg, after.co2_kg);
-        let said = match pay_back {
+        let verdict = match pay_back {
             Some(hours) if self.once > 0.0 => {
                 format!("pays back after {hours:.0} hours of running")
             }
             Some(_) => "saves energy".to_owned(),
             None => "never pays back in energy".to_owned(),
         };
-        text + &format!("  {said}\n")
+        text + &format!("  {verdict}\n")
     }
 
     /// The same as JSON.

@@ -156,19 +156,19 @@ fn point(
     let [x, y] = [axes.x(plan.period_s), axes.y(plan.energy_j)];
     let (radius, fill) = if best { (6, "#c8441b") } else { (3, fill) };
     let (semantics, stages) = (semantics_of(problem, plan), in_short(problem, plan));
-    let told = format!("{:.6} s, {:.4} J, {semantics}: {stages}", plan.period_s, plan.energy_j);
+    let title = format!("{:.6} s, {:.4} J, {semantics}: {stages}", plan.period_s, plan.energy_j);
     let _ = writeln!(
         svg,
         "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\"><title>{}</title></circle>",
-        escape(&told)
+        escape(&title)
     );
     if best {
         let right = x > WIDTH * 0.6;
         let (anchor, shift) = if right { ("end", -10.0) } else { ("start", 10.0) };
         let status = if found.gap(problem) == Some(0.0) { "optimal" } else { "best found" };
         let [period, energy] = [plan.period_s, plan.energy_j].map(label);
-        let said = format!("{status} for {}: {period} s, {energy} J", problem.objective.name());
+        let caption = format!("{status} for {}: {period} s, {energy} J", problem.objective.name());
         let style = format!("text-anchor=\"{anchor}\" fill=\"#c8441b\"");
-        text(svg, [x + shift, y - 10.0], &style, &said);
+        text(svg, [x + shift, y - 10.0], &style, &caption);
     }
 }
