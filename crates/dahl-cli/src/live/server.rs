@@ -265,7 +265,7 @@ mod tests {
     use dahl::meter::Sampler;
     use dahl::run::Metered;
     use dahl::run::Meters;
-    use dahl::trace::{Activity, CellCount, CodeletCount, ShapeCount, WorkerTime};
+    use dahl::trace::{Activity, CodeletCount, ShapeCount, WorkerCounts, WorkerTime};
     use dahl::train::Pass;
 
     struct Nothing;
@@ -283,7 +283,7 @@ mod tests {
                 ..ShapeCount::default()
             }]
         }
-        fn cells(&self) -> Vec<CellCount> {
+        fn by_worker(&self) -> Vec<WorkerCounts> {
             Vec::new()
         }
         fn activity(&self) -> Activity {

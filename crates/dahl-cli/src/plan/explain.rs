@@ -2,13 +2,13 @@
 
 use crate::output::Colour;
 use crate::table::table;
-use dahl::choose::{GrainCandidate, GrainChoice};
+use dahl::choose::{ChosenGrain, GrainCandidate};
 use dahl::planner::{Why, why};
 use dahl::run::recomputed_in_words;
 use std::fmt::Write as _;
 
 /// The best, what others would cost, and how each layer is cut.
-pub(super) fn text(choice: &GrainChoice) -> String {
+pub(super) fn text(choice: &ChosenGrain) -> String {
     let best = choice.best();
     let (step, [low, high]) = (best.step.step, best.step.interval);
     let ran = match choice.candidates.iter().filter(|candidate| candidate.ran.is_some()).count() {

@@ -4,7 +4,7 @@ use crate::browser::{Browser, get};
 use crate::runs::Place;
 use dahl::report::{Mode, page, runs_json};
 use dahl::run::RunRecord;
-use dahl::trace::{Cell, Event, Header, ProgramHeader, TaskWork, Trace, VERSION};
+use dahl::trace::{CodeletShape, Event, Header, ProgramHeader, TaskWork, Trace, VERSION};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -400,7 +400,8 @@ fn the_dashboard_shows_the_running_job() {
 /// A million calls on four workers.
 fn million() -> Trace {
     let codelets = ["conv2d.gemm", "conv2d_backward.gemm", "linear.gemm", "sgd.plain"];
-    let cell = |codelet| Cell { codelet, shape: "f32[8]".to_owned(), flops: 100, bytes: 10 };
+    let cell =
+        |codelet| CodeletShape { codelet, shape: "f32[8]".to_owned(), flops: 100, bytes: 10 };
     let work = TaskWork { calls: vec![(0, 0), (1, 1), (2, 0), (3, 1)], after: Vec::new() };
     let header = Header {
         dahl_trace: VERSION,

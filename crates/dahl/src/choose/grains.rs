@@ -54,7 +54,7 @@ impl GrainCandidate {
 }
 
 /// A choice, and what it rests on.
-pub struct GrainChoice {
+pub struct ChosenGrain {
     /// All grains that fit, the best first.
     pub candidates: Vec<GrainCandidate>,
     /// How many were measured on the way.
@@ -75,7 +75,7 @@ impl GrainRequest<'_> {
         &self,
         mut known: PerfModel,
         mut measurer: Option<&mut dyn Measurer>,
-    ) -> Result<GrainChoice> {
+    ) -> Result<ChosenGrain> {
         let Self { programs, base, samples, .. } = self;
         let kind = cpu_kind(self.numerics.isa);
         let grains = candidates(base.workers, *samples, base);
@@ -106,11 +106,11 @@ impl GrainRequest<'_> {
         let of = For { kind: &kind, steps: self.steps, limit };
         let (candidates, learned) = choose(&contest, fitting, &mut known, measurer, of)?;
         drop(on);
-        Ok(GrainChoice { candidates, learned, known, platform, limit })
+        Ok(ChosenGrain { candidates, learned, known, platform, limit })
     }
 }
 
-impl GrainChoice {
+impl ChosenGrain {
     /// The best.
     pub fn best(&self) -> &GrainCandidate {
         &self.candidates[0]

@@ -15,7 +15,7 @@
 mod grains;
 mod units;
 
-pub use grains::{GrainCandidate, GrainChoice, GrainRequest};
+pub use grains::{ChosenGrain, GrainCandidate, GrainRequest};
 pub use units::{MICRO_BATCHES, PlanRequest, PlannedUnits, in_words};
 
 use crate::calibrate::{self, Racer, Turn, compared, race, to_the_end};

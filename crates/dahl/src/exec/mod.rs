@@ -12,7 +12,7 @@ pub use arenas::{PreparedCall, PreparedPrograms, Slots, input_tensors, output_te
 use crate::error::{Error, Result};
 use crate::ops::Meta;
 use crate::plan::PlannedPrograms;
-use crate::trace::{Activity, CellCount, CodeletCount, ShapeCount, Trace};
+use crate::trace::{Activity, CodeletCount, ShapeCount, Trace, WorkerCounts};
 use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
 use dahl_kernels::{Element, StepScalars};
 use std::sync::{Arc, Mutex};
@@ -118,7 +118,7 @@ pub trait Counters: Send + Sync {
     fn shapes(&self) -> Vec<ShapeCount>;
 
     /// The same worker by worker, without the spread.
-    fn cells(&self) -> Vec<CellCount>;
+    fn by_worker(&self) -> Vec<WorkerCounts>;
 
     /// What the workers did.
     fn activity(&self) -> Activity;

@@ -3,7 +3,9 @@
 use super::sync::{Mutex, lock};
 use super::sys::Ticks;
 use crate::exec::Counters;
-use crate::trace::{Activity, CellCount, CodeletCount, Header, Histogram, ShapeCount, WorkerTime};
+use crate::trace::{
+    Activity, CodeletCount, Header, Histogram, ShapeCount, WorkerCounts, WorkerTime,
+};
 use crate::units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -140,7 +142,7 @@ impl Counters for SessionCounters {
     fn shapes(&self) -> Vec<ShapeCount> {
         let (all, rate) = self.look();
         let header = &all.header;
-        let count = |(c, cell): (usize, &crate::trace::Cell)| {
+        let count = |(c, cell): (usize, &crate::trace::CodeletShape)| {
             let (calls, ticks) = all.sum(c);
             let bucket =
                 |b: usize| all.workers.iter().map(|w| w.cells[c].times[b].load(Relaxed)).sum();
@@ -157,15 +159,15 @@ impl Counters for SessionCounters {
         header.cells.iter().enumerate().map(count).collect()
     }
 
-    fn cells(&self) -> Vec<CellCount> {
+    fn by_worker(&self) -> Vec<WorkerCounts> {
         let (all, rate) = self.look();
         let header = &all.header;
-        let count = |(c, cell): (usize, &crate::trace::Cell)| {
+        let count = |(c, cell): (usize, &crate::trace::CodeletShape)| {
             let worker = |of: &OfWorker| {
                 let (calls, ticks) = of.cells[c].read();
                 (calls, (ticks as f64 * rate) as u64)
             };
-            CellCount {
+            WorkerCounts {
                 codelet: header.codelets[cell.codelet as usize].clone(),
                 shape: cell.shape.clone(),
                 workers: all.workers.iter().map(worker).collect(),

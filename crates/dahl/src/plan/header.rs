@@ -3,7 +3,7 @@
 use super::{Does, Edges, PlannedPrograms};
 use crate::ops::Meta;
 use crate::perf::Work;
-use crate::trace::{Across, Cell, Header, ProgramHeader, TaskWork, VERSION};
+use crate::trace::{Across, CodeletShape, Header, ProgramHeader, TaskWork, VERSION};
 use crate::units::{ProgramId, SpaceId, TaskId};
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl PlannedPrograms {
     pub fn trace_header(&self, across: &[(ProgramId, ProgramId)]) -> Header {
         let (mut codelets, mut layers) = (Names::default(), Names::default());
         let mut known: BTreeMap<(u32, String), u32> = BTreeMap::new();
-        let mut cells: Vec<Cell> = Vec::new();
+        let mut cells: Vec<CodeletShape> = Vec::new();
         let programs = self.expanded().programs.iter().zip(self.graphs()).enumerate().map(
             |(p, (program, graph))| {
                 let work = graph.tasks.iter().zip(&graph.edges.preds).map(|(task, preds)| {
@@ -34,7 +34,12 @@ impl PlannedPrograms {
                         let codelet = codelets.number(codelet);
                         let cell =
                             *known.entry((codelet, shape)).or_insert_with_key(|(_, shape)| {
-                                cells.push(Cell { codelet, shape: shape.clone(), flops, bytes });
+                                cells.push(CodeletShape {
+                                    codelet,
+                                    shape: shape.clone(),
+                                    flops,
+                                    bytes,
+                                });
                                 cells.len() as u32 - 1
                             });
                         (cell, layers.number(layer))

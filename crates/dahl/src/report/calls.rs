@@ -1,6 +1,6 @@
 //! The calls of a trace with all that is known of each.
 
-use crate::trace::{Cell, Event, Ordinals, TaskWork, Trace};
+use crate::trace::{CodeletShape, Event, Ordinals, TaskWork, Trace};
 
 /// A call, with what the header says of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +49,7 @@ pub struct Calls<'a> {
     /// The calls.
     pub all: Vec<CallAt>,
     /// Codelets by shape; without shapes where the trace does not say them.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<CodeletShape>,
     /// From the first submission or call to the end of the last call or wait.
     pub window: (u64, u64),
 }
@@ -62,11 +62,11 @@ impl<'a> Calls<'a> {
     pub fn of(trace: &'a Trace) -> Self {
         let header = &trace.header;
         let known = header.programs.iter().all(|p| p.work.len() == p.tasks.len());
-        let plain = |codelet| Cell { codelet, ..Cell::default() };
+        let plain = |codelet| CodeletShape { codelet, ..CodeletShape::default() };
         // A call that the header does not know has a codelet, and no shape.
         let listed = if known { &header.cells[..] } else { &[] };
         let others = (0..header.codelets.len() as u32).map(plain);
-        let cells: Vec<Cell> = listed.iter().cloned().chain(others).collect();
+        let cells: Vec<CodeletShape> = listed.iter().cloned().chain(others).collect();
         let mut ordinals = Ordinals::new(header);
         let mut ran: Vec<Vec<Ran>> =
             header.programs.iter().map(|p| vec![None; p.tasks.len()]).collect();

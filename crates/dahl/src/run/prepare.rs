@@ -1,6 +1,6 @@
 //! From a configuration to what will run, with the reasons.
 
-use super::config::{GrainChoice as Cuts, PlanChoice, RunConfig, available, processors, threads};
+use super::config::{GrainChoice, PlanChoice, RunConfig, available, processors, threads};
 use super::directory;
 use super::forecast::predict;
 use super::pipelines::Pipelined;
@@ -342,11 +342,11 @@ impl Preparing<'_> {
         let limit = placement.memory_limit;
         let most = limit.unwrap_or(Bytes(u64::MAX));
         let adaptive = match &placement.grain {
-            Some(Cuts::Auto) => false,
-            Some(Cuts::Adaptive) => true,
+            Some(GrainChoice::Auto) => false,
+            Some(GrainChoice::Adaptive) => true,
             given => {
                 let grain = match given {
-                    Some(Cuts::Given(text)) => base.with(text)?,
+                    Some(GrainChoice::Given(text)) => base.with(text)?,
                     _ => base,
                 };
                 let fitted = fit(&grain, programs, &numerics, most)?;
@@ -407,7 +407,7 @@ impl Preparing<'_> {
         let placement = &self.config.placement;
         let placed_by = match placement.rule() {
             Some(_) if pipelined.scheduling() == Scheduling::Staged => Some("pipeline"),
-            Some(_) if placement.grain == Some(Cuts::Adaptive) => Some("grain adaptive"),
+            Some(_) if placement.grain == Some(GrainChoice::Adaptive) => Some("grain adaptive"),
             _ => None,
         };
         if let Some(other) = placed_by {

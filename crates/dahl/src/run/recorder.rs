@@ -327,7 +327,7 @@ fn json(value: &impl serde::Serialize) -> String {
 mod tests {
     use super::*;
     use crate::meter::Sampler;
-    use crate::trace::{CellCount, ShapeCount};
+    use crate::trace::{ShapeCount, WorkerCounts};
 
     /// Counters of a session that has run nothing.
     struct Nothing;
@@ -341,7 +341,7 @@ mod tests {
             Vec::new()
         }
 
-        fn cells(&self) -> Vec<CellCount> {
+        fn by_worker(&self) -> Vec<WorkerCounts> {
             Vec::new()
         }
 

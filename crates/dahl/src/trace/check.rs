@@ -103,7 +103,7 @@ fn add(sum: &mut u64, term: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cell, ProgramHeader, TaskWork, VERSION};
+    use super::super::{CodeletShape, ProgramHeader, TaskWork, VERSION};
     use super::*;
     use std::path::Path;
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn trace(events: Vec<Event>) -> Trace {
-        let cell = |codelet| Cell { codelet, ..Cell::default() };
+        let cell = |codelet| CodeletShape { codelet, ..CodeletShape::default() };
         let work = TaskWork { calls: vec![(0, 0), (1, 0)], after: Vec::new() };
         let header = Header {
             dahl_trace: VERSION,
@@ -157,9 +157,9 @@ mod tests {
         refused(with(call(1, 1, 1, [0, 1])), "events by start");
         for [flops, bytes] in [[u64::MAX / 2, 0], [0, u64::MAX / 2]] {
             let mut large = trace(good.clone());
-            large.header.cells[0] = Cell { flops, bytes, ..Cell::default() };
+            large.header.cells[0] = CodeletShape { flops, bytes, ..CodeletShape::default() };
             Trace::parse(&large.to_text(), Path::new("x")).unwrap();
-            large.header.cells[1] = Cell { codelet: 1, ..large.header.cells[0].clone() };
+            large.header.cells[1] = CodeletShape { codelet: 1, ..large.header.cells[0].clone() };
             refused(large, "fewer than 2^64 operations and bytes");
         }
         let moved = |bytes| Event::Move { source: 0, target: 0, bytes, from: 4, to: 4 };

@@ -36,7 +36,7 @@ pub struct ShapeCount {
 
 /// How often each worker ran a codelet on operands of one shape, and for how long.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CellCount {
+pub struct WorkerCounts {
     /// The op and its variant.
     pub codelet: String,
     /// The boxes that are read and written, and the op's attributes.

@@ -1,6 +1,6 @@
 //! One header for a run that changes its placement.
 
-use super::{Cell, Header, PlacementHeader, ProgramHeader};
+use super::{CodeletShape, Header, PlacementHeader, ProgramHeader};
 use std::collections::BTreeMap;
 
 impl Header {
@@ -40,7 +40,7 @@ impl Header {
         for cell in next.cells {
             let codelet = codelets[cell.codelet as usize];
             let number = *known.entry((codelet, cell.shape.clone())).or_insert_with(|| {
-                self.cells.push(Cell { codelet, ..cell });
+                self.cells.push(CodeletShape { codelet, ..cell });
                 self.cells.len() as u32 - 1
             });
             cells.push(number);
@@ -74,7 +74,8 @@ mod tests {
     use crate::trace::{Across, TaskWork};
 
     fn header(codelets: &[&str], workers: usize) -> Header {
-        let cell = |codelet| Cell { codelet, shape: "f32[2]".to_owned(), flops: 4, bytes: 8 };
+        let cell =
+            |codelet| CodeletShape { codelet, shape: "f32[2]".to_owned(), flops: 4, bytes: 8 };
         let count = codelets.len() as u32;
         let calls = (0..count).map(|c| (c, 0)).collect();
         Header {

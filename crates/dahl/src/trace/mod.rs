@@ -9,7 +9,7 @@ mod counts;
 mod follow;
 
 pub(crate) use check::Ordinals;
-pub use counts::{Activity, CellCount, CodeletCount, Histogram, ShapeCount, WorkerTime};
+pub use counts::{Activity, CodeletCount, Histogram, ShapeCount, WorkerCounts, WorkerTime};
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub struct Header {
     pub programs: Vec<ProgramHeader>,
     /// The codelets by shape, where it is known what tasks do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cells: Vec<Cell>,
+    pub cells: Vec<CodeletShape>,
     /// The places in the model that calls belong to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
@@ -104,7 +104,7 @@ pub struct Across {
 
 /// A codelet on operands of one shape.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cell {
+pub struct CodeletShape {
     /// The codelet.
     pub codelet: u32,
     /// The boxes that are read and written, and the op's attributes.
@@ -366,7 +366,12 @@ mod tests {
             dahl_trace: VERSION,
             workers: 2,
             codelets: vec!["linear.gemm".to_owned()],
-            cells: vec![Cell { codelet: 0, shape: "f32[2]".to_owned(), flops: 4, bytes: 8 }],
+            cells: vec![CodeletShape {
+                codelet: 0,
+                shape: "f32[2]".to_owned(),
+                flops: 4,
+                bytes: 8,
+            }],
             layers: vec!["fc".to_owned()],
             programs: vec![ProgramHeader {
                 name: "train 2".to_owned(),

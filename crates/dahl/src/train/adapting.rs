@@ -78,7 +78,7 @@ impl Trainer {
             return Ok(());
         }
         let begin = Instant::now();
-        let counted = self.session.counters().cells();
+        let counted = self.session.counters().by_worker();
         // A run does not end since nobody can say what would be better: it goes on as it is.
         let verdict = match adapter.look(&self.plan, &counted) {
             Ok(verdict) => verdict,

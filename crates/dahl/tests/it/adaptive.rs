@@ -15,7 +15,7 @@ use dahl::platform::{Figure, Memory, Node, Origin, Platform, Unit, UnitId};
 use dahl::report::{Calls, Stats};
 use dahl::sched::Rule;
 use dahl::sim::{Known, Worker, expectations};
-use dahl::trace::{CellCount, Event};
+use dahl::trace::{Event, WorkerCounts};
 use dahl::train::Trainer;
 use dahl::units::{Bytes, Nanos, ProgramId, WorkerId};
 use dahl::{DType, Error};
@@ -205,7 +205,7 @@ fn a_session_goes_on_by_another_placement() {
         // Counters and trace are of the whole run.
         let counters = trainer.session().counters();
         let counted: u64 = counters.codelets().iter().map(|codelet| codelet.calls).sum();
-        let by_worker = counters.cells().into_iter().flat_map(|cell| cell.workers);
+        let by_worker = counters.by_worker().into_iter().flat_map(|cell| cell.workers);
         assert_eq!(by_worker.map(|(calls, _)| calls).sum::<u64>(), counted);
         let trace = trainer.session().take_trace();
         let trace = dahl::trace::Trace::parse(&trace.to_text(), Path::new("trace")).unwrap();
@@ -374,16 +374,16 @@ fn a_worker_that_becomes_slow_gets_less() {
 }
 
 /// What a run would have counted after a step more of a plan, at speeds of its workers.
-fn count(counted: &mut Vec<CellCount>, plan: &PlannedPrograms, speeds: [f64; 2]) {
+fn count(counted: &mut Vec<WorkerCounts>, plan: &PlannedPrograms, speeds: [f64; 2]) {
     let header = plan.trace_header(&[]);
     for (task, work) in plan.graphs()[0].tasks.iter().zip(&header.programs[0].work) {
         for &(cell, _) in &work.calls {
             let cell = &header.cells[cell as usize];
             let (codelet, shape) =
                 (header.codelets[cell.codelet as usize].clone(), cell.shape.clone());
-            let same = |c: &CellCount| c.codelet == codelet && c.shape == shape;
+            let same = |c: &WorkerCounts| c.codelet == codelet && c.shape == shape;
             let at = counted.iter().position(same).unwrap_or_else(|| {
-                counted.push(CellCount { codelet, shape, workers: vec![(0, 0); 2] });
+                counted.push(WorkerCounts { codelet, shape, workers: vec![(0, 0); 2] });
                 counted.len() - 1
             });
             let (calls, nanos) = &mut counted[at].workers[task.worker.index()];

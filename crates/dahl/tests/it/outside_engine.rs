@@ -7,7 +7,7 @@ use dahl::exec::{
 };
 use dahl::plan::PlannedPrograms;
 use dahl::planner::Grain;
-use dahl::trace::{Activity, CellCount, CodeletCount, ShapeCount, Trace};
+use dahl::trace::{Activity, CodeletCount, ShapeCount, Trace, WorkerCounts};
 use dahl::units::{Bytes, PersistentId, ProgramId, SpaceId, TaskId};
 use dahl::{DType, Error, Result, StepScalars};
 use std::sync::Arc;
@@ -132,7 +132,7 @@ impl Counters for Uncounted {
         Vec::new()
     }
 
-    fn cells(&self) -> Vec<CellCount> {
+    fn by_worker(&self) -> Vec<WorkerCounts> {
         Vec::new()
     }
 

@@ -9,7 +9,7 @@ use dahl::platform::Platform;
 use dahl::report::export::{self, Watts};
 use dahl::report::{Calls, Mode, Stats, page, runs_json};
 use dahl::run::{Predicted, RunRecord};
-use dahl::trace::{Cell, Event, Header, ProgramHeader, TaskWork, Trace, VERSION};
+use dahl::trace::{CodeletShape, Event, Header, ProgramHeader, TaskWork, Trace, VERSION};
 use dahl::train::Trainer;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -38,8 +38,8 @@ fn by_hand() -> Trace {
         workers: 2,
         codelets: vec!["conv2d.gemm".to_owned(), "relu.plain".to_owned()],
         cells: vec![
-            Cell { codelet: 0, shape: "f32[2]".to_owned(), flops: 1000, bytes: 80 },
-            Cell { codelet: 1, shape: "f32[2]".to_owned(), flops: 10, bytes: 8 },
+            CodeletShape { codelet: 0, shape: "f32[2]".to_owned(), flops: 1000, bytes: 80 },
+            CodeletShape { codelet: 1, shape: "f32[2]".to_owned(), flops: 10, bytes: 8 },
         ],
         layers: vec!["features.0".to_owned(), "features.1".to_owned()],
         programs: vec![ProgramHeader {

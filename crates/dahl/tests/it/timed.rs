@@ -1,7 +1,7 @@
 //! A session whose times the test drives, however busy the machine is.
 
 use dahl::exec::{Counters, Decision, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
-use dahl::trace::{Activity, CellCount, CodeletCount, ShapeCount, Trace};
+use dahl::trace::{Activity, CodeletCount, ShapeCount, Trace, WorkerCounts};
 use dahl::units::{Bytes, PersistentId, ProgramId};
 use dahl::{Result, StepScalars};
 use std::collections::BTreeMap;
@@ -60,10 +60,10 @@ impl Counters for Clock {
         self.real.shapes()
     }
 
-    fn cells(&self) -> Vec<CellCount> {
+    fn by_worker(&self) -> Vec<WorkerCounts> {
         let (speeds, shapes) = (*self.speeds.lock().unwrap(), self.real.shapes());
         let mut shown = self.shown.lock().unwrap();
-        let timed = |cell: CellCount| {
+        let timed = |cell: WorkerCounts| {
             let same = |s: &&ShapeCount| s.codelet == cell.codelet && s.shape == cell.shape;
             let nanos = made_up_nanos(shapes.iter().find(same).expect("the same cells").flops);
             let of = shown.entry((cell.codelet.clone(), cell.shape.clone())).or_default();
@@ -72,9 +72,9 @@ impl Counters for Clock {
                 shown.1 += ((calls - shown.0) as f64 * nanos as f64 / speed) as u64;
                 shown.0 = *calls;
             }
-            CellCount { workers: of.clone(), ..cell }
+            WorkerCounts { workers: of.clone(), ..cell }
         };
-        self.real.cells().into_iter().map(timed).collect()
+        self.real.by_worker().into_iter().map(timed).collect()
     }
 
     fn activity(&self) -> Activity {

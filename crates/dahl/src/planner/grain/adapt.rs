@@ -19,7 +19,7 @@ use crate::plan::PlannedPrograms;
 use crate::planner::recompute::{Fitted, fit};
 use crate::platform::{Platform, UnitId};
 use crate::sim::{EngineModel, Known, StepPrediction, Steps, Worker, predict_at};
-use crate::trace::CellCount;
+use crate::trace::WorkerCounts;
 use crate::units::{Bytes, Nanos, ProgramId};
 use std::collections::BTreeMap;
 
@@ -138,15 +138,16 @@ impl Adapter {
     pub fn look(
         &mut self,
         planned: &PlannedPrograms,
-        counted: &[CellCount],
+        counted: &[WorkerCounts],
     ) -> Result<Option<Verdict>> {
         let since = self.since(counted);
         if self.expected.is_none() {
             self.expected = Some(self.expectations(planned)?);
         }
         let expected = self.expected.as_ref().expect("just made");
-        let of =
-            |cell: &CellCount| expected.get(&(cell.codelet.clone(), cell.shape.clone())).copied();
+        let of = |cell: &WorkerCounts| {
+            expected.get(&(cell.codelet.clone(), cell.shape.clone())).copied()
+        };
         let found = speeds(&since, &of, self.grain.workers);
         let known = self.speeds.iter().zip(&found);
         self.speeds = normalised(known.map(|(old, new)| new.unwrap_or(*old)).collect());
@@ -182,7 +183,7 @@ impl Adapter {
     }
 
     /// What was counted since the last look.
-    fn since(&mut self, counted: &[CellCount]) -> Vec<CellCount> {
+    fn since(&mut self, counted: &[WorkerCounts]) -> Vec<WorkerCounts> {
         let mut since = Vec::with_capacity(counted.len());
         for cell in counted {
             let key = (cell.codelet.clone(), cell.shape.clone());
@@ -192,7 +193,7 @@ impl Adapter {
                 (calls.saturating_sub(c), nanos.saturating_sub(n))
             };
             let workers = cell.workers.iter().enumerate().map(less).collect();
-            since.push(CellCount { workers, ..cell.clone() });
+            since.push(WorkerCounts { workers, ..cell.clone() });
         }
         since
     }
@@ -290,26 +291,26 @@ fn words(speeds: &[f64]) -> String {
 /// shapes that both have run, weighted by their time. Where these are less than half of
 /// what it did, by what `expected` says of each of its shapes instead.
 pub fn speeds(
-    cells: &[CellCount],
-    expected: &dyn Fn(&CellCount) -> Option<f64>,
+    cells: &[WorkerCounts],
+    expected: &dyn Fn(&WorkerCounts) -> Option<f64>,
     workers: usize,
 ) -> Vec<Option<f64>> {
     let busy = |w: usize| -> u64 { cells.iter().map(|cell| of(cell, w).1).sum() };
     let reference = (0..workers).rev().max_by_key(|&w| busy(w)).unwrap_or(0);
-    let mean = |cell: &CellCount, w: usize| {
+    let mean = |cell: &WorkerCounts, w: usize| {
         let (calls, nanos) = of(cell, w);
         (calls > 0 && nanos > 0).then(|| nanos as f64 / calls as f64)
     };
     let by_expectation = |w: usize| {
         let ratio =
-            |cell: &CellCount| Some((expected(cell)? / mean(cell, w)?, of(cell, w).1 as f64));
+            |cell: &WorkerCounts| Some((expected(cell)? / mean(cell, w)?, of(cell, w).1 as f64));
         median(cells.iter().filter_map(ratio).collect())
     };
     let speed = |w: usize| {
         if busy(w) == 0 {
             return None;
         }
-        let both = |cell: &CellCount| {
+        let both = |cell: &WorkerCounts| {
             Some((mean(cell, reference)? / mean(cell, w)?, of(cell, w).1 as f64))
         };
         let common: Vec<(f64, f64)> = cells.iter().filter_map(both).collect();
@@ -325,7 +326,7 @@ pub fn speeds(
 }
 
 /// Calls and nanoseconds of a cell on a worker.
-fn of(cell: &CellCount, worker: usize) -> (u64, u64) {
+fn of(cell: &WorkerCounts, worker: usize) -> (u64, u64) {
     cell.workers.get(worker).copied().unwrap_or((0, 0))
 }
 

@@ -87,7 +87,7 @@ fn ready(calls: &Calls<'_>, of: &Step, before: &Step, submitted: u64) -> Vec<Spa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Across, Cell, Header, ProgramHeader, TaskWork, Trace};
+    use crate::trace::{Across, CodeletShape, Header, ProgramHeader, TaskWork, Trace};
 
     /// Steps 0 and 1 of two tasks; of the second step, t0 waits for t1 of the first and t1
     /// for nothing.
@@ -102,7 +102,7 @@ mod tests {
         let header = Header {
             workers: 2,
             codelets: vec!["a".to_owned()],
-            cells: vec![Cell::default()],
+            cells: vec![CodeletShape::default()],
             layers: vec!["b".to_owned()],
             programs: vec![program],
             ..Header::default()

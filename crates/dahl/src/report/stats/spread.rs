@@ -9,7 +9,7 @@
 //! analysis of variance), so an earlier cause gets what a later one would explain too.
 
 use super::super::calls::{CallAt, Calls};
-use crate::trace::{Cell, Header};
+use crate::trace::{CodeletShape, Header};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -116,7 +116,7 @@ pub(super) fn spreads(calls: &Calls<'_>) -> Vec<Spread> {
     found.into_iter().take(SHOWN).map(|(_, spread)| spread).collect()
 }
 
-fn spread(header: &Header, cell: &Cell, calls: &[&CallAt]) -> (f64, Spread) {
+fn spread(header: &Header, cell: &CodeletShape, calls: &[&CallAt]) -> (f64, Spread) {
     let n = calls.len() as f64;
     let mean = calls.iter().map(|c| c.nanos() as f64).sum::<f64>() / n;
     let whole: f64 = calls.iter().map(|c| (c.nanos() as f64 - mean).powi(2)).sum();

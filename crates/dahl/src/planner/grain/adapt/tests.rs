@@ -1,11 +1,11 @@
 use super::*;
 
-fn cell(shape: &str, workers: &[(u64, u64)]) -> CellCount {
+fn cell(shape: &str, workers: &[(u64, u64)]) -> WorkerCounts {
     let (codelet, shape) = ("linear.gemm".to_owned(), shape.to_owned());
-    CellCount { codelet, shape, workers: workers.to_vec() }
+    WorkerCounts { codelet, shape, workers: workers.to_vec() }
 }
 
-fn unknown(_: &CellCount) -> Option<f64> {
+fn unknown(_: &WorkerCounts) -> Option<f64> {
     None
 }
 
@@ -29,7 +29,7 @@ fn speeds_are_those_of_the_same_shapes() {
 fn shapes_that_only_one_has_run_are_compared_with_what_they_should_take() {
     // Pieces of six samples here, of five there.
     let cells = [cell("six", &[(10, 600), (0, 0)]), cell("five", &[(0, 0), (10, 1000)])];
-    let expected = |c: &CellCount| Some(if c.shape == "six" { 60.0 } else { 50.0 });
+    let expected = |c: &WorkerCounts| Some(if c.shape == "six" { 60.0 } else { 50.0 });
     assert_eq!(speeds(&cells, &expected, 2), [Some(1.0), Some(0.5)]);
     // Whoever computed longest is what the others are compared with.
     assert_eq!(speeds(&cells, &unknown, 2), [None, Some(1.0)]);
