@@ -194,9 +194,9 @@ settings! {
         /// Number of micro-batches per batch; their gradients are accumulated before the update
         /// [default: 8 with gpipe, 1f1b and 2bw, else 1]
         micro_batches: Option<usize> = None, at_least_one, Shown { value: "N", ..PIPELINE };
-        /// Shards of the batch, whose sums over samples are taken apart and then added, so that
-        /// each can be on a processing unit or machine of its own: their number, or the samples
-        /// of each, such as 21,11 [default: 1]
+        /// Number of shards of the batch, or the samples of each, such as 21,11. Sums over samples
+        /// are taken per shard and then added, so that each shard can be on a processing unit or
+        /// machine of its own [default: 1]
         shards: Option<ShardsChoice> = None, Value::parse,
             Shown { value: "N|SAMPLES", ..PIPELINE };
         /// Pipeline parallelism: each worker runs the layers of one stage (docs/pipelines.md)
