@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// Do not fuse ops
     #[arg(long)]
     no_fusion: bool,
-    /// Plan file, as `dahl plan --show plan` prints it or edited [default: the plan of the grain]
+    /// Plan file (output of `dahl plan --show plan`, which may be edited) [default: a plan by --grain]
     #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
     plan: Option<PathBuf>,
     /// Platform file (TOML) [default: this machine, whose watts are a guess]

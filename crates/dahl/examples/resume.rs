@@ -1,5 +1,5 @@
 //! Stopping a training and going on with it in another process: parameters,
-//! running statistics and the optimiser's state go to a file, and the run that
+//! running statistics and the optimizer's state go to a file, and the run that
 //! goes on gives the same losses to the last bit.
 //!
 //! `cargo run --release -p dahl --example resume`

@@ -25,7 +25,7 @@ const PIECES: [usize; 4] = [1, 2, 4, 8];
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     All,
-    /// Other variants than the default, other optimisers, most shapes.
+    /// Other variants than the default, other optimizers, most shapes.
     Quick,
 }
 
