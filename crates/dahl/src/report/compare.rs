@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// What no verdict on two runs says.
 const NOTE: &str =
-    "this holds within these runs; others of the same may differ by more: repeat to be sure";
+    "this holds for these two runs; repeated runs may differ by more: repeat them to be sure";
 
 /// How many reasons are listed one by one.
 const SHOWN: usize = 12;
@@ -201,9 +201,9 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
     let apart = match kind {
         _ if partial.is_some() => partial,
         _ if !same => Some(format!("{} and {} see different things", sources[0], sources[1])),
-        Kind::Modelled if either_sign(&of) => {
-            Some("the difference may be of either sign within the platform's watts".to_owned())
-        }
+        Kind::Modelled if either_sign(&of) => Some(
+            "with other watts within the platform's intervals either run may need less".to_owned(),
+        ),
         // Whatever the watts are, the time that they are taken for differs too.
         _ => spread([0, 1].map(|i| (sures[i].value, errors[i]))),
     };
@@ -231,7 +231,7 @@ fn spread(of: [(f64, Option<f64>); 2]) -> Option<String> {
     })
 }
 
-/// Whether the difference of two modelled energies a sample may be of either sign. Both are of
+/// Whether either of two modelled energies per sample may be the smaller one. Both are of
 /// the same watts: each cause is compared at its least and at its most.
 fn either_sign(of: &[Energy; 2]) -> bool {
     let mut causes: BTreeMap<&str, [[f64; 2]; 2]> = BTreeMap::new();

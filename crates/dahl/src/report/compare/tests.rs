@@ -156,7 +156,7 @@ fn energies_whose_epochs_differ_by_more_give_no_verdict() {
 fn a_verdict_says_that_other_runs_may_differ_by_more() {
     let shown = |a: &[f64], b: &[f64]| compare(&run("a", a), &run("b", b)).to_text();
     let sure = shown(&[50.0, 50.1], &[55.0, 55.1]);
-    assert_eq!(sure.matches("note: this holds within these runs; others").count(), 1, "{sure}");
+    assert_eq!(sure.matches("note: this holds for these two runs; repeated").count(), 1, "{sure}");
     let open = shown(&[50.0, 40.0, 60.0], &[51.0, 41.0, 61.0]);
     assert!(!open.contains("note: "), "there is nothing to doubt: {open}");
 }
