@@ -5,7 +5,7 @@ use super::runner::StepRecord;
 use super::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, lock, spin_loop, wait};
 use crate::plan::{Edges, TaskGraph};
 use crate::sched::{Policy, Ready};
-use crate::units::{Nanos, ProgramId, TaskId, WorkerId};
+use crate::units::{Nanos, ProgramId, SpaceId, TaskId, WorkerId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -76,6 +76,8 @@ pub(crate) struct Queue {
     news: AtomicUsize,
     stopped: AtomicBool,
     spins: u32,
+    /// The space of each worker; lanes come behind the workers.
+    space_of: Vec<SpaceId>,
 }
 
 /// What a worker says when it asks.
@@ -104,6 +106,7 @@ impl Queue {
         across: &dyn Fn(usize, usize) -> &'a Edges,
         policy: Box<dyn Policy>,
         spins: u32,
+        space_of: Vec<SpaceId>,
     ) -> Self {
         let across = graphs.iter().enumerate().map(|(a, before)| {
             let edges = (0..graphs.len()).map(|b| across(a, b));
@@ -125,6 +128,7 @@ impl Queue {
             news: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             spins,
+            space_of,
         }
     }
 
@@ -205,6 +209,13 @@ impl Queue {
                         ready.task
                     );
                 };
+                let planned = self.own[active.record.program].planned[ready.task.index()];
+                assert!(
+                    self.may_run(worker, planned),
+                    "policy {:?} gave {} to {worker}, which is in another space",
+                    policy.name(),
+                    ready.task
+                );
                 let record = active.record.clone();
                 policy.started(ready, worker, now);
                 return Ok((Next::Task(ready, record), waited));
@@ -257,6 +268,12 @@ impl Queue {
         }
         state.made_ready = made_ready;
         self.retire(state);
+    }
+
+    /// Whether a worker is in the space of the one that the plan names; a lane is by itself.
+    fn may_run(&self, worker: WorkerId, planned: WorkerId) -> bool {
+        let space = |w: WorkerId| self.space_of.get(w.index());
+        worker == planned || space(worker).is_some() && space(worker) == space(planned)
     }
 
     /// Steps leave in order; somebody may wait for that.

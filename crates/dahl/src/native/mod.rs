@@ -217,7 +217,10 @@ impl Native {
             },
             Some(policy) => {
                 let across = |a, b| planned.across(ProgramId::new(a), ProgramId::new(b));
-                Mode::Dynamic { queue: dynamic::Queue::new(graphs, &across, policy, spins) }
+                let space_of = planned.placement.space_of.clone();
+                Mode::Dynamic {
+                    queue: dynamic::Queue::new(graphs, &across, policy, spins, space_of),
+                }
             }
         };
         let no_memory = |limit| planned.too_large(limit, None);

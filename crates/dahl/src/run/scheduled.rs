@@ -8,7 +8,7 @@ use crate::native::Native;
 use crate::perf::{PerfModel, cpu_kind};
 use crate::plan::PlannedPrograms;
 use crate::platform::UnitId;
-use crate::sched::{Expectations, Policy, Rule};
+use crate::sched::{Confined, Expectations, Policy, Rule};
 use crate::sim::{Known, Worker, expectations};
 use crate::units::ProgramId;
 use std::sync::Mutex;
@@ -76,9 +76,16 @@ impl Engine for Scheduled {
             true => self.expectations(planned)?,
             false => Expectations::of_workers(planned.placement.workers),
         };
-        match self.settings.policy(&expected) {
-            None => self.native.prepare(planned),
-            Some(policy) => Ok(Box::new(self.native.prepare_with(planned, policy)?)),
-        }
+        let Some(policy) = self.settings.policy(&expected) else {
+            return self.native.prepare(planned);
+        };
+        let (spaces, space_of) = (planned.placement.spaces.len(), &planned.placement.space_of);
+        let policy = match spaces {
+            1 => policy,
+            _ => Box::new(Confined::new(space_of, spaces, &|own| {
+                self.settings.policy(&expected.among(own)).expect("a policy, as before")
+            })),
+        };
+        Ok(Box::new(self.native.prepare_with(planned, policy)?))
     }
 }

@@ -14,6 +14,8 @@ pub struct EarliestFinish {
     expected: Expected,
     /// What a joule is worth, in nanoseconds.
     price: f64,
+    /// Who may run tasks.
+    own: Vec<usize>,
     queues: Vec<VecDeque<(Ready, Nanos)>>,
     /// When each worker will have ended what it has.
     free: Vec<Nanos>,
@@ -28,8 +30,13 @@ impl EarliestFinish {
     /// By time and energy: a joule is worth so many nanoseconds.
     pub fn weighted(workers: usize, expected: Expected, price: f64) -> Self {
         let workers = workers.max(1);
+        Self::among((0..workers).collect(), workers, expected, price)
+    }
+
+    /// The same for tasks that only some of the workers may run: those of one space.
+    pub fn among(own: Vec<usize>, workers: usize, expected: Expected, price: f64) -> Self {
         let queues = vec![VecDeque::new(); workers];
-        Self { expected, price: price.max(0.0), queues, free: vec![Nanos(0); workers] }
+        Self { expected, price: price.max(0.0), own, queues, free: vec![Nanos(0); workers] }
     }
 }
 
@@ -53,7 +60,7 @@ impl Policy for EarliestFinish {
             let end = self.free[w].0.max(now.0).saturating_add(time.0);
             (end as f64 + self.price * joules.0, end, time)
         };
-        let costs = (0..self.queues.len()).map(|w| (w, cost(w)));
+        let costs = self.own.iter().map(|&w| (w, cost(w)));
         let (best, (_, end, time)) =
             costs.min_by(|a, b| a.1.0.total_cmp(&b.1.0)).expect("a worker");
         self.free[best] = Nanos(end);

@@ -10,6 +10,8 @@ pub struct Expectations {
     pub programs: Vec<TaskTimes>,
     /// By worker.
     pub workers: Vec<WorkerFigures>,
+    /// Who may run tasks; empty where all may.
+    pub own: Vec<WorkerId>,
 }
 
 /// The tasks of a program.
@@ -34,7 +36,12 @@ impl Expectations {
     /// Workers that are alike, of which no task is known.
     pub fn of_workers(count: usize) -> Self {
         let workers = vec![WorkerFigures { speed: 1.0, watts: 0.0 }; count];
-        Self { programs: Vec::new(), workers }
+        Self { programs: Vec::new(), workers, own: Vec::new() }
+    }
+
+    /// The same for tasks that only some of the workers may run.
+    pub fn among(&self, own: &[WorkerId]) -> Self {
+        Self { own: own.to_vec(), ..self.clone() }
     }
 
     /// The task on the longest way to the end of its step first.
@@ -55,7 +62,11 @@ impl Expectations {
             let nanos = times[ready.program.index()][ready.task.index()].0 as f64 / speed;
             (Nanos(nanos.round() as u64), Joules(watts * nanos / 1e9))
         };
-        EarliestFinish::weighted(self.workers.len(), Box::new(expected), price)
+        let own = match &self.own[..] {
+            [] => (0..self.workers.len()).collect(),
+            own => own.iter().map(|w| w.index()).collect(),
+        };
+        EarliestFinish::among(own, self.workers.len(), Box::new(expected), price)
     }
 }
 
@@ -75,6 +86,7 @@ mod tests {
         let known = Expectations {
             programs: vec![tasks([1, 9]), tasks([9, 1])],
             workers: vec![worker(1.0), worker(0.5)],
+            own: Vec::new(),
         };
         let policy = |rule: Rule| rule.policy(&known, 0.0).expect("a policy");
         for (program, first) in [(0, 1), (1, 0)] {
@@ -90,6 +102,11 @@ mod tests {
             soonest.ready(ready(first), Nanos(0));
             assert_eq!(soonest.next(WorkerId(1), Nanos(0)), None, "the first is faster");
             assert_eq!(soonest.next(WorkerId(0), Nanos(0)).map(|r| r.task.0), Some(first));
+            let slow = known.among(&[WorkerId(1)]);
+            let mut other = Rule::EarliestFinish.policy(&slow, 0.0).expect("a policy");
+            other.ready(ready(first), Nanos(0));
+            assert_eq!(other.next(WorkerId(0), Nanos(0)), None, "it is in another space");
+            assert_eq!(other.next(WorkerId(1), Nanos(0)).map(|r| r.task.0), Some(first));
         }
     }
 }

@@ -11,12 +11,16 @@ use crate::units::{Nanos, ProgramId, TaskId};
 impl Scenario {
     /// What the jobs are expected to take, as the tasks of one program.
     pub fn expectations(&self, on: &Expanded<'_>) -> Expectations {
-        Expectations { programs: vec![self.times()], workers: figures(on, &self.workers) }
+        Expectations {
+            programs: vec![self.times()],
+            workers: figures(on, &self.workers),
+            own: Vec::new(),
+        }
     }
 
     /// The policy that takes the job on the longest way to the end first.
     pub fn critical_path(&self) -> CriticalPath {
-        Expectations { programs: vec![self.times()], workers: Vec::new() }.critical_path()
+        Expectations { programs: vec![self.times()], ..Expectations::default() }.critical_path()
     }
 
     /// The policy that gives a job to the worker that ends it first; a joule beyond
@@ -48,7 +52,7 @@ pub fn expectations(
         let times = costs.iter().map(|calls| Nanos(sum(calls).round() as u64)).collect();
         all.push(TaskTimes { times, preds: tasks.edges.preds.clone() });
     }
-    Ok(Expectations { programs: all, workers: figures(on, workers) })
+    Ok(Expectations { programs: all, workers: figures(on, workers), own: Vec::new() })
 }
 
 fn figures(on: &Expanded<'_>, workers: &[Worker]) -> Vec<WorkerFigures> {

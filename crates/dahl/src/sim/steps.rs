@@ -1,16 +1,20 @@
 //! Steps of a plan as a scenario.
 //!
 //! A plan's tasks become jobs, with the edges that the native engine waits for: data,
-//! reuse of bytes, and the step before. Where workers compute in different memories,
-//! what one wrote and another reads is moved once to each memory that reads it.
+//! reuse of bytes, and the step before. Moves of a plan over several spaces become transfers
+//! between the memories that their workers compute in, and copies where these are one memory. Of
+//! a plan that has one space though its workers compute in several memories, what one wrote and
+//! another reads is moved once to each memory that reads it.
 
 use super::scenario::{Job, JobId, Scenario, Worker};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
 use crate::perf::Source;
-use crate::plan::{CallSpec, Edges, Plan, PlannedPrograms, Task, TaskGraph, Use};
+use crate::plan::{CallSpec, Does, Edges, Move, Plan, PlannedPrograms, Task, TaskGraph, Use};
 use crate::platform::{Expanded, Memory, MemoryId, Unit};
-use crate::units::{Bytes, Nanos, PersistentId, ProgramId, TaskId, ValueId, WorkerId};
+use crate::units::{
+    Bytes, Joules, Nanos, PersistentId, ProgramId, SpaceId, TaskId, ValueId, WorkerId,
+};
 use dahl_kernels::{Isa, Region};
 use std::collections::BTreeMap;
 
@@ -86,11 +90,15 @@ impl Steps {
         let task_costs = task_costs((planned, program), (on, &workers), costs)?;
         let memories: Vec<MemoryId> =
             workers.iter().map(|w| on.units[w.unit.0 as usize].memory).collect();
+        let one_space = planned.placement.spaces.len() == 1;
         let mut build = Build {
             graph,
             tasks,
             across: planned.across(program, program),
-            apart: memories.iter().any(|m| *m != memories[0]),
+            apart: one_space && memories.iter().any(|m| *m != memories[0]),
+            of_space: memories_of_spaces(planned, on, &workers),
+            lanes: BTreeMap::new(),
+            copied: on.capacities[..on.memories.len()].to_vec(),
             memories,
             scenario: Scenario::new(workers),
             written: BTreeMap::new(),
@@ -142,7 +150,10 @@ pub(super) fn task_costs(
     let mut unknown = Vec::new();
     let mut all = Vec::with_capacity(tasks.tasks.len());
     for task in &tasks.tasks {
-        let worker = workers[task.worker.index()];
+        let Some(worker) = workers.get(task.worker.index()) else {
+            all.push(Vec::new());
+            continue;
+        };
         let of = on.units[worker.unit.0 as usize];
         let node = &on.platform.nodes[of.kind];
         let unit = &node.units[of.unit];
@@ -163,11 +174,32 @@ pub(super) fn task_costs(
     Err(Error::config("calibration", "the time of every call", found))
 }
 
-/// The bytes of a plan in each memory that has a worker: all of it in each, as long
-/// as plans do not say what is where.
-fn needed(plan: &Plan, on: &Expanded<'_>, workers: &[Worker]) -> BTreeMap<MemoryId, Bytes> {
-    let memories = workers.iter().map(|w| on.units[w.unit.0 as usize].memory);
-    memories.map(|memory| (memory, plan.memory.peak())).collect()
+/// The bytes of a plan in each memory that has a worker: those of its spaces; of a plan with one
+/// space all of it in each.
+fn needed(
+    planned: &PlannedPrograms,
+    on: &Expanded<'_>,
+    workers: &[Worker],
+) -> BTreeMap<MemoryId, Bytes> {
+    let memory = &planned.memory;
+    let mut needed: BTreeMap<MemoryId, Bytes> = BTreeMap::new();
+    if planned.placement.spaces.len() == 1 {
+        let memories = workers.iter().map(|w| on.units[w.unit.0 as usize].memory);
+        return memories.map(|own| (own, memory.peak())).collect();
+    }
+    for (space, own) in memory.spaces().zip(memories_of_spaces(planned, on, workers)) {
+        needed.entry(own).or_default().0 += memory.peak_of(space).0;
+    }
+    needed
+}
+
+/// The memory that each space of a plan is in: that of its first worker.
+fn memories_of_spaces(plan: &Plan, on: &Expanded<'_>, workers: &[Worker]) -> Vec<MemoryId> {
+    let of = |space: SpaceId| {
+        let first = plan.placement.space_of.iter().position(|own| *own == space).unwrap_or(0);
+        on.units[workers[first].unit.0 as usize].memory
+    };
+    plan.memory.spaces().map(of).collect()
 }
 
 /// A value of a step, or one that outlives steps.
@@ -192,8 +224,14 @@ struct Build<'a> {
     across: &'a Edges,
     /// The memory of each worker.
     memories: Vec<MemoryId>,
-    /// Whether there are several.
+    /// Whether there are several, and the plan does not say what is moved.
     apart: bool,
+    /// The memory of each space.
+    of_space: Vec<MemoryId>,
+    /// The last move of each lane: one after the other.
+    lanes: BTreeMap<WorkerId, JobId>,
+    /// Bytes per second that are read or written in each memory.
+    copied: Vec<f64>,
     scenario: Scenario,
     written: BTreeMap<Whose, Vec<Written>>,
 }
@@ -207,6 +245,13 @@ impl Build<'_> {
             let mut after: Vec<JobId> = within.collect();
             if !before.is_empty() {
                 after.extend(self.across.preds[id.index()].iter().map(|p| before[p.index()]));
+            }
+            if let Does::Move(of) = &task.does {
+                after.extend(self.lanes.get(&task.worker));
+                let job = self.moved(of, &after);
+                self.lanes.insert(task.worker, job);
+                jobs.push(job);
+                continue;
             }
             self.fetch(step, task, &mut after);
             let work: f64 = costs[t].iter().map(|cost| cost.nanos).sum();
@@ -226,6 +271,18 @@ impl Build<'_> {
             jobs.push(job);
         }
         jobs
+    }
+
+    /// A transfer between memories, or a copy within one, which reads and writes it.
+    fn moved(&mut self, of: &Move, after: &[JobId]) -> JobId {
+        let [from, to] = [of.from, of.to].map(|space| self.of_space[space.index()]);
+        let bytes = of.bytes(self.graph);
+        if from != to {
+            return self.scenario.add(Job::Transfer { from, to, bytes }, after);
+        }
+        let seconds = 2.0 * bytes.0 as f64 / self.copied[from.0 as usize].max(1.0);
+        let time = Nanos((seconds * 1e9).round() as u64);
+        self.scenario.add(Job::Collective { time, joules: Joules(0.0), bytes }, after)
     }
 
     fn whose(&self, step: usize, root: ValueId) -> Whose {

@@ -118,3 +118,12 @@ fn four_spaces_in_all_ways_have_the_bits_of_one() {
     check("seed-cnn", DType::F64, &[4], &grains);
     check("seed-cnn", DType::F32, &[3, 1, 1, 2], &grains);
 }
+
+#[test]
+fn a_policy_that_reaches_into_another_space_is_stopped() {
+    let setup = setup("seed-cnn", DType::F32);
+    let planned = random(&setup, 2, &mut Rng(3));
+    let policy = Box::new(dahl::sched::FirstCome::default());
+    let error = setup.train_with(&planned, &engine(Scheduling::Static), policy).unwrap_err();
+    assert!(error.to_string().contains("in another space"), "{error}");
+}
