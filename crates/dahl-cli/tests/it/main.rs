@@ -25,5 +25,6 @@ mod see;
 mod sets;
 mod simulate;
 mod sources;
+mod spaces;
 mod support;
 mod survival;

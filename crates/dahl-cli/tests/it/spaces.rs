@@ -1,0 +1,62 @@
+//! Runs over several memories: the same weights, resumed anywhere.
+
+use crate::runs::Place;
+use std::fs;
+
+const SHARDED: [&str; 8] =
+    ["train", "--limit", "96", "--epochs", "2", "--shards", "20,12", "--quiet"];
+
+/// The weights of a sharded training that is given more flags.
+fn weights(place: &Place, flags: &[&str]) -> Vec<u8> {
+    let args = [&SHARDED[..], &["--no-run", "--save", "w"], flags].concat();
+    let (code, stdout, stderr) = place.dahl(&args);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    fs::read(place.0.join("w")).expect("weights")
+}
+
+#[test]
+fn shards_in_any_spaces_train_to_the_same_weights() {
+    let place = Place::new("spaces");
+    let one = weights(&place, &["--workers", "1"]);
+    for (workers, grain) in [("2", "spaces=2"), ("3", "sample=4,spaces=2"), ("3", "spaces=3")] {
+        for policy in ["static", "first-come", "critical-path", "least-energy"] {
+            let flags = ["--workers", workers, "--grain", grain, "--scheduling", policy];
+            assert!(weights(&place, &flags) == one, "{grain} {policy}");
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_in_other_spaces_but_not_with_other_shards() {
+    let place = Place::new("respaced");
+    let one = weights(&place, &["--workers", "1"]);
+    let stop = ["--run", "r", "--workers", "2", "--grain", "spaces=2", "--max-steps", "3"];
+    let (code, stdout, stderr) = place.dahl(&[&SHARDED[..], &stop].concat());
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let (code, _, stderr) = place.dahl(&["train", "--resume", "r", "--shards", "2"]);
+    assert!(code == 2 && stderr.contains("shards"), "{code} {stderr}");
+    let others = ["--workers", "3", "--grain", "sample=3,spaces=3", "--save", "w", "--quiet"];
+    let (code, stdout, stderr) = place.dahl(&[&["train", "--resume", "r"][..], &others].concat());
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(fs::read(place.0.join("w")).expect("weights") == one);
+}
+
+#[test]
+fn a_plan_over_spaces_is_shown_and_simulated() {
+    let place = Place::new("shown");
+    let plan = ["seed-cnn", "--batch", "8", "--workers", "2", "--shards", "2"];
+    let spread = [&plan[..], &["--grain", "spaces=2"]].concat();
+    let shown = |what| place.dahl(&[&["plan"][..], &spread, &["--show", what]].concat()).1;
+    let memory = shown("memory");
+    assert!(memory.contains("\nhost1 "), "{memory}");
+    assert!(shown("tasks").contains("move s0-s1"));
+    let text = shown("plan");
+    assert!(text.contains("shards = [4, 4]") && text.contains("space_of = [0, 1]"), "{text}");
+    let simulated = ["simulate", "seed-cnn", "--batch", "8", "--workers", "2", "--shards", "2"];
+    let platform = concat!(env!("CARGO_MANIFEST_DIR"), "/../../platforms/laptop.toml");
+    let args = [&simulated[..], &["--grain", "spaces=2", "--platform", platform]].concat();
+    let (code, stdout, stderr) = place.dahl(&args);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let (code, _, stderr) = place.dahl(&[&["plan"][..], &plan, &["--grain", "spaces=3"]].concat());
+    assert!(code == 2 && stderr.contains("spaces: expected at most 2"), "{code} {stderr}");
+}
