@@ -44,7 +44,7 @@ fn a_run_goes_on_in_other_spaces_but_not_with_other_shards() {
 #[test]
 fn a_plan_over_spaces_is_shown_and_simulated() {
     let place = Place::new("shown");
-    let plan = ["seed-cnn", "--batch", "8", "--workers", "2", "--shards", "2"];
+    let plan = ["digits-cnn", "--batch", "8", "--workers", "2", "--shards", "2"];
     let spread = [&plan[..], &["--grain", "spaces=2"]].concat();
     let shown = |what| place.dahl(&[&["plan"][..], &spread, &["--show", what]].concat()).1;
     let memory = shown("memory");
@@ -52,7 +52,23 @@ fn a_plan_over_spaces_is_shown_and_simulated() {
     assert!(shown("tasks").contains("move s0-s1"));
     let text = shown("plan");
     assert!(text.contains("shards = [4, 4]") && text.contains("space_of = [0, 1]"), "{text}");
-    let simulated = ["simulate", "seed-cnn", "--batch", "8", "--workers", "2", "--shards", "2"];
+    // A run by this plan has the weights of one without spaces.
+    let run = ["train", "--batch", "8", "--shards", "2", "--no-run", "--quiet", "--save", "w"];
+    let run = [&run[..], &["--limit", "40", "--epochs", "1"]].concat();
+    fs::write(place.0.join("spaces.plan"), &text).expect("a plan");
+    let trained = |flags: &[&str]| {
+        let (code, stdout, stderr) = place.dahl(&[&run[..], flags].concat());
+        assert_eq!(code, 0, "{stdout}{stderr}");
+        fs::read(place.0.join("w")).expect("weights")
+    };
+    assert!(trained(&["--plan", "spaces.plan"]) == trained(&["--workers", "1"]));
+    let unhashed = text.replace("host1", "gpu0");
+    let unhashed: String =
+        unhashed.lines().filter(|l| !l.starts_with("hash")).map(|l| format!("{l}\n")).collect();
+    fs::write(place.0.join("gpu.plan"), unhashed).expect("a plan");
+    let (code, _, stderr) = place.dahl(&[&run[..], &["--plan", "gpu.plan"]].concat());
+    assert!(code == 3 && stderr.contains("found gpu0"), "{code} {stderr}");
+    let simulated = ["simulate", "digits-cnn", "--batch", "8", "--workers", "2", "--shards", "2"];
     let platform = concat!(env!("CARGO_MANIFEST_DIR"), "/../../platforms/laptop.toml");
     let args = [&simulated[..], &["--grain", "spaces=2", "--platform", platform]].concat();
     let (code, stdout, stderr) = place.dahl(&args);

@@ -13,7 +13,8 @@ use crate::graph::{Graph, Value};
 use crate::ops::copy::CloneAny;
 use crate::ops::{Op, ViewMap};
 use crate::plan::{
-    ALIGN, CallSpec, Does, Home, Move, OperandSpec, PlannedPrograms, Task, TaskGraph, Use,
+    ALIGN, CallSpec, Does, Home, Move, OperandSpec, PlannedPrograms, Space, SpaceKind, Task,
+    TaskGraph, Use,
 };
 use crate::units::{Bytes, PersistentId, ProgramId, SpaceId, TaskId, ValueId};
 use dahl_kernels::{Call, Isa, MAX_AXES, Operand, Piece, Region, StepScalars};
@@ -415,7 +416,7 @@ impl PreparedPrograms {
     /// # Errors
     /// Where the plan's kernels need other instructions, or there is not so much memory.
     pub fn new(planned: &PlannedPrograms) -> Result<Self> {
-        check_isa(planned)?;
+        check_machine(planned)?;
         let arenas =
             Arenas::new(planned).map_err(|_| planned.too_large(MemoryLimit::Unknown, None))?;
         let programs = (0..planned.graphs().len()).map(ProgramId::new);
@@ -486,14 +487,22 @@ impl PreparedPrograms {
     }
 }
 
-/// Refuses a plan whose kernels need instructions that this machine does not have.
-pub(crate) fn check_isa(planned: &PlannedPrograms) -> Result<()> {
+/// Refuses a plan whose kernels need instructions that this machine does not have, or whose spaces
+/// are no host memories of this process.
+pub(crate) fn check_machine(planned: &PlannedPrograms) -> Result<()> {
     let isa = planned.numerics.isa;
-    if isa.is_available() {
-        return Ok(());
+    if !isa.is_available() {
+        let expected = format!("instructions of this machine, such as {}", Isa::detect());
+        return Err(Error::plan("numerics", expected, isa));
     }
-    let expected = format!("instructions of this machine, such as {}", Isa::detect());
-    Err(Error::plan("numerics", expected, isa))
+    let is_here = |space: &&Space| space.rank == 0 && matches!(space.kind, SpaceKind::Host(_));
+    match planned.placement.spaces.iter().find(|space| !is_here(space)) {
+        Some(space) => {
+            let expected = "host memories of one process: host, host1, …";
+            Err(Error::plan("spaces", expected, space.to_string()))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Where the inputs of a program lie in a slot.

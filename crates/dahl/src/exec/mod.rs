@@ -6,7 +6,7 @@
 
 mod arenas;
 
-pub(crate) use arenas::{Arenas, Buffer, check_isa};
+pub(crate) use arenas::{Arenas, Buffer, check_machine};
 pub use arenas::{PreparedCall, PreparedPrograms, Slots, input_tensors, output_tensors};
 
 use crate::error::{Error, Result};

@@ -26,7 +26,7 @@ pub use sys::{available_bytes, headroom, peak_bytes, resident_bytes};
 pub(crate) use sys::{pin, processors};
 
 use crate::error::{Error, MemoryLimit, Result};
-use crate::exec::{Arenas, Buffer, Engine, Idle, Session, check_isa};
+use crate::exec::{Arenas, Buffer, Engine, Idle, Session, check_machine};
 use crate::plan::{Memory, PlannedPrograms};
 use crate::sched::{Confined, FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
@@ -162,7 +162,7 @@ impl Native {
         planned: &PlannedPrograms,
         policy: Option<Box<dyn Policy>>,
     ) -> Result<NativeSession> {
-        check_isa(planned)?;
+        check_machine(planned)?;
         let wrong = |t: &&Throttle| !(Throttle::SLOWEST..=1.0).contains(&t.speed);
         if let Some(throttle) = self.throttles.iter().find(wrong) {
             let expected = format!("a speed from {} to 1", Throttle::SLOWEST);

@@ -35,6 +35,10 @@ struct PlacementText {
     #[serde(default)]
     #[serde(rename = "ahead")]
     _ahead: Vec<usize>,
+    #[serde(default, rename = "spaces")]
+    _spaces: Vec<String>,
+    #[serde(default, rename = "space_of")]
+    _space_of: Vec<u32>,
     #[serde(flatten)]
     programs: BTreeMap<String, toml::Value>,
 }
@@ -82,6 +86,8 @@ impl PlannedPrograms {
         let (mut numerics, mut placement) = (others.numerics.clone(), others.placement.clone());
         let mut recompute = Recompute { programs: others.recompute.programs.clone() };
         placement.ahead.clone_from(&plan.placement.ahead);
+        placement.spaces.clone_from(&plan.placement.spaces);
+        placement.space_of.clone_from(&plan.placement.space_of);
         let places = programs.programs.iter().enumerate().filter(|(_, p)| has(&p.name));
         for (own, (all, _)) in places.enumerate() {
             numerics.programs[all] = plan.numerics.programs[own].clone();
