@@ -72,11 +72,25 @@ fn of<G: Group>() -> impl Iterator<Item = &'static Setting> {
 
 /// A text of the library, with the names of settings as flags: `` `init` `` is `--init`.
 pub(crate) fn with_flags(text: &str) -> String {
-    let mut text = text.to_owned();
-    for setting in SETTINGS {
-        text = text.replace(&format!("`{}`", setting.name), &format!("--{}", setting.name));
+    let mut flags = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('`') {
+        flags.push_str(before);
+        let named = after.split_once('`');
+        rest = match named.filter(|(name, _)| SETTINGS.iter().any(|of| of.name == *name)) {
+            Some((name, after)) => {
+                flags.push_str("--");
+                flags.push_str(name);
+                after
+            }
+            None => {
+                flags.push('`');
+                after
+            }
+        };
     }
-    text
+    flags.push_str(rest);
+    flags
 }
 
 fn arg<G: Group>(setting: &'static Setting) -> Arg {
