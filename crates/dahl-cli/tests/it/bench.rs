@@ -171,8 +171,20 @@ fn products_are_measured_on_threads() {
 /// turns beside what was predicted. It reports (`--nocapture` shows it), and judges no time.
 #[test]
 fn unequal_workers_are_planned_run_and_reported() {
-    let quick = ["--steps", "0", "--rounds", "3", "--seconds", "0.05", "--json"];
-    let small = ["bench", "unequal", "--model", "lenet", "--batch", "12"];
+    let place = Scratch::new("unequal");
+    // Two layers that learn: enough for two stages.
+    let model = place.write(
+        "small.toml",
+        br#"input = [1, 8, 8]
+            layers = [
+              { type = "conv2d", out = 4, kernel = 3 },
+              { type = "relu" },
+              { type = "flatten" },
+              { type = "linear", out = 10 },
+            ]"#,
+    );
+    let quick = ["--steps", "0", "--rounds", "3", "--seconds", "0.01", "--json"];
+    let small = ["bench", "unequal", "--model", &model, "--batch", "12"];
     let all = objects(&[&small[..], &quick].concat());
     assert_eq!(
         all.iter().map(|of| of["speed"].as_f64()).collect::<Vec<_>>(),
@@ -197,7 +209,7 @@ fn unequal_workers_are_planned_run_and_reported() {
         }
         let over = |key: &str| of[key].as_f64().filter(|x| *x >= 0.0).expect("a part");
         println!(
-            "lenet, worker 1 at {} of its speed: the choice for time is {:.1} % above the best of \
+            "worker 1 at {} of its speed: the choice for time is {:.1} % above the best of \
              {} ways, that for energy {:.1} %",
             of["speed"],
             100.0 * over("time_over_best"),

@@ -184,8 +184,7 @@ impl Disk {
     ) {
         match &self.0[id] {
             Node::File { bytes, synced } => {
-                // Those in front of the first that differs were synced.
-                let sure = bytes.iter().zip(synced).take_while(|(a, b)| a == b).count();
+                let sure = common(bytes, synced);
                 let found = match how.1 {
                     Unsynced::Kept => bytes.clone(),
                     Unsynced::Dropped => synced.clone(),
@@ -215,6 +214,14 @@ impl Disk {
             }
         }
     }
+}
+
+/// How many bytes were synced: those in front of the first that differs.
+fn common(bytes: &[u8], synced: &[u8]) -> usize {
+    if bytes.starts_with(synced) {
+        return synced.len();
+    }
+    bytes.iter().zip(synced).take_while(|(a, b)| a == b).count()
 }
 
 impl State {

@@ -30,8 +30,10 @@ use crate::sim::StepPrediction;
 use crate::units::{Bytes, ProgramId};
 use std::time::Duration;
 
+/// A debug build takes a tenth of the time: it mostly measures itself.
+const PART: f64 = if cfg!(debug_assertions) { 0.1 } else { 1.0 };
 /// How long the calls of a candidate are measured.
-const LEARN: Duration = Duration::from_millis(300);
+const LEARN: Duration = Duration::from_millis((PART * 300.0) as u64);
 /// How many candidates are measured at most.
 const MOST_LEARNED: usize = 8;
 /// The part of the predicted time that may rest on guesses.
@@ -43,7 +45,7 @@ const OTHER_WORKERS: f64 = 2.0;
 /// How many close candidates run at most.
 const MOST_CLOSE: usize = 5;
 /// The part of a run that the race may take, and its bounds in seconds.
-const RACE: (f64, [f64; 2]) = (0.05, [1.0, 15.0]);
+const RACE: (f64, [f64; 2]) = (PART * 0.05, [PART * 1.0, PART * 15.0]);
 
 /// Measures calls, and races plans, on this machine.
 pub trait Measurer {
