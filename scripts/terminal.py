@@ -39,7 +39,7 @@ def main():
     print(f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[0]:.0f}" height="{size[1]:.0f}">')
     print('<rect width="100%" height="100%" rx="8" fill="#111827"/>')
     print('<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14" '
-          'fill="#e5e7eb" xml:space="preserve">')
+          'fill="#e5e7eb">')
     for number, line in enumerate(lines):
         column, y = 0, MARGIN + HEIGHT * (number + 0.75)
         for text, bold, dim, colour in spans(line):
@@ -49,7 +49,9 @@ def main():
             if text.strip():
                 x = MARGIN + column * WIDTH
                 length = len(text) * WIDTH
-                print(f'<text x="{x:.1f}" y="{y:.1f}" textLength="{length:.1f}"{style}>{html.escape(text)}</text>')
+                # Browsers collapse other spaces.
+                kept = html.escape(text).replace(" ", "\N{NO-BREAK SPACE}")
+                print(f'<text x="{x:.1f}" y="{y:.1f}" textLength="{length:.1f}"{style}>{kept}</text>')
             column += len(text)
     print("</g></svg>")
 
