@@ -101,7 +101,7 @@ impl<'a> Checker<'a> {
         let version = of.dahl_certificate;
         require((1..=2).contains(&version), "dahl_certificate", "1 or 2", version)?;
         let p = &of.problem;
-        p.check().or_else(|error| flaw("problem", "one that can be", error))?;
+        p.check().or_else(|error| flaw("problem", "a valid problem", error))?;
         let mut strides = Vec::new();
         let mut size = 1usize;
         for unit in &p.units {

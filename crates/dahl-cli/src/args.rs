@@ -43,7 +43,7 @@ groups! {
     KernelsAndTuning = &["conv", "isa", "tune"];
     /// The columns of a CSV file.
     Table = &["image-column", "class-column", "image-dir", "image-extension"];
-    /// What is trained, and on which workers, without data.
+    /// Model, training settings and workers, without data.
     Training = &[
         "batch", "dtype", "optimizer", "momentum", "nesterov", "weight-decay", "betas", "eps", "clip",
         "conv", "isa", "tune", "micro-batches", "shards", "pipeline", "stages", "speeds", "bn", "allow-stale",
@@ -55,12 +55,12 @@ groups! {
         "conv", "isa", "micro-batches", "shards", "pipeline", "stages", "speeds", "bn", "allow-stale",
         "vertical-sync", "grain", "scheduling", "joule-seconds",
     ];
-    /// How golden cases are run.
+    /// The settings that golden cases run with.
     Verified = &["grain", "conv", "isa", "scheduling", "joule-seconds"];
 }
 
 impl<G> Settings<G> {
-    /// What kernels are chosen for.
+    /// The settings that kernels are chosen by.
     pub(crate) fn target(&self) -> Target {
         self.config.identity.target()
     }

@@ -109,7 +109,7 @@ fn floats(text: &str) -> std::result::Result<DType, String> {
 /// Reads a time in seconds.
 pub(crate) fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds = text.parse().ok().filter(|&s: &f64| s.is_finite() && s > 0.0);
-    seconds.ok_or_else(|| "expected seconds, such as 0.2".to_owned())
+    seconds.ok_or_else(|| "expected a number of seconds, such as 0.2".to_owned())
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -185,5 +185,5 @@ fn start(args: &Args) -> Result<PerfModel> {
     Ok(model)
 }
 
-/// How often the file is written.
+/// Interval between writes of the file.
 const SAVED: Duration = Duration::from_secs(20);

@@ -17,15 +17,15 @@ use std::error::Error as _;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What variables begin with.
+/// The prefix of variables.
 const PREFIX: &str = "DAHL_";
 
 /// Why there is no command line.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What the command line itself asks for or gets wrong, help included.
+    /// Help that was requested, or an error in the command line itself.
     CommandLine(clap::Error),
-    /// What is wrong with the file or a variable.
+    /// An error in the file or in a variable.
     Setting(String),
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Failure {
 struct Setting {
     /// The long name of the flag.
     key: String,
-    /// What would stand behind it; several where the flag may be repeated.
+    /// Its values; several if the flag may be repeated.
     values: Vec<String>,
     /// The file with line and column, or the variable.
     place: String,
@@ -118,8 +118,7 @@ fn environment(
             let names: Vec<String> = known.iter().map(|key| name(key)).collect();
             let near = nearest(variable, names.iter().map(String::as_str));
             return Err(Failure::Setting(format!(
-                "{variable}: expected the variable of a flag, such as {near}, \
-                 found one that no command has"
+                "{variable}: no command has such a flag; did you mean {near}?"
             )));
         };
         let Some(arg) = flag(of, key) else { continue };
@@ -175,12 +174,12 @@ fn check(root: &Command, name: &str, setting: &Setting) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the flag's parser says.
+/// The message of the flag's parser.
 fn reason(error: &clap::Error) -> String {
     match error.source().map(ToString::to_string) {
         Some(text) if text.contains("expected ") => text,
-        Some(text) => format!("expected a value that fits ({text})"),
-        None => "expected a value that fits".to_owned(),
+        Some(text) => format!("expected a valid value ({text})"),
+        None => "expected a valid value".to_owned(),
     }
 }
 
@@ -209,7 +208,7 @@ fn merge(
             if !off && let Some((other, where_)) = here.iter().find(|o| conflict(of, arg, o.0)) {
                 let other = other.get_long().unwrap_or_default();
                 return Err(Failure::Setting(format!(
-                    "{place}: {key}: expected it without {other}, found both ({where_})"
+                    "{place}: {key} cannot be combined with {other} ({where_})"
                 )));
             }
             if !off && is_switch(arg) {

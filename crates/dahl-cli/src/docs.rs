@@ -1,4 +1,4 @@
-//! docs/settings.md and the tables of docs/cli.md, which are made of the declarations of flags:
+//! docs/settings.md and the tables of docs/cli.md, generated from the declarations of flags:
 //! `UPDATE_DOCS=1 cargo test -p dahl-cli --bin dahl docs` writes them.
 
 use crate::Cli;
@@ -23,7 +23,7 @@ fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(own)
 }
 
-/// Whether an argument is a setting of a run, and not of the same name alone.
+/// Whether an argument is a setting of a run, and not only has the same name.
 fn is_setting(arg: &Arg) -> bool {
     let id = arg.get_long().unwrap_or_default();
     let Some(setting) = RunConfig::setting(id) else { return false };
@@ -70,7 +70,7 @@ fn row(arg: &Arg, class: Option<Class>) -> String {
     format!("| `{}` | {} | {} |{class}\n", cell(&written(arg)), cell(help), cell(&default))
 }
 
-/// What is between two marks of docs/cli.md: the table of a command.
+/// The text between two marks of docs/cli.md: the table of a command.
 fn table(command: &Command) -> String {
     let own: Vec<&Arg> = arguments(command).filter(|arg| !is_setting(arg)).collect();
     let settings: Vec<String> = arguments(command)
@@ -102,7 +102,7 @@ fn list(all: &[(String, &Command)]) -> String {
     format!("| command | does |\n|---|---|\n{rows}")
 }
 
-/// A text with the tables between its marks made anew, and the commands that have no marks.
+/// A text with regenerated tables between its marks, and the commands without marks.
 fn filled(text: &str, root: &Command) -> (String, Vec<String>) {
     let mut all = Vec::new();
     commands(root, "", &mut all);
@@ -130,13 +130,14 @@ fn filled(text: &str, root: &Command) -> (String, Vec<String>) {
 /// docs/settings.md.
 fn settings(train: &Command) -> String {
     let mut text = "# Settings of a run\n\n\
-        The library declares every setting once (`crates/dahl/src/run/config/settings.rs`). The flags\n\
-        of `dahl train`, the keys of `--config`, the environment variables and this page are made of\n\
-        these declarations; `UPDATE_DOCS=1 cargo test -p dahl-cli --bin dahl docs` writes the page. A\n\
-        library user sets the field of the same name, or calls `RunConfig::set(\"lr\", &[\"0.1\"])`.\n\n\
-        Classes: an *identity* setting decides the bits of the result, and a resumed run must repeat it.\n\
-        A *placement* setting changes no bit, is kept, and may change on a resume. A *session* setting\n\
-        is about one start of a run and is not kept. The variable of `--max-time` is `DAHL_MAX_TIME`.\n"
+        The library declares every setting once (`crates/dahl/src/run/config/settings.rs`). The flags of `dahl\n\
+        train`, the keys of `--config`, the environment variables and this page are generated from these\n\
+        declarations; `UPDATE_DOCS=1 cargo test -p dahl-cli --bin dahl docs` writes the page. In Rust, set the\n\
+        field of the same name, or call `RunConfig::set(\"lr\", &[\"0.1\"])`.\n\n\
+        The class of a setting decides what `--resume` does with it. An *identity* setting decides the bits of the\n\
+        result: a resumed run keeps it, and another value is an error. A *placement* setting changes no bit: a\n\
+        resumed run keeps it unless another value is given. A *session* setting applies to one start of a run and\n\
+        is not kept. The environment variable of `--max-time` is `DAHL_MAX_TIME`.\n"
         .to_owned();
     let mut headings: Vec<&str> = Vec::new();
     for setting in SETTINGS {

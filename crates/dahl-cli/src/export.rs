@@ -52,7 +52,7 @@ fn export(args: &Args) -> Result<()> {
     if let (Some(to), Some(module)) = (&args.to, &args.module)
         && real(to) == real(module)
     {
-        let expected = "another file than that of --to";
+        let expected = "a file other than that of --to";
         return Err(Error::config("module", expected, module.display()));
     }
     let weights = args.weights.open()?;
@@ -114,10 +114,12 @@ fn source(model: &str, name: &str, card: Option<&Card>) -> String {
         };
         if let Ok(images) = card.images() {
             let fit = match images.fit {
-                Fit::Stretch => "\"stretch\"  # whatever the proportions of an image are",
-                Fit::Crop => "\"crop\"  # the middle of an image that has other proportions",
+                Fit::Stretch => "\"stretch\"  # the aspect ratio of images is not kept",
+                Fit::Crop => "\"crop\"  # the middle of images with another aspect ratio",
             };
-            text += &format!("# What load_image brings images to.\nSHAPE = {shape}\nFIT = {fit}\n");
+            text += &format!(
+                "# Shape of the images that load_image returns, and how it fits them.\nSHAPE = {shape}\nFIT = {fit}\n"
+            );
             text += &format!("\n\n{LOAD_IMAGE}");
         }
     }

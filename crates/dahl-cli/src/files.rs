@@ -22,7 +22,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
         .map_err(|source| Error::Io { path: path.to_owned(), source })
 }
 
-/// What a JSON file says; `expected` is what it should be.
+/// Parses a JSON file; `expected` describes its content in errors.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> {
     serde_json::from_str(&read(path)?).map_err(|error| Error::data(path, "file", expected, error))
 }

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     show(&text)
 }
 
-/// A line per layer: what comes out of it, and its parameters.
+/// One line per layer: shape of the output, and number of parameters.
 fn layers(lowered: &Lowered, colour: Colour) -> String {
     let graph = &lowered.programs.programs[0].graph;
     let forward = graph.nodes.iter().filter(|n| n.phase == dahl::graph::Phase::Forward);

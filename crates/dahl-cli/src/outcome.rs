@@ -1,4 +1,4 @@
-//! How a run ended: what is printed, and the exit code.
+//! The end of a run: output and exit code.
 
 use crate::advice::advised;
 use crate::output::{code, counted, quoted};
@@ -86,8 +86,8 @@ fn all_of(
         (Some(_), Some(path), _) => format!("; the weights are in {}", path.display()),
         (None, _, Some(next)) => {
             let room = errors.iter().any(Error::lacks_room);
-            let cure = if room { "make room" } else { "put that right" };
-            format!("; all else is saved: {cure}, {next}")
+            let cure = if room { "make room" } else { "remove the cause" };
+            format!("; everything else is saved: {cure}, {next}")
         }
         _ => String::new(),
     };
@@ -99,11 +99,11 @@ fn all_of(
     Err(Failure { message: messages.join("\n") + &hint, code })
 }
 
-/// What a step was predicted to take, beside what it took with reading its samples.
+/// The predicted time of a step beside the measured one, which includes reading of samples.
 fn beside(step: &Predicted, took: f64) -> String {
     let [low, high] = step.interval.map(Nanos);
     format!(
-        "step: {} predicted ({low} to {high}), {} measured with the reading of samples; energy about \
+        "step: {} predicted ({low} to {high}), {} measured, including the reading of samples; energy about \
          {} predicted",
         Nanos(step.step),
         Nanos((took * 1e9) as u64),
@@ -117,7 +117,7 @@ fn speed_of(history: &[EpochRecord]) -> f64 {
     samples as f64 / history.iter().map(|record| record.seconds).sum::<f64>().max(1e-9)
 }
 
-/// What to do about a newest checkpoint that is damaged or of another run.
+/// Advice if the newest checkpoint is damaged or belongs to another run.
 fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
     let damaged = |last: &Path| match &error {
         Error::Data { path, .. } => path.parent() == Some(last),
@@ -132,10 +132,10 @@ fn unusable(error: Error, all: &[PathBuf], run: &Path) -> Failure {
     let other = match &error {
         Error::OtherPrograms { .. } => {
             let stored = run.join(files::MODEL);
-            Some(format!("the model is not the one of this run ({} has it)", stored.display()))
+            Some(format!("the model differs from that of this run ({})", stored.display()))
         }
         Error::OtherTransform { .. } => {
-            let changed = "the training images give another mean and deviation";
+            let changed = "the training images have another mean and standard deviation";
             Some(format!("{changed}: the dataset has changed"))
         }
         _ => None,

@@ -19,7 +19,7 @@ pub(crate) enum PartName {
 pub(crate) struct Chosen {
     pub(crate) set: Arc<dyn Dataset>,
     pub(crate) part: PartName,
-    /// How many samples the dataset has, where the part was split off at random.
+    /// The number of samples of the dataset, if the part was split off at random.
     pub(crate) of: Option<usize>,
 }
 

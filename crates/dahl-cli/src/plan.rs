@@ -166,7 +166,7 @@ impl Args {
         if self.no_fusion { Fusion::Off } else { Fusion::On }
     }
 
-    /// What is trained, the batch in one part.
+    /// The programs of the training, with one micro-batch.
     fn trained(&self) -> Result<(Model, TrainSpec)> {
         let name = self.model.as_ref().or(self.named.as_ref()).map_or("", String::as_str);
         let spec = self.config().identity.train_spec()?;
@@ -292,7 +292,7 @@ fn explained(args: &Args, (model, spec): (&Model, &TrainSpec), known: PerfModel)
     Ok(explain::text(&choice))
 }
 
-/// What a step takes on this machine, as far as a calibration tells.
+/// The predicted time and energy of a step on this machine, if there is a calibration.
 fn predicted(known: PerfModel, plan: &PlannedPrograms) -> Result<String> {
     if plan.programs().programs.iter().any(|program| program.turn > 0) {
         return Ok("no prediction: several steps are in flight at once".to_owned());
@@ -309,7 +309,7 @@ fn predicted(known: PerfModel, plan: &PlannedPrograms) -> Result<String> {
         Ok(step) => {
             let [low, high] = step.interval.map(Nanos);
             format!(
-                "{} per step, with 95 % in {low} to {high}; about {} modelled, from guessed watts",
+                "{} per step (95 % interval {low} to {high}); about {} modelled, from guessed watts",
                 Nanos(step.step),
                 Joules(step.joules).rounded(2)
             )

@@ -82,10 +82,9 @@ fn find(output: Option<&PathBuf>, root: Option<&Path>) -> Result<()> {
     if root.is_none() {
         measure::refine(&mut found)?;
     }
-    let mut text =
-        "# Written by dahl platform detect. Replace figures from \"guess\" where more is \
-         known\n# (docs/platform-format.md).\n"
-            .to_owned();
+    let mut text = "# Written by dahl platform detect. Replace figures from \"guess\" by better \
+         ones\n# (docs/platform-format.md).\n"
+        .to_owned();
     found.notes.iter().for_each(|note| text += &format!("# - {note}\n"));
     text += &found.platform.to_toml();
     match output {

@@ -102,7 +102,7 @@ fn predict(args: &Args) -> Result<(usize, usize)> {
     Ok((bad, set.len()))
 }
 
-/// What was found on one image.
+/// The prediction for one image.
 struct Prediction<'a> {
     place: String,
     label: Option<String>,
@@ -170,7 +170,7 @@ struct Lenient {
 }
 
 impl Lenient {
-    /// What was wrong with a sample that was read.
+    /// The error of a sample that could not be read.
     fn error(&self, index: usize) -> Option<Error> {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(&index)
     }

@@ -10,16 +10,16 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a bar is drawn; a shorter pass shows none.
+/// Interval between drawings of a bar; a shorter pass shows none.
 const DRAWN: Duration = Duration::from_millis(100);
 
-/// How often a line is written where there is no terminal.
+/// Interval between lines if there is no terminal.
 const WRITTEN: Duration = Duration::from_secs(10);
 
 /// The least room for the bar itself.
 const BAR: usize = 10;
 
-/// How progress is shown.
+/// The style of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Show {
     /// Not at all, as `--quiet` asks for.
@@ -47,7 +47,7 @@ impl Show {
 /// dropped, or lines.
 pub(crate) struct Measuring {
     show: Show,
-    /// How many things there are, where that is known: then a line every ten seconds is enough.
+    /// The number of things, if it is known: then one line every ten seconds is enough.
     count: Option<usize>,
     bar: Option<ProgressBar>,
     written: Instant,
@@ -132,7 +132,7 @@ pub(crate) struct Progress {
     begin: Instant,
     /// The samples that the run learns from, all epochs together.
     samples: usize,
-    /// How many of them were learned from when the run began.
+    /// The number of samples that earlier sessions had trained on in this epoch.
     before: usize,
 }
 
@@ -195,7 +195,7 @@ pub(crate) struct Meter {
     run: Progress,
     title: String,
     samples: usize,
-    /// What the run had learned from before, where this pass learns.
+    /// The samples that earlier sessions had trained on, in a training pass.
     done: Option<usize>,
     /// The samples that were through when it was first told, and when that was:
     /// a pass may go on in its middle.
@@ -256,10 +256,10 @@ impl Drop for Meter {
     }
 }
 
-/// How far a pass is.
+/// The progress of a pass.
 struct State<'a> {
     samples: usize,
-    /// How many samples were through before the time that has elapsed.
+    /// The number of samples before the start of the elapsed time.
     from: usize,
     of: usize,
     pass: Option<&'a Pass>,

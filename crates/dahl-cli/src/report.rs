@@ -1,4 +1,4 @@
-//! What a person sees of a run.
+//! The output of a run on a terminal.
 
 use crate::live::Screen;
 use crate::output::{FAILED, quoted, say, show_part};
@@ -12,9 +12,9 @@ use dahl::units::Bytes;
 use std::fmt::Display;
 use std::path::Path;
 
-/// How much is said.
+/// The amount of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Voice {
+pub(crate) enum OutputMode {
     Text,
     Json,
     /// Nothing but the result.
@@ -23,7 +23,7 @@ pub(crate) enum Voice {
     LastJson,
 }
 
-/// How long a run is.
+/// The length of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Length {
     pub(crate) epochs: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Length {
 
 /// Tells a person how a run goes.
 pub(crate) struct Report {
-    voice: Voice,
+    mode: OutputMode,
     length: Length,
     /// Whether the table has its head.
     headed: bool,
@@ -52,11 +52,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(voice: Voice, length: Length) -> Self {
+    pub(crate) fn new(mode: OutputMode, length: Length) -> Self {
         let progress = Progress::of_looking(Show::Nothing);
         let (meter, screen, held, epochs) = (None, None, Vec::new(), String::new());
         let (headed, unprinted) = (false, false);
-        Self { voice, length, headed, progress, meter, unprinted, screen, held, epochs }
+        Self { mode, length, headed, progress, meter, unprinted, screen, held, epochs }
     }
 
     /// Somebody draws on the terminal: what is said waits.
@@ -74,7 +74,7 @@ impl Report {
         }
     }
 
-    /// Whether somebody draws on the terminal; whoever did may have left it.
+    /// Whether the terminal is in full-screen mode, which may have ended.
     fn is_held(&mut self) -> bool {
         let held = self.screen.as_ref().is_some_and(Screen::is_drawn_on);
         if !held && self.screen.is_some() {
@@ -90,13 +90,13 @@ impl Report {
         self.progress = Progress::new(self.shown(), epochs * samples, before);
     }
 
-    /// How progress is shown.
+    /// The style of progress.
     pub(crate) fn shown(&self) -> Show {
         if self.is_quiet() { Show::Nothing } else { Show::on_stderr() }
     }
 
     fn is_quiet(&self) -> bool {
-        matches!(self.voice, Voice::Quiet | Voice::LastJson)
+        matches!(self.mode, OutputMode::Quiet | OutputMode::LastJson)
     }
 
     /// A line for the log.
@@ -106,9 +106,9 @@ impl Report {
         }
     }
 
-    /// A line for whoever reads along; where a program does, there is none.
+    /// A line for people; with `--json` there is none.
     pub(crate) fn aside(&mut self, text: impl Display) {
-        if self.voice == Voice::Text {
+        if self.mode == OutputMode::Text {
             self.warn(text);
         }
     }
@@ -156,7 +156,7 @@ impl Report {
         self.meter(name, |title| progress.look(&title, of)).show(pass);
     }
 
-    /// What shows a pass of this title; the one of another pass goes.
+    /// The progress of a pass of this title; that of another pass ends.
     fn meter(&mut self, title: &str, make: impl FnOnce(String) -> Meter) -> &mut Meter {
         if self.meter.as_ref().is_some_and(|(shown, _)| shown != title) {
             self.meter = None;
@@ -190,11 +190,13 @@ impl Report {
     pub(crate) fn epoch(&mut self, record: &EpochRecord) {
         self.clear();
         let last = record.epoch >= self.length.epochs as u64;
-        let text = match self.voice {
-            Voice::Quiet => return,
-            Voice::LastJson if !last => return,
-            Voice::Json | Voice::LastJson => format!("{}\n", EpochMetrics::from(record).to_json()),
-            Voice::Text => {
+        let text = match self.mode {
+            OutputMode::Quiet => return,
+            OutputMode::LastJson if !last => return,
+            OutputMode::Json | OutputMode::LastJson => {
+                format!("{}\n", EpochMetrics::from(record).to_json())
+            }
+            OutputMode::Text => {
                 let (head, row) = table(record, self.length);
                 format!("{}{row}", if self.headed { "" } else { &head })
             }
@@ -224,7 +226,7 @@ impl Report {
         energy: Option<String>,
         longer: Option<usize>,
     ) {
-        if matches!(self.voice, Voice::Json | Voice::LastJson) {
+        if matches!(self.mode, OutputMode::Json | OutputMode::LastJson) {
             return;
         }
         let known = |bytes: Option<u64>| {
@@ -250,7 +252,7 @@ impl Report {
         // The first digits tell runs apart; the directory has them all.
         let hash = &end.sha256[..end.sha256.len().min(16)];
         text += &format!("weights: {}sha256 {hash}…\n", file.unwrap_or_default());
-        if self.voice == Voice::Text {
+        if self.mode == OutputMode::Text {
             // What was not written cannot be evaluated.
             text += &match end.directory.as_deref().filter(|_| end.kept.is_some()) {
                 Some(run) => {

@@ -111,7 +111,7 @@ fn deviation(text: &str) -> std::result::Result<f64, String> {
     value.ok_or_else(|| "expected a number from 0 to 10, such as 0.05".to_owned())
 }
 
-/// What was simulated, and what it gave.
+/// A simulation and its result.
 struct Simulated<'a> {
     on: &'a Expanded<'a>,
     scenario: &'a Scenario,
@@ -162,7 +162,7 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let grain = given_grain(base.clone(), placement.grain.as_ref())?;
     let flowing = identity.pipelined(&model, spec, &base, &known)?;
     if flowing.scheduling() == Scheduling::Staged {
-        let expected = "gpipe or 1f1b: several steps of others are under way at once";
+        let expected = "gpipe or 1f1b: the others have several steps in flight";
         return Err(Error::config("pipeline", expected, "a stale one"));
     }
     let lowered = model.lower(&flowing.spec)?;
@@ -230,7 +230,7 @@ impl Args {
         })
     }
 
-    /// How many workers there are where no plan says it.
+    /// The number of workers without a plan file.
     fn default_workers(&self, on: &Expanded<'_>) -> usize {
         let like_first = |unit: &&UnitOf| {
             on.units.first().is_some_and(|first| (first.node, first.unit) == (unit.node, unit.unit))

@@ -17,7 +17,7 @@ pub(crate) fn code(reason: StopReason) -> u8 {
     }
 }
 
-/// What stopped a run, in words.
+/// The reason why a run stopped, in words.
 pub(crate) fn by(reason: StopReason) -> &'static str {
     match reason {
         StopReason::Signal(1) => "by SIGHUP",

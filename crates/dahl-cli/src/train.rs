@@ -6,7 +6,7 @@ use crate::live::{Live, LiveArgs};
 use crate::outcome::{Failure, conclude, failure};
 use crate::output::{counted, fail, one_line};
 use crate::progress::{Show, Waiting};
-use crate::report::{Length, Report, Voice};
+use crate::report::{Length, OutputMode, Report};
 use crate::stop::{Stop, by};
 use clap::Args as ClapArgs;
 use dahl::calibrate::host;
@@ -62,13 +62,13 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 fn train(args: Args) -> Result<u8, Failure> {
     let begin = Instant::now();
-    let voice = args.voice();
+    let output_mode = args.output_mode();
     let show = Show::unless(args.quiet);
     let Args { settings, live, .. } = args;
     let batch_is_given = settings.given.contains(&"batch");
     let opened = open(*settings.config, &settings.given)?;
     let data = opened.data(&mut reading(show))?;
-    let mut report = Report::new(voice, Length::of(&opened.config, &data));
+    let mut report = Report::new(output_mode, Length::of(&opened.config, &data));
     let meters = Meters::open(&opened.config)?;
     let known = match opened.config.needs_times() {
         true => calibrations(&opened.config.session.calibration)?,
@@ -126,7 +126,7 @@ enum Line {
     Warning(String),
 }
 
-/// What will run, and why.
+/// The prepared run, with the reasons for its plan.
 fn introduction(
     (opened, data): (&Opened, &RunData),
     (prepared, meters): (&Prepared, &Meters),
@@ -140,6 +140,10 @@ fn introduction(
         0 => String::new(),
         held => format!("{held} validation, "),
     };
+    let workers = match (prepared.active_workers(), prepared.plan.placement.workers) {
+        (active, all) if active == all => counted(all, "worker"),
+        (active, all) => format!("{active} of {all} workers"),
+    };
     lines.push(Line::Log(format!(
         "{} on {}: {} training samples, {held_out}{} test samples; batch {}, {}, {}",
         one_line(&data.model.name),
@@ -148,7 +152,7 @@ fn introduction(
         data.test.len(),
         // A step cannot have more.
         identity.batch.min(data.train.len()),
-        counted(prepared.plan.placement.workers, "worker"),
+        workers,
         identity.dtype
     )));
     if identity.batch > data.train.len() && batch_is_given {
@@ -246,12 +250,12 @@ impl Length {
 }
 
 impl Args {
-    fn voice(&self) -> Voice {
+    fn output_mode(&self) -> OutputMode {
         match (self.quiet, self.json) {
-            (true, true) => Voice::LastJson,
-            (true, false) => Voice::Quiet,
-            (false, true) => Voice::Json,
-            (false, false) => Voice::Text,
+            (true, true) => OutputMode::LastJson,
+            (true, false) => OutputMode::Quiet,
+            (false, true) => OutputMode::Json,
+            (false, false) => OutputMode::Text,
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct WeightArgs {
     dtype: Option<DType>,
 }
 
-/// How weights are run on samples
+/// The settings that weights are evaluated with
 #[derive(Args)]
 pub(crate) struct PassArgs {
     /// Batch size: samples per step
@@ -63,7 +63,7 @@ pub(crate) struct Weights {
     pub(crate) path: PathBuf,
     file: TensorFile,
     pub(crate) model: Model,
-    /// What the file itself says.
+    /// The metadata of the file.
     card: Option<Card>,
     /// The dataset that is asked for, or that they were trained on.
     origin: Option<Origin>,

@@ -1,4 +1,4 @@
-//! How far two numbers, or two tensors, are from each other.
+//! Distances between numbers and between tensors.
 //!
 //! Distances come in three units. *ULPs* count the values of the type that lie
 //! between two numbers: right for one element, harsh on sums that cancel. The
@@ -89,12 +89,12 @@ macro_rules! integer_ulp {
 integer_ulp!(i64);
 integer_ulp!(u8);
 
-/// How far a tensor is from its reference.
+/// The distance of a tensor from its reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// How many elements there are.
+    /// Number of elements.
     pub elements: usize,
-    /// How many of them have other bits than the reference.
+    /// Number of elements whose bits differ from the reference.
     pub differing: usize,
     /// The largest absolute error.
     pub absolute: f64,
@@ -190,7 +190,7 @@ fn same_length<T>(reference: &[T], found: &[T]) {
     assert_eq!(reference.len(), found.len(), "expected slices of the same length");
 }
 
-/// How far a tensor may be from its reference.
+/// The tolerance of a comparison.
 ///
 /// As text: `exact` (or 0), `4ulp` or a number such as `1e-6`, which is relative.
 #[derive(Clone, Copy, Debug, PartialEq)]

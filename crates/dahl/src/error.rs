@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// An error of this crate.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -35,7 +35,7 @@ pub enum Error {
     Requires {
         /// The setting.
         setting: String,
-        /// What it requires.
+        /// The setting that it requires.
         other: String,
     },
 
@@ -69,7 +69,7 @@ pub enum Error {
     Memory {
         /// The planned peak.
         needed: Bytes,
-        /// What it is too much for.
+        /// The limit that it exceeds.
         limit: MemoryLimit,
         /// The smallest peak of a plan that was found, with activations recomputed;
         /// none where that was not tried.
@@ -102,7 +102,7 @@ pub enum Error {
     /// a training step was.
     #[error(
         "the loss of evaluating {first} to {last} is {loss}: look for extreme values in these \
-         samples; where there are none the weights have grown too large: try a lower learning rate"
+         samples; if there are none, the weights are too large: try a lower learning rate"
     )]
     EvalNotFinite {
         /// The first sample of the batch, in the order of evaluation.
@@ -129,7 +129,7 @@ pub enum Error {
     Data {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         fault: Unexpected,
     },
 
@@ -174,7 +174,7 @@ pub enum Error {
     Lines {
         /// The file.
         path: PathBuf,
-        /// What was found, from the top; of very many the first.
+        /// The faults, from the top; at most the first hundred.
         errors: Vec<LineError>,
     },
 
@@ -196,7 +196,7 @@ pub enum Error {
     Moved {
         /// Where it was.
         data: String,
-        /// Whose it is: `of the run a`.
+        /// Its owner: `of the run a`.
         whose: String,
     },
 
@@ -285,20 +285,20 @@ pub enum Error {
     },
 }
 
-/// What is wrong, with what would be right and what is there.
+/// A fault: a place, the expected value and the one that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unexpected {
     /// A setting, a place in a plan or platform, a part of a file, an operand; empty where it is
     /// all there is.
     pub what: String,
-    /// What would be right.
+    /// The expected value.
     pub expected: Fact,
-    /// What is there.
+    /// The value that was found.
     pub found: Fact,
 }
 
 impl Unexpected {
-    /// What is wrong with `what`.
+    /// A fault of `what`.
     pub fn new(what: impl fmt::Display, expected: impl Into<Fact>, found: impl Into<Fact>) -> Self {
         Self { what: what.to_string(), expected: expected.into(), found: found.into() }
     }
@@ -330,7 +330,7 @@ pub enum Fact {
     Shape(Box<Shape>),
     /// An element type.
     DType(DType),
-    /// What tensors are.
+    /// Shape and element type of a tensor.
     Tensor(DType, Box<Shape>),
     /// An instruction set.
     Isa(Isa),
@@ -392,7 +392,7 @@ facts! {
     Path(path => PathBuf::from(path.to_string()).into()): std::path::Display<'_>;
 }
 
-/// What would have been right, of a text that is no value of its type.
+/// The expected form of a text that is no value of its type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {0}")]
 pub struct Expected(pub Cow<'static, str>);
@@ -500,16 +500,16 @@ pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -
     if slip { format!("; did you mean {near}?") } else { String::new() }
 }
 
-/// What a plan has to fit into.
+/// The limit on the memory of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLimit {
     /// A limit that was given.
     Given(Bytes),
-    /// What the system lets the process have.
+    /// The memory that the system allows the process.
     Available {
         /// The tightest bound.
         room: Headroom,
-        /// What the process needs besides the plan.
+        /// The memory that the process needs besides the plan.
         besides: Bytes,
     },
     /// No bound that is known: the system did not allocate it.
@@ -517,7 +517,7 @@ pub enum MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// What the plan may need.
+    /// The maximum memory of the plan.
     pub fn bytes(&self) -> Bytes {
         match self {
             MemoryLimit::Given(limit) => *limit,
@@ -548,7 +548,7 @@ pub struct ModelError {
     pub op: String,
     /// Its place in the model: `features.0`.
     pub path: String,
-    /// What is wrong about it, such as its input or kernel.
+    /// The faulty part, such as its input or kernel.
     pub fault: Unexpected,
 }
 
@@ -564,7 +564,7 @@ impl fmt::Display for ModelError {
 pub struct LineError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong, such as `node "laptop": base_watts`.
+    /// The faulty part, such as `node "laptop": base_watts`.
     pub fault: Unexpected,
 }
 
@@ -587,7 +587,7 @@ fn memory(
     let least = match least {
         // To the byte, for a limit that is rounded down would not do.
         Some(least) => {
-            format!("; {least} ({} bytes) is the least that was found, with recomputation", least.0)
+            format!("; {least} ({} bytes) is the smallest peak found with recomputation", least.0)
         }
         None => String::new(),
     };
@@ -610,10 +610,10 @@ fn memory(
 
 fn not_saved(directory: &Path, kept: &Option<PathBuf>, source: &Error) -> String {
     let kept = match kept {
-        Some(kept) => format!("{} is whole", kept.display()),
-        None => format!("{} has no earlier one", directory.display()),
+        Some(kept) => format!("{} is complete", kept.display()),
+        None => format!("{} has no earlier checkpoint", directory.display()),
     };
-    let cure = if source.lacks_room() { "make room" } else { "put that right" };
+    let cure = if source.lacks_room() { "make room" } else { "remove the cause" };
     format!("the last checkpoint was not written: {source}; {kept}; {cure} and resume the run")
 }
 

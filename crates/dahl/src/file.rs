@@ -28,7 +28,7 @@ const MAX_HEADER: u64 = 100_000_000;
 /// The name that the format keeps for the metadata.
 const METADATA: &str = "__metadata__";
 
-/// What a safetensors file holds.
+/// The content of a safetensors file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TensorFile {
     /// Free text by key.

@@ -3,7 +3,7 @@
 //! A [`model`] is lowered to a [`graph`] of ops; a [`plan`] says how sums are
 //! taken (its numerics) and where, in what grain and in which memory every op
 //! runs (its placement); the [`native`] engine replays the plan on worker
-//! threads; a [`trace`] tells what happened. Each of these is plain data that
+//! threads; a [`trace`] records the events. Each of these is plain data that
 //! prints, compares and checks itself.
 //!
 //! ```
@@ -90,7 +90,7 @@ pub mod run;
 
 pub mod report;
 
-/// What a program that trains, plans and reports uses.
+/// The items that a program which trains, plans and reports uses.
 pub mod prelude {
     pub use crate::choose::ThisMachine;
     pub use crate::model::{Model, Optimizer, TrainSpec};

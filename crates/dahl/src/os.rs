@@ -1,4 +1,4 @@
-//! What dahl asks of the system: files and threads.
+//! Access to the system's files and threads.
 //!
 //! Every file that is written, every file of dahl's own that is read and every thread goes
 //! through the functions of this module (`tests/it/layers.rs` reads the sources), so that with

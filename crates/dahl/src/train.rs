@@ -65,13 +65,13 @@ pub struct Trainer {
     last: Option<StepId>,
     /// The last step of an evaluation.
     evaluated: Option<StepId>,
-    /// How many steps a pass has begun and not looked at.
+    /// Number of steps that a pass has begun and not evaluated.
     open: usize,
     /// Whether a pass begins no step before it has looked at all.
     settling: bool,
-    /// How many classes the labels have; `None` where targets are numbers.
+    /// Number of classes of the labels; `None` if targets are numbers.
     classes: Option<usize>,
-    /// Who re-chooses the placement.
+    /// Changes the placement during the run.
     adapting: Option<Adapting>,
 }
 
@@ -170,7 +170,7 @@ impl Trainer {
     pub fn last_loss(&mut self) -> Result<f64> {
         match self.last {
             Some(step) => self.loss(step),
-            None => Err(Error::config("loss", "a step that was taken", "none")),
+            None => Err(Error::config("loss", "a step of this trainer", "none")),
         }
     }
 

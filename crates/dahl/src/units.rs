@@ -142,7 +142,7 @@ impl Joules {
         format!("about {} ({low}–{high} {unit})", self.rounded(digits))
     }
 
-    /// What joules are multiplied by, and the unit of that.
+    /// The factor of joules and its unit.
     fn unit(self) -> (f64, &'static str) {
         match self.0.abs() {
             x if x >= 1e6 => (1e-6, "MJ"),
@@ -192,7 +192,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// What bounds the memory of a process.
+/// A kind of bound on the memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBound {
     /// The memory of the machine.
@@ -205,19 +205,19 @@ pub enum MemoryBound {
     Data,
 }
 
-/// A bound on the memory of a process, and how much of it is in use.
+/// A bound on the memory of a process, and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headroom {
-    /// What bounds it.
+    /// The kind of the bound.
     pub bound: MemoryBound,
     /// The bound.
     pub limit: Bytes,
-    /// How much is in use, by this process and by others that are under the same bound.
+    /// Bytes in use, by this process and by others under the same bound.
     pub used: Bytes,
 }
 
 impl Headroom {
-    /// How much more the process can have.
+    /// Bytes that the process can still allocate.
     pub fn left(&self) -> Bytes {
         Bytes(self.limit.0.saturating_sub(self.used.0))
     }

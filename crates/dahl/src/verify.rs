@@ -19,13 +19,13 @@ use sha2::{Digest, Sha256};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// How cases are run.
+/// Options for running cases.
 pub struct Settings<'a> {
     /// Workers, pieces, gathering.
     pub grain: Grain,
     /// Whether ops are fused.
     pub fusion: Fusion,
-    /// What runs them.
+    /// The engine that runs them.
     pub engine: &'a dyn Engine,
 }
 
@@ -34,9 +34,9 @@ pub struct Settings<'a> {
 pub struct Compared {
     /// The tensor.
     pub name: String,
-    /// How far apart the two are.
+    /// The distance of the two.
     pub comparison: Comparison,
-    /// How far apart they may be.
+    /// The tolerance.
     pub tolerance: Tolerance,
     /// The SHA-256 of what was found.
     digest: [u8; 32],
@@ -48,7 +48,7 @@ impl Compared {
         self.tolerance.accepts(&self.comparison)
     }
 
-    /// How much of its tolerance the error uses up; above 1 it fails.
+    /// The error relative to its tolerance; above 1 it fails.
     fn strain(&self) -> f64 {
         match self.tolerance {
             Tolerance::Relative(limit) => self.comparison.relative() / limit,
@@ -57,7 +57,7 @@ impl Compared {
     }
 }
 
-/// What came out of a case.
+/// The result of a case.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Every tensor that was compared.

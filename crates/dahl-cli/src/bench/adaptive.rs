@@ -1,4 +1,4 @@
-//! `dahl bench adaptive`: a worker that becomes slow in mid-run, and what is made of it.
+//! `dahl bench adaptive`: the reaction to a worker that becomes slow during a run.
 
 use super::measure::{Bench, Racer, least};
 use super::workloads::{Workload, WorkloadArgs};
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How often the adaptive run is given a repetition to adapt in, at most.
+/// Maximum number of repetitions in which the adaptive run may adapt.
 const WAITING: usize = 20;
 
 /// A way to train: its name and grain.

@@ -15,13 +15,13 @@ use dahl::{DType, Error, Result};
 use std::path::Path;
 use std::time::Duration;
 
-/// How many pairs every mode of PyTorch gets before the best two go on.
+/// Number of pairs for each mode of PyTorch before the fastest two continue.
 const TRIALS: usize = 3;
 
-/// How long PyTorch's threads have to come to rest.
+/// Time for PyTorch's threads to become idle.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// What is measured.
+/// A measurement: a workload in one element type on some threads.
 pub(super) struct Cell<'a> {
     pub(super) workload: &'a Workload,
     pub(super) dtype: DType,
@@ -32,13 +32,13 @@ pub(super) struct Cell<'a> {
 }
 
 /// PyTorch's figures.
-pub(super) struct Theirs {
+pub(super) struct TorchFigures {
     pub(super) version: String,
     pub(super) mode: &'static str,
     pub(super) ms: f64,
     pub(super) spread: f64,
     pub(super) valid: bool,
-    /// What the median of the pairs' ratios lies in, with 95 %.
+    /// 95 % confidence interval of the median ratio of the pairs.
     interval: [f64; 2],
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Row {
     pub(super) workload: String,
     pub(super) dtype: DType,
     pub(super) threads: usize,
-    /// How exact convolutions are.
+    /// The accuracy of convolutions.
     pub(super) conv: &'static str,
     pub(super) dahl_ms: f64,
     pub(super) samples_per_second: f64,
@@ -58,8 +58,8 @@ pub(super) struct Row {
     pub(super) outside_us: f64,
     pub(super) spread: f64,
     pub(super) valid: bool,
-    pub(super) torch: Option<Theirs>,
-    /// How much faster than one thread.
+    pub(super) torch: Option<TorchFigures>,
+    /// Speed-up over one thread.
     pub(super) scaling: Option<f64>,
 }
 
@@ -167,9 +167,9 @@ impl Cell<'_> {
 }
 
 impl Mode {
-    fn against(self, ours: &Timings, threads: usize) -> Theirs {
+    fn against(self, ours: &Timings, threads: usize) -> TorchFigures {
         let best = self.timings.best();
-        Theirs {
+        TorchFigures {
             ms: 1e3 * best.wall,
             spread: self.timings.spread(),
             valid: best.is_valid(threads),
@@ -212,7 +212,7 @@ impl Row {
         self.torch.as_ref().map(|torch| torch.ms / self.dahl_ms)
     }
 
-    /// What is in [`COLUMNS`]; `!` marks a side whose processors were busy.
+    /// The entries of [`COLUMNS`]; `!` marks a side whose processors were busy.
     pub(super) fn cells(&self) -> Vec<String> {
         let marked = |ms, valid| format!("{}{}", digits(ms), if valid { ' ' } else { '!' });
         let mut cells = vec![

@@ -84,7 +84,7 @@ fn check_layer(text: &str) -> Result<()> {
     if one { Ok(()) } else { Err(wrong(format!("{text:?}"))) }
 }
 
-/// What one variant of an op took.
+/// The time of one variant of an op.
 struct Line<'a> {
     op: &'a str,
     shapes: String,
@@ -187,7 +187,7 @@ const COLUMNS: Columns = Columns(&[
 ]);
 
 impl Line<'_> {
-    /// What limits: the longer of the two.
+    /// The roofline: the longer of the two.
     fn roof(&self) -> f64 {
         self.roofs[0].max(self.roofs[1])
     }

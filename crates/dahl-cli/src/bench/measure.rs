@@ -19,7 +19,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// How many such steps take about so many seconds.
+    /// The number of such steps that takes about so many seconds.
     pub(super) fn steps_in(&self, seconds: f64) -> u64 {
         (seconds / self.wall.max(1e-7)).clamp(1.0, 1e6) as u64
     }
@@ -52,7 +52,7 @@ impl Timings {
         }
     }
 
-    /// How much longer these took than the others, pair by pair.
+    /// The ratios of these times to the others, pair by pair.
     pub(super) fn ratios(&self, others: &Self) -> Vec<f64> {
         self.0.iter().zip(&others.0).map(|(this, other)| this.wall / other.wall).collect()
     }
@@ -172,7 +172,7 @@ impl Bench {
         Ok(Self { trainer, batch, classes })
     }
 
-    /// What is trained.
+    /// The programs of the training.
     pub(super) fn trainer(&mut self) -> &mut Trainer {
         &mut self.trainer
     }
@@ -188,18 +188,18 @@ impl Bench {
         })
     }
 
-    /// How many steps take about so many seconds.
+    /// The number of steps that takes about so many seconds.
     pub(super) fn steps_of(&mut self, seconds: f64) -> Result<u64> {
         steps_of(seconds, |steps| self.run(steps))
     }
 
-    /// How long kernels ran since the start, on all workers, in seconds.
+    /// Seconds in kernels since the start, over all workers.
     pub(super) fn in_kernels(&mut self) -> f64 {
         self.trainer.session().counters().codelets().iter().map(|c| c.time.0 as f64 / 1e9).sum()
     }
 }
 
-/// How many steps take about so many seconds, after some to get warm.
+/// The number of steps that takes about so many seconds, after warm-up steps.
 pub(super) fn steps_of(seconds: f64, mut run: impl FnMut(u64) -> Result<Timing>) -> Result<u64> {
     let first = run(1)?;
     Ok(run(first.steps_in(seconds).div_ceil(4))?.steps_in(seconds))

@@ -65,13 +65,13 @@ struct Ran {
     name: &'static str,
     flowing: Pipelined,
     bench: Bench,
-    /// What each task of each program is, by its first node.
+    /// The kind of each task of each program, by its first node.
     phases: Vec<Vec<Phase>>,
     rounds: Vec<Round>,
     allocated: Bytes,
 }
 
-/// What one repetition took, in seconds per step.
+/// The time of one repetition, in seconds per step.
 struct Round {
     step: f64,
     formula: f64,

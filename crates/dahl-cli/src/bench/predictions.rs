@@ -71,7 +71,7 @@ const GOOD: f64 = 0.05;
 
 /// The part of the time that threads have their processors, if nobody else has.
 const OWN: f64 = 0.97;
-/// How often that is tried.
+/// Maximum number of attempts.
 const ATTEMPTS: usize = 4;
 
 /// A step in one grain on some threads.
@@ -89,7 +89,7 @@ struct Cell {
     error: f64,
     /// The part of the time that no shape was measured for.
     guessed: f64,
-    /// How much the predicted time may be off, relative to it.
+    /// Relative error of a good prediction.
     doubt: f64,
 }
 
@@ -128,7 +128,7 @@ impl Cell {
         self.error.abs() <= GOOD.max(2.0 * self.spread)
     }
 
-    /// What the measured and the predicted time lie in.
+    /// Intervals of the measured and of the predicted time.
     fn intervals(&self) -> [[f64; 2]; 2] {
         let measured = [1.0 - 2.0 * self.spread, 1.0 + 2.0 * self.spread];
         let predicted = [1.0 - self.doubt, 1.0 + self.doubt];
@@ -260,7 +260,7 @@ const COLUMNS: Columns = Columns(&[
 ]);
 
 impl Cell {
-    /// What is in [`COLUMNS`].
+    /// The entries of [`COLUMNS`].
     fn row(&self) -> Vec<String> {
         let [_, [low, high]] = self.intervals();
         let mark = if self.is_good() { ' ' } else { '!' };

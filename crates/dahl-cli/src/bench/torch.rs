@@ -13,7 +13,7 @@ const SIDE: &str = include_str!("torch_side.py");
 /// The ways in which PyTorch can run a network.
 pub(super) const MODES: [&str; 4] = ["eager", "channels_last", "nomkldnn", "compile"];
 
-/// What is measured on the other side.
+/// The measurement on PyTorch's side.
 #[derive(Clone, Copy)]
 pub(super) struct Setup<'a> {
     /// The network as a Python module.
@@ -92,7 +92,7 @@ impl Torch {
             // It has gone, out of memory say.
             drop(torch);
             let last = said.and_then(|said| said.join().ok().flatten());
-            return Ok(Err(last.unwrap_or_else(|| "it ended without a word".to_owned())));
+            return Ok(Err(last.unwrap_or_else(|| "it ended without output".to_owned())));
         };
         if let Some(error) = answer.get("error") {
             return Ok(Err(error.as_str().unwrap_or_default().to_owned()));

@@ -23,7 +23,7 @@ pub(super) struct WorkloadArgs {
 }
 
 impl WorkloadArgs {
-    /// What is to be measured.
+    /// A network and a batch size to measure.
     pub(super) fn all(&self) -> Result<Vec<Workload>> {
         match &self.model {
             Some(name) => {

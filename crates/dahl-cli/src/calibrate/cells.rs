@@ -1,4 +1,4 @@
-//! What is measured: models in several batches, pieces and variants.
+//! The measurements of a calibration: models in several batches, pieces and variants.
 
 use crate::args::{Kernels, Settings};
 use dahl::calibrate;
@@ -21,11 +21,11 @@ const LITTLE: f64 = 1e9;
 /// Pieces of the batch.
 const PIECES: [usize; 4] = [1, 2, 4, 8];
 
-/// What is left out of a calibration.
+/// The extent of a calibration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     All,
-    /// Other variants than the default, other optimizers, most shapes.
+    /// Without variants other than the default, other optimizers, and most shapes.
     Quick,
 }
 
@@ -117,12 +117,12 @@ impl Cell {
         Ok(self.model.lower(&spec)?.programs)
     }
 
-    /// Whether a few steps of it take no time to speak of.
+    /// Whether a few of its steps take negligible time.
     pub(super) fn is_small(&self) -> bool {
         self.flops <= LITTLE / 10.0
     }
 
-    /// What it is, for people.
+    /// Its description for progress lines.
     pub(super) fn name(&self) -> String {
         let mut name = format!("{} {}, batch {}", self.model.name, self.dtype, self.batch);
         if self.pieces > 1 {

@@ -1,4 +1,4 @@
-//! What a calibration says, as text and as JSON.
+//! A calibration as text and as JSON.
 
 use crate::output::Colour;
 use crate::table::table as columns;

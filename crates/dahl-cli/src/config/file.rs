@@ -14,7 +14,7 @@ pub(super) fn read(path: &Path, root: &Command, of: &Command) -> Result<Vec<Vec<
     let text = dahl::os::disk::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let text = String::from_utf8(text).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        format!("{}: expected text in UTF-8, found another byte at {at}", path.display())
+        format!("{}: expected text in UTF-8, found an invalid byte at {at}", path.display())
     })?;
     File { path: &path.display().to_string(), text: &text }.settings(root, of)
 }
@@ -96,7 +96,7 @@ impl File<'_> {
     ) -> String {
         let (place, wrong) = (self.place(key.span()), key.get_ref());
         let near = nearest(wrong, known.iter().copied());
-        format!("{place}: {wrong}: expected a key of {whose}, such as {near}, found another")
+        format!("{place}: {wrong}: unknown key; expected a key of {whose}, such as {near}")
     }
 
     /// The file with line and column, from 1.
@@ -107,7 +107,7 @@ impl File<'_> {
         format!("{}:{line}:{column}", self.path)
     }
 
-    /// What stands in the file, cut short where it is long.
+    /// The value as written in the file, shortened if it is long.
     fn written(self, span: Range<usize>) -> String {
         let text = self.text.get(span).unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();

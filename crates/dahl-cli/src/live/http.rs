@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// The most bytes of a request.
 const LONGEST: usize = 8 * 1024;
 
-/// What was asked for.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) path: String,

@@ -51,7 +51,7 @@ pub(super) fn text(shared: &View) -> String {
     out.0
 }
 
-/// What workers did, and calls by codelet.
+/// Time of the workers by state, and calls by codelet.
 fn activity(shared: &View, out: &mut Metrics) {
     let mut rows = Vec::new();
     for (w, worker) in shared.metered.counters().activity().workers.iter().enumerate() {
@@ -88,9 +88,9 @@ fn energy(shared: &View, out: &mut Metrics) {
         };
         totals.iter().map(row).collect()
     };
-    let help = "Measured since meters were opened; parts are in their packages.";
+    let help = "Measured energy since the meters were opened; packages include their parts.";
     out.add("dahl_measured_joules_total", "counter", help, of_meters(|total| total.joules));
-    let help = "Time that is not in the measured energy.";
+    let help = "Time that the meters missed.";
     out.add("dahl_measured_missed_seconds_total", "counter", help, of_meters(|t| t.missed));
     let mut rows = Vec::new();
     for energy in Energy::modelled(&shared.record()) {

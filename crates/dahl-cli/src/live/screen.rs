@@ -1,4 +1,4 @@
-//! The terminal while it is drawn on, which is left as it was, whoever leaves it.
+//! The terminal in full-screen mode; its state is restored, whichever thread ends the mode.
 
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
@@ -8,7 +8,8 @@ use std::io;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
-/// Whether the terminal is drawn on; several may hold it, and whoever leaves first does.
+/// Whether the terminal is in full-screen mode; several threads may share it, and the first one
+/// that leaves ends the mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Screen(Arc<Mutex<bool>>);
 
@@ -28,7 +29,7 @@ impl Screen {
         *self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Draws, unless somebody has left; nobody leaves meanwhile.
+    /// Draws, unless full-screen mode has ended; it does not end during the drawing.
     pub(super) fn draw(&self, draw: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let open = self.0.lock().unwrap_or_else(|e| e.into_inner());
         if *open { draw() } else { Ok(()) }

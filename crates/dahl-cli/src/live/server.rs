@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 const ANSWERS: usize = 8;
 /// Connections at a time that have not shown the token; a newer one ends the oldest.
 const STRANGERS: usize = 32;
-/// How long a whole request may take.
+/// Maximum time of a whole request.
 const ASKED: Duration = Duration::from_secs(2);
-/// How long a whole answer may take.
+/// Maximum time of a whole response.
 const ANSWERED: Duration = Duration::from_secs(20);
 
 /// A connection until a time.
@@ -34,7 +34,7 @@ impl<'a> Until<'a> {
         Self { stream, end: Instant::now() + time }
     }
 
-    /// What is left; an error where nothing is.
+    /// The remaining time; an error if there is none.
     fn left(&self) -> io::Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -69,7 +69,7 @@ struct Visitors {
     next: u64,
     /// Those that have not shown the token, the oldest first.
     strangers: VecDeque<(u64, TcpStream)>,
-    /// How many are answered that have.
+    /// Maximum number of simultaneous connections with the token.
     answered: usize,
 }
 
@@ -163,7 +163,7 @@ impl Server {
         Ok(Self { address, token, ended, thread: Some(thread) })
     }
 
-    /// What to know of it, where others than this machine can ask.
+    /// A warning if other machines can reach it.
     pub(super) fn warning(&self) -> Option<String> {
         warning(self.address)
     }
@@ -200,7 +200,7 @@ impl Drop for Server {
     }
 }
 
-/// What to know of a server on an address.
+/// A warning for a server on an address.
 fn warning(address: SocketAddr) -> Option<String> {
     (!address.ip().is_loopback()).then(|| {
         format!(
@@ -302,7 +302,7 @@ mod tests {
         Server::start(([127, 0, 0, 1], 0).into(), Arc::new(shared)).unwrap()
     }
 
-    /// What is answered to a method with a path.
+    /// The response to a method with a path.
     fn ask(server: &Server, what: &str) -> String {
         let Server { address, .. } = server;
         sent(server, &format!("{what} HTTP/1.1\r\nHost: {address}\r\n\r\n"))

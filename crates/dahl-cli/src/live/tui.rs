@@ -5,7 +5,7 @@ use crate::output::escaped;
 use dahl::os::threads::spawn;
 use dahl::report::{Energy, percents};
 use dahl::run::EpochMetrics;
-use dahl::run::{Now, View};
+use dahl::run::{RunState, View};
 use dahl::trace::Activity;
 use dahl::units::{Bytes, Nanos};
 use ratatui::Terminal;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often it is drawn.
+/// Interval between drawings.
 const DRAWN: Duration = Duration::from_millis(250);
 
 /// A thread that draws; the terminal is as before when it is dropped.
@@ -78,7 +78,7 @@ fn goes_on() -> bool {
     match event::read() {
         Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => match key.code {
             KeyCode::Char('q') => false,
-            // A terminal that is drawn on makes no signal of it.
+            // In raw mode the terminal sends no signal for it.
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
                 let _ = signal_hook::low_level::raise(SIGINT);
                 true
@@ -96,7 +96,7 @@ fn block(title: &str) -> Block<'_> {
 fn draw(
     frame: &mut ratatui::Frame<'_>,
     (shared, url): (&View, Option<&str>),
-    now: &Now,
+    now: &RunState,
     recent: &Activity,
 ) {
     let workers = recent.workers.len() as u16;
@@ -135,7 +135,7 @@ fn draw(
     frame.render_widget(Paragraph::new(keys).style(Style::new().fg(Color::DarkGray)), foot);
 }
 
-fn draw_losses(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, now: &Now) {
+fn draw_losses(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, now: &RunState) {
     let shown = usize::from(area.width.saturating_sub(2));
     let tail = &now.losses[now.losses.len().saturating_sub(shown)..];
     let most = tail.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
@@ -148,7 +148,7 @@ fn draw_losses(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, now:
     frame.render_widget(line.block(block(&title)), area);
 }
 
-fn facts_of(shared: &View, now: &Now) -> Vec<Line<'static>> {
+fn facts_of(shared: &View, now: &RunState) -> Vec<Line<'static>> {
     let accuracy = now.epochs.last().and_then(EpochMetrics::test_accuracy);
     let accuracy =
         accuracy.map_or("not evaluated yet".to_owned(), |a| format!("{:.2} %", 100.0 * a));
@@ -209,7 +209,7 @@ fn draw_codelets(frame: &mut ratatui::Frame<'_>, area: ratatui::layout::Rect, sh
     frame.render_widget(table.block(block("codelets")), area);
 }
 
-/// What is said of a codelet, and the room that it needs.
+/// The line of a codelet, and its width.
 const COLUMNS: [(&str, u16); 4] = [("calls", 9), ("total", 10), ("share", 7), ("mean", 10)];
 /// The least room for its name.
 const NAME: u16 = 24;

@@ -16,7 +16,7 @@ pub(super) fn text(choice: &ChosenGrain) -> String {
         n => format!(";\n{n} were run in turns, and the fastest was chosen"),
     };
     let mut text = format!(
-        "{} on {} workers: {step} per step predicted, with 95 % in {low} to {high}.\n\
+        "{} on {} workers: {step} per step predicted (95 % interval {low} to {high}).\n\
          {} other grains were predicted; the calls of {} were measured first{ran}.\n\n",
         best.grain,
         best.grain.workers,
@@ -46,7 +46,7 @@ pub(super) fn text(choice: &ChosenGrain) -> String {
     text
 }
 
-/// How the ops of each layer are cut, forwards and backwards, and why.
+/// The cuts of the ops of each layer, forward and backward, with reasons.
 fn layers(text: &mut String, best: &GrainCandidate) {
     let expanded = best.plan.expanded();
     let graph = &expanded.programs[0].graph;
@@ -71,16 +71,16 @@ fn layers(text: &mut String, best: &GrainCandidate) {
     *text += "\nOps over the same pieces are one task.\n";
 }
 
-/// How an op is cut, and why.
+/// The cuts of an op, with reasons.
 fn in_words(op: &str, asked: &[(usize, usize, Why)]) -> String {
     let cut: Vec<String> = asked
         .iter()
         .filter(|(.., why)| why.is_cut())
         .map(|(axis, count, why)| {
             let (axis, because) = match why {
-                Why::Batch if *axis == 0 => ("samples", "it flows over the batch"),
-                Why::Batch => (axis_name(*axis), "it flows over the batch"),
-                _ => (axis_name(*axis), "a piece is worth a task"),
+                Why::Batch if *axis == 0 => ("samples", "its result has the axis of the batch"),
+                Why::Batch => (axis_name(*axis), "its result has the axis of the batch"),
+                _ => (axis_name(*axis), "a piece is large enough for a task"),
             };
             format!("in {count} along its {axis}: {because}")
         })

@@ -67,7 +67,7 @@ pub(crate) struct PipelineArgs {
     /// best plans are not included
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = <Duration as Value>::parse, requires = "over")]
     max_time: Duration,
-    /// Plan for a changed platform too: add=1xA40, remove=2xP100; repeatable. Units are added and
+    /// Also plan for a changed platform: add=1xA40, remove=2xP100; repeatable. Units are added and
     /// removed with their whole machine
     #[arg(long, value_name = "CHANGE", requires = "over")]
     what_if: Vec<Change>,
@@ -78,7 +78,7 @@ pub(crate) struct PipelineArgs {
     prices: PriceArgs,
 }
 
-/// What a run costs, for --what-if
+/// The run and its prices, for --what-if
 #[derive(Args)]
 struct PriceArgs {
     /// Number of batches of the run, for --what-if
@@ -105,7 +105,7 @@ enum CostModel {
     Dahl,
 }
 
-/// What was planned over the units of a platform.
+/// A plan over the units of a platform.
 pub(crate) struct OverUnits {
     problem: Problem,
     found: Solution,

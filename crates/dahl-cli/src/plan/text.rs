@@ -20,7 +20,7 @@ pub(super) fn seconds(x: f64) -> String {
     }
 }
 
-/// What joules rest on.
+/// The basis of the joules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Figures {
     Known,
@@ -68,7 +68,7 @@ pub(super) fn text(report: &PlanReport<'_>, figures: Figures, colour: Colour) ->
     if !off.is_empty() {
         text += &format!("\nleft off: {}\n", off.join(", "));
     }
-    let whole = if found.whole { "complete" } else { "as far as found" };
+    let whole = if found.whole { "complete" } else { "incomplete" };
     let front = found.front.distinct(best);
     let own = semantics_of(problem, best);
     let mixed = front.iter().any(|point| semantics_of(problem, point) != own);
@@ -94,7 +94,7 @@ pub(super) fn text(report: &PlanReport<'_>, figures: Figures, colour: Colour) ->
     text + &table(&["", "period, s", energy, "stages"], &rows.collect::<Vec<_>>(), colour)
 }
 
-/// What is claimed of a plan, and of which plans.
+/// The claim about a plan, and the space of plans that it covers.
 fn claims(report: &PlanReport<'_>, figures: Figures) -> Vec<(&'static str, String)> {
     let PlanReport { problem, found, best, costs, .. } = report;
     let objective = problem.objective.name();
@@ -134,7 +134,8 @@ fn claims(report: &PlanReport<'_>, figures: Figures) -> Vec<(&'static str, Strin
             ),
         };
         let (space, bound) = (found.pipelines(), value(proof.value));
-        let claim = format!("{about}; space: {space}; no plan of it has {objective} below {bound}");
+        let claim =
+            format!("{about}; space: {space}; no plan of this space has {objective} below {bound}");
         ("certificate", claim)
     }));
     claims
@@ -159,10 +160,10 @@ pub(super) fn runs(problem: &Problem, deployed: &[Deployed], colour: Colour) -> 
             },
         ]
     });
-    let heads = ["", "step", "with 95 % in", "energy, modelled", "memory", "units"];
+    let heads = ["", "step", "95 % interval", "energy, modelled", "memory", "units"];
     format!(
-        "\nas runs with one worker per unit, by simulation (stale pipelines by the formulas), the \
-         best first;\n`dahl train --plan auto` measures those that are close:\n{}",
+        "\nas runs with one worker per unit, simulated (stale pipelines: by the formulas), best \
+         first;\n`dahl train --plan auto` measures those that are close:\n{}",
         table(&heads, &rows.collect::<Vec<_>>(), colour)
     )
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Repetitions of each measurement.
 const TRIES: usize = 5;
 
-/// How long watts are measured for.
+/// Duration of measurements of watts.
 const WATTS_TIME: Duration = Duration::from_millis(300);
 
 /// Bytes that all threads read together, and each at least: far more than caches hold.
@@ -43,7 +43,7 @@ pub(super) fn refine(found: &mut Detected) -> Result<()> {
             from: if equal { Origin::Measured } else { Origin::Guess },
         });
     }
-    found.notes.push("flops are the peak: kernels reach a half of it and more".to_owned());
+    found.notes.push("flops is the peak rate; kernels reach half of it or more".to_owned());
     let [unit] = &mut node.units[..] else { return Ok(()) };
     let each = |work: &(dyn Fn() + Sync)| {
         // All threads were there before.
@@ -59,7 +59,7 @@ pub(super) fn refine(found: &mut Detected) -> Result<()> {
     ) else {
         return Ok(());
     };
-    // Otherwise somebody else was busy.
+    // Otherwise another process was busy.
     if idle.value <= busy.value && idle.value <= spinning.value {
         (unit.idle_watts, unit.busy_watts, unit.spinning_watts) = (idle, busy, spinning);
         for state in &mut unit.states {
@@ -112,7 +112,7 @@ fn watts(counters: &[PathBuf], work: impl FnOnce()) -> Option<f64> {
     Some(microjoules as f64 / 1e6 / seconds)
 }
 
-/// What a counter counted, which begins again at zero beyond its range.
+/// The difference of two readings of a counter, which wraps around at its range.
 fn spent([before, after]: [u64; 2], range: u64) -> u64 {
     if after >= before { after - before } else { after + range.saturating_sub(before) }
 }

@@ -36,7 +36,7 @@ pub(super) fn text(platform: &Platform, colour: Colour) -> String {
     text + &totals(platform)
 }
 
-/// How many there are of what.
+/// Counts by kind.
 pub(super) fn size(platform: &Platform) -> String {
     let nodes: usize = platform.nodes.iter().map(|node| node.count).sum();
     let units = platform
@@ -169,7 +169,7 @@ fn totals(platform: &Platform) -> String {
     let [idle, busy] = all.map(|watts| sum(&watts, &["W", "kW", "MW", "GW"]));
     format!(
         "\nall together\n  peak     {peak}\n  idle     {idle}\n  busy     {busy}\n  \
-         figures  {} measured, {} of data sheets (*), {} guesses (?)\n",
+         figures  {} measured, {} from data sheets (*), {} guesses (?)\n",
         count(Origin::Measured),
         count(Origin::DataSheet),
         count(Origin::Guess)

@@ -88,7 +88,7 @@ fn text(args: &Args) -> Result<String> {
     Ok(text)
 }
 
-/// What the trace says, where it is wanted and has something in it, or else the counters.
+/// Statistics of the trace, if requested and not empty, else of the counters.
 fn stats(run: &RunRecord, name: &Path, wanted: From) -> Result<Stats> {
     match (run.recorded(), &run.counted) {
         (Some(trace), _) if wanted == From::Trace => Ok(Stats::of_trace(trace)),

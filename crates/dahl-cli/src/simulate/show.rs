@@ -1,4 +1,4 @@
-//! What a simulated run took, for people and for programs.
+//! The result of a simulation, as text and as JSON.
 
 use super::Simulated;
 use crate::output::Colour;
@@ -8,7 +8,7 @@ use dahl::sim::WorkerUse;
 use dahl::units::{Joules, Nanos};
 use serde_json::{Value, json};
 
-/// How many units are listed one by one.
+/// Maximum number of units that are listed individually.
 const UNITS: usize = 16;
 
 /// The joules of a run, by cause.
@@ -41,7 +41,7 @@ pub(super) fn text(of: &Simulated<'_>, colour: Colour) -> String {
     let mut known: Vec<(&str, String)> = Vec::new();
     if let Some(step) = &of.step {
         let [low, high] = step.interval;
-        known.push(("step", format!("{}, with 95 % in {low} to {high}", step.step)));
+        known.push(("step", format!("{} (95 % interval {low} to {high})", step.step)));
         known.push(("", format!("{about}{} modelled", amount(step.joules))));
         let from = step.sources.iter().map(|(s, p)| format!("{:.0} % {}", 100.0 * p, s.name()));
         known.push(("times from", from.collect::<Vec<_>>().join(", ")));

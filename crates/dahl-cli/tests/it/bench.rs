@@ -72,8 +72,8 @@ fn a_network_of_ones_own_is_measured_and_tabled() {
 fn what_cannot_be_measured_is_said_before_it_is_tried() {
     for (args, code, expected) in [
         (&["seed-29"][..], 2, "workload: expected one of seed-28-b10, seed-28-b64,"),
-        (&["--seconds", "0"], 2, "expected seconds, such as 0.2"),
-        (&["--seconds", "nan"], 2, "expected seconds, such as 0.2"),
+        (&["--seconds", "0"], 2, "expected a number of seconds, such as 0.2"),
+        (&["--seconds", "nan"], 2, "expected a number of seconds, such as 0.2"),
         (&["--pairs", "0"], 2, "expected at least 1"),
         (&["--dtypes", "f16"], 2, "expected f32 or f64"),
         (&["--dtypes", "f32,u8"], 2, "expected f32 or f64"),

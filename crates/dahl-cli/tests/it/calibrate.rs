@@ -47,7 +47,7 @@ fn a_calibration_is_made_added_to_and_shown() {
     // A plan predicted from a calibration that is named failed for want of a platform.
     let sized = ["--batch", "4", "--workers", "1", "--optimizer", "sgd"];
     let planned = [&["plan", &model, "--calibration", &file][..], &sized].concat();
-    check(&planned, 0, " per step, with 95 % in ", "");
+    check(&planned, 0, " per step (95 % interval ", "");
 
     // The same again: more times of the same shapes.
     let again = objects(&run).remove(0);
@@ -97,7 +97,7 @@ fn what_cannot_be_calibrated_is_said_before_it_is_tried() {
         (&["lanet"][..], 2, "expected one of seed-cnn"),
         (&["--batch", "4"], 2, "<MODEL>"),
         (&["lenet", "--batch", "0"], 2, "expected at least 1"),
-        (&["--seconds", "0"], 2, "expected seconds, such as 0.2"),
+        (&["--seconds", "0"], 2, "expected a number of seconds, such as 0.2"),
         (&["--dtypes", "f16"], 2, "f16"),
         (
             &["--output", "/nowhere/c.json"],

@@ -52,7 +52,7 @@ fn a_run_is_not_made_shorter_than_it_is() {
     let model = place.0.join("small.toml");
     let text = fs::read_to_string(&model).expect("a model");
     fs::write(&model, text.replace("out = 12", "out = 13")).expect("a model");
-    let other = "runs/a: the model is not the one of this run (runs/a/model.toml has it)";
+    let other = "runs/a: the model differs from that of this run (runs/a/model.toml)";
     place.check(&["train", "--resume", "a"], 4, other);
 }
 
@@ -84,7 +84,7 @@ fn what_cannot_be_saved_is_told_before_training() {
                    dahl train --resume 'runs/my run'\n";
     assert_eq!((code, stderr.as_str()), (0, stopped));
     let same = ["export", "--run", "my run", "--to", "w", "--module", "./w"];
-    place.check(&same, 2, "module: expected another file than that of --to, found ./w");
+    place.check(&same, 2, "module: expected a file other than that of --to, found ./w");
 }
 
 #[test]

@@ -115,15 +115,10 @@ fn plans_are_shown_checked_and_limited() {
     let edited =
         File::new("edited.plan", &text.replacen("workers = [0, 1]", "workers = [1, 0]", 1));
     let args = [plan, &["--check", edited.path()]].concat();
-    check(&args, 4, "", "it was edited; drop the line to use it");
+    check(&args, 4, "", "it was edited; remove the line to use it");
     let args = [plan, &["--memory-limit", "100KiB"]].concat();
     check(&args, 3, "", "100 KiB are allowed; ");
-    check(
-        &args,
-        3,
-        "",
-        " is the least that was found, with recomputation; the largest tensors are",
-    );
+    check(&args, 3, "", " is the smallest peak found with recomputation; the largest tensors are");
 }
 
 /// Standard output without what varies from run to run: speeds, times, memory,

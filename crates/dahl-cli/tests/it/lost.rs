@@ -37,7 +37,7 @@ fn weights_are_saved_though_the_last_checkpoint_cannot_be() {
     );
     for part in [
         "error: the last checkpoint was not written: runs/a/checkpoints/",
-        "runs/a/checkpoints has no earlier one; make room and resume the run: ",
+        "runs/a/checkpoints has no earlier checkpoint; make room and resume the run: ",
         "; the weights are in w.safetensors\n",
     ] {
         assert!(stderr.contains(part), "{part}: {stderr}");
@@ -91,7 +91,7 @@ fn metrics_that_are_not_written_are_no_success() {
     }
     let (code, _, stderr) = run("full", &format!("fail append metrics 3.. {FULL}"));
     assert_eq!(code, 1, "{stderr}");
-    let advice = "; all else is saved: make room, then dahl train --resume runs/full\n";
+    let advice = "; everything else is saved: make room, then dahl train --resume runs/full\n";
     assert!(
         stderr.contains("error: runs/full/metrics.jsonl: ") && stderr.contains(advice),
         "{stderr}"

@@ -211,7 +211,7 @@ fn a_session_that_was_killed_is_told() {
     let epochs = (done + 1).to_string();
     assert_eq!(place.dahl(&["train", "--resume", "a", "--epochs", &epochs]).0, 0);
     let partial = stats(&place, &["a"])["energy"]["modelled"][0]["total"]["partial"].clone();
-    assert_eq!(partial, "session 1 did not say what it took at its end");
+    assert_eq!(partial, "session 1 has no record of its end");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_damaged_file_is_named_and_the_others_speak() {
     }
     assert_eq!(stats(&place, &["a", "--counters"])["from"], "counters");
     place.check(&["report", "a", "-o", "a.html"], 0, "trace.jsonl: line ");
-    assert!(fs::read_to_string(place.0.join("a.html")).expect("a page").contains("left out"));
+    assert!(fs::read_to_string(place.0.join("a.html")).expect("a page").contains("ignored file"));
 }
 
 #[test]

@@ -105,7 +105,12 @@ fn what_is_missing_is_told() {
     let plan = [&plan[..], &["--max-time", "1h"]].concat();
     let with = |more: &[&'static str]| [&plan[..], more].concat();
     check(&with(&["--period", "0.1"]), 3, "", "the fastest takes 0.12776");
-    check(&with(&["--memory-limit", "1MiB"]), 3, "", "plan: memory: expected units that hold");
+    check(
+        &with(&["--memory-limit", "1MiB"]),
+        3,
+        "",
+        "plan: memory: expected units with enough memory",
+    );
     check(&with(&["--power-cap", "10"]), 3, "", "power-cap");
     check(&["plan", "--profile", &profile], 2, "", "platform: expected a file of units");
     check(&["plan", "--profile", &units, "--platform", &units], 4, "", "three.toml: line 1");

@@ -25,7 +25,7 @@ fn a_machine_is_found_written_checked_and_shown() {
     let (code, stdout, stderr) = dahl(&["platform", "detect", "--root", &root]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     for expected in [
-        "# - a GPU without figures, which is left out: NVIDIA T4\ndahl_platform = 1\n",
+        "# - a GPU is left out, because its figures are unknown: NVIDIA T4\ndahl_platform = 1\n",
         "name = \"Small CPU\"\nfrom = \"guess\"\n",
         "[[node]]\nname = \"small\"\ncount = 1\n",
         "kind = \"cpu-avx2\"\ncount = 2\nmemory = \"ram\"\nspeed = 1\n\
@@ -44,7 +44,7 @@ fn a_machine_is_found_written_checked_and_shown() {
         "Small CPU: 1 node, 2 units\n",
         "peak     not known\n",
         "idle     41 W (10.1 to 154)\n",
-        "0 measured, 0 of data sheets (*), 6 guesses (?)\n",
+        "0 measured, 0 from data sheets (*), 6 guesses (?)\n",
     ] {
         assert!(stdout.contains(expected), "{expected}\nin\n{stdout}");
     }

@@ -1,8 +1,11 @@
 //! `dahl predict`, `dahl export`, `dahl eval --confusion`, `dahl completions`.
 
-use crate::support::{Scratch, check, dahl, png};
+use crate::support::{Scratch, check, dahl, png, skipped};
+use dahl::data::{Dataset, ImageOptions, Images};
 use dahl::file::TensorFile;
 use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
 
 /// Weights that learned a little of the digits.
 fn trained(scratch: &Scratch) -> String {
@@ -218,4 +221,77 @@ fn shells_get_completions() {
     check(&["completions", "zsh"], 0, "#compdef dahl", "");
     check(&["completions", "fish"], 0, "complete -c dahl", "");
     check(&["completions", "cmd"], 2, "", "possible values: bash");
+}
+
+/// `load_image` of an exported module, run by Pillow and NumPy without PyTorch: the pixels of an
+/// image, as 32-bit numbers.
+const LOAD_IMAGE: &str = r#"
+import sys, types
+import numpy as np
+
+class Tensor:
+    def __init__(self, array): self.array = array
+    def to(self, dtype): return Tensor(self.array.astype(dtype))
+    def reshape(self, *shape): return Tensor(self.array.reshape(shape))
+
+torch = types.ModuleType("torch")
+torch.nn, torch.float32, torch.from_numpy = types.ModuleType("torch.nn"), np.float32, Tensor
+sys.modules["torch"] = torch
+module = {}
+exec(open(sys.argv[1]).read(), module)
+for path in sys.argv[2:]:
+    module["load_image"](path).array.astype("<f4").tofile(sys.stdout.buffer)
+"#;
+
+#[test]
+fn the_exported_load_image_prepares_images_as_dahl_does() {
+    let python = "/usr/bin/python3";
+    let has = |what: &str| Command::new(python).args(["-c", what]).output();
+    if !has("import numpy, PIL").is_ok_and(|output| output.status.success()) {
+        return skipped("python3 with NumPy and Pillow");
+    }
+    let scratch = Scratch::new("load-image");
+    let model = "name = \"tiny\"\ninput = [3, 9, 12]\nlayers = [{ type = \"flatten\" }, \
+                 { type = \"linear\", out = 2 }]\n";
+    let model = scratch.write("tiny.toml", model.as_bytes());
+    // Smaller, larger, of other aspect ratios, grey and colour.
+    let sizes = [[12, 9], [5, 4], [40, 30], [7, 31], [33, 8], [1, 1]];
+    let mut paths = Vec::new();
+    for (i, [width, height]) in sizes.into_iter().enumerate() {
+        let noise = |n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8;
+        let grey: Vec<u8> = (0..width * height).map(noise).collect();
+        let class = ["a", "b"][i % 2];
+        paths.push(scratch.write(&format!("set/{class}/{i}.png"), &png(width, height, &grey)));
+        let colour: Vec<u8> = (7..7 + 3 * width * height).map(noise).collect();
+        let image = image::RgbImage::from_raw(width, height, colour).expect("enough bytes");
+        let mut file = std::io::Cursor::new(Vec::new());
+        image.write_to(&mut file, image::ImageFormat::Png).expect("an image");
+        paths.push(scratch.write(&format!("set/{class}/c{i}.png"), &file.into_inner()));
+    }
+    let (set, weights, module) =
+        (scratch.path("set"), scratch.path("w.safetensors"), scratch.path("tiny.py"));
+    let args = ["train", "--model", &model, "--data", &set, "--normalize", "none", "--epochs", "1"];
+    let (code, _, stderr) = dahl(&[&args[..], &["--no-run", "--save", &weights]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    check(&["export", "--weights", &weights, "--module", &module], 0, "tiny.py: tiny\n", "");
+
+    let args = [vec!["-c".to_owned(), LOAD_IMAGE.to_owned(), module], paths.clone()].concat();
+    let output = Command::new(python).args(args).output().expect("Python runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let theirs: Vec<f32> =
+        output.stdout.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+
+    let options = ImageOptions { channels: 3, height: 9, width: 12, ..ImageOptions::default() };
+    let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
+    let images = Images::open(&paths, options).expect("images");
+    let mut ours = vec![0.0; theirs.len()];
+    assert_eq!(theirs.len(), paths.len() * 324);
+    for (i, sample) in ours.chunks_exact_mut(324).enumerate() {
+        images.read(i, sample).expect("an image");
+    }
+    let levels = |x: f32, y: f32| ((x - y).abs() * 255.0).round() as u32;
+    let apart: Vec<u32> = ours.iter().zip(&theirs).map(|(&x, &y)| levels(x, y)).collect();
+    // Sums of weights are rounded to 8 bits: one level where a sum lies between two of them.
+    let others = apart.iter().filter(|&&levels| levels > 0).count();
+    assert!(apart.iter().all(|&levels| levels <= 1) && 100 * others <= apart.len(), "{apart:?}");
 }

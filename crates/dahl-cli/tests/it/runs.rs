@@ -338,7 +338,7 @@ fn damaged_files_of_a_run_are_named() {
     }
     // Another recipe than the checkpoint's.
     fs::write(&config, whole.replace("lr = 0.003", "lr = 0.004")).expect("a configuration");
-    place.check(&resume, 4, "--lr: expected 0.003 as the run was trained with, found 0.004");
+    place.check(&resume, 4, "--lr: expected 0.003, as the run was trained with, found 0.004");
     fs::write(&config, whole).expect("a configuration");
     assert_eq!(place.dahl(&resume).0, 0);
 }

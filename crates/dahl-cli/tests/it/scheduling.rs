@@ -92,11 +92,11 @@ fn a_plan_of_a_file_is_run_to_the_same_weights() {
     fs::write(place.0.join("edited.plan"), edited).expect("a plan");
     printed(&["--optimizer", "sgd"], "sgd.plan");
     for (file, code, expected) in [
-        ("edited.plan", 4, "it was edited; drop the line to use it"),
+        ("edited.plan", 4, "it was edited; remove the line to use it"),
         (
             "sgd.plan",
             4,
-            "is linear_backward_weight_sgd \"4\" there and linear_backward_weight_adam",
+            "is linear_backward_weight_sgd \"4\" in the plan and linear_backward_weight_adam",
         ),
         ("small.toml", 4, "expected the text of a plan"),
         ("none.plan", 4, "none.plan"),
@@ -184,6 +184,15 @@ fn what_does_not_go_together_is_refused() {
     }
 }
 
+#[test]
+fn workers_without_tasks_are_not_counted() {
+    let place = Place::new("workers-active");
+    let grain = ["--workers", "2", "--grain", "sample=2,shares=1:0", "--no-run"];
+    let (code, stdout, stderr) = train(&place, &grain);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(format!("{stdout}{stderr}").contains(", 1 of 2 workers, "), "{stdout}{stderr}");
+}
+
 /// The figure of bytes behind a word of an error.
 fn size(text: &str, word: &str) -> f64 {
     let mut words = text.split_whitespace().skip_while(|w| *w != word).skip(1);
@@ -213,8 +222,8 @@ fn less_memory_goes_with_every_choice_and_policy() {
     for case in cases {
         let (code, _, stderr) = train(&[case, &["--memory-limit", "1KiB"]].concat());
         assert_eq!(code, 3, "{case:?}: {stderr}");
-        // What is the least is said to the byte.
-        let least = stderr.split_once(" bytes) is the least").expect("the least").0;
+        // The smallest peak is printed to the byte.
+        let least = stderr.split_once(" bytes) is the smallest peak").expect("the least").0;
         let limit = least.rsplit_once('(').expect("its bytes").1;
         assert!(size(&stderr, "allowed;") <= size(&stderr, "needs"), "{case:?}: {stderr}");
         let (code, _, stderr) = train(&[case, &["--memory-limit", limit]].concat());
@@ -236,7 +245,7 @@ fn plans_run_in_turns_where_they_fit_into_the_limit_together() {
     assert!(stdout.contains("were run in turns"), "{stdout}");
     let (code, _, stderr) = explain(&["--memory-limit", "1KiB"]);
     assert_eq!(code, 3, "{stderr}");
-    let least = stderr.split_once(" bytes) is the least").expect("the least").0;
+    let least = stderr.split_once(" bytes) is the smallest peak").expect("the least").0;
     let (code, stdout, stderr) =
         explain(&["--memory-limit", least.rsplit_once('(').expect("its bytes").1]);
     assert_eq!(code, 0, "{stderr}");

@@ -230,7 +230,10 @@ fn the_report_is_used_in_a_browser() {
         laptop.to_str().unwrap(),
     ]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("µs per sample") && stdout.contains("why: ns a sample"), "{stdout}");
+    assert!(
+        stdout.contains("µs per sample") && stdout.contains("why: wall time in ns per sample"),
+        "{stdout}"
+    );
     assert!(stdout.contains("together"), "{stdout}");
     let Some(mut browser) = Browser::start("report", [1200, 900]) else { return };
     browser.open(&format!("file://{}", file.display()));

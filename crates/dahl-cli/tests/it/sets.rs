@@ -34,7 +34,7 @@ fn pictures(place: &Place, folder: &str) {
     }
 }
 
-const OTHER: &str = "training set: expected the one that the run began with";
+const OTHER: &str = "training set: expected the training set of the run";
 
 #[test]
 fn a_run_goes_on_with_a_folder_that_was_moved_but_not_with_another() {
@@ -77,7 +77,7 @@ fn a_run_does_not_go_on_with_other_labels() {
     place.begin(&["set"]);
     place.write("set/labels.npy", &array("|u1", "(12,)", &[1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]));
     place.check(&["train", "--resume", "a"], 4, OTHER);
-    place.check(&["train", "--resume", "a"], 4, "bring the old data back, or begin a new run");
+    place.check(&["train", "--resume", "a"], 4, "restore the old data, or start a new run");
     place.write("set/labels.npy", &labels);
     place.check(&["train", "--resume", "a"], 0, "");
 }

@@ -92,7 +92,7 @@ fn a_full_disk_leaves_the_old_checkpoint_and_the_run_resumes() {
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("warning: no checkpoint: "), "{stderr}");
     assert!(stderr.contains("; the run continues\n"), "{stderr}");
-    let kept = format!("runs/part/checkpoints/{} is whole; make room and resume", before[0]);
+    let kept = format!("runs/part/checkpoints/{} is complete; make room and resume", before[0]);
     assert!(stderr.contains("the last checkpoint was not written: "), "{stderr}");
     assert!(stderr.contains(&kept) && !stderr.contains("panicked"), "{stderr}");
     assert_eq!(place.checkpoints("part"), before);

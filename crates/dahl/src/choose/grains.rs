@@ -15,7 +15,7 @@ use crate::platform::{Expanded, Platform, UnitId};
 use crate::sim::{EngineModel, Known, StepPrediction, Worker, predict};
 use crate::units::{Bytes, Nanos, ProgramId};
 
-/// What a grain is chosen for.
+/// A request to choose a grain.
 pub struct GrainRequest<'a> {
     /// The programs.
     pub programs: &'a Programs,
@@ -57,7 +57,7 @@ impl GrainCandidate {
 pub struct ChosenGrain {
     /// All grains that fit, the best first.
     pub candidates: Vec<GrainCandidate>,
-    /// How many were measured on the way.
+    /// Number of candidates that were measured.
     pub learned: usize,
     /// The times of calls that it rests on.
     pub known: PerfModel,

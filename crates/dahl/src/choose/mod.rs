@@ -32,17 +32,17 @@ use std::time::Duration;
 
 /// A debug build takes a tenth of the time: it mostly measures itself.
 const PART: f64 = if cfg!(debug_assertions) { 0.1 } else { 1.0 };
-/// How long the calls of a candidate are measured.
+/// Time in which the calls of a candidate are measured.
 const LEARN: Duration = Duration::from_millis((PART * 300.0) as u64);
-/// How many candidates are measured at most.
+/// Maximum number of candidates that are measured.
 const MOST_LEARNED: usize = 8;
 /// The part of the predicted time that may rest on guesses.
 const GUESSED: f64 = 0.1;
-/// How much worse than the best a candidate may be predicted to be, to run.
+/// Maximum ratio of a candidate's prediction to the best one for it to run.
 const CLOSE: f64 = 1.3;
 /// The same for the best candidate on other workers.
 const OTHER_WORKERS: f64 = 2.0;
-/// How many close candidates run at most.
+/// Maximum number of close candidates that run.
 const MOST_CLOSE: usize = 5;
 /// The part of a run that the race may take, and its bounds in seconds.
 const RACE: (f64, [f64; 2]) = (PART * 0.05, [PART * 1.0, PART * 15.0]);
@@ -85,7 +85,7 @@ impl Measurer for ThisMachine {
     }
 }
 
-/// What is chosen from: how candidates are predicted, run and compared.
+/// Candidates to choose from, which can be predicted, run and compared.
 trait Contest {
     type Candidate;
 
@@ -100,7 +100,7 @@ trait Contest {
 
     fn set_ran(&self, of: &mut Self::Candidate, ran: Ran);
 
-    /// What seconds and joules of a step are worth: smaller is better.
+    /// The objective value of a step's seconds and joules: smaller is better.
     fn worth(&self, seconds: f64, joules: f64) -> f64;
 
     /// Seconds and joules of a step, as it ran or else as predicted.
@@ -128,7 +128,7 @@ trait Contest {
     }
 }
 
-/// What a choice is for.
+/// The run that a choice is made for.
 struct For<'a> {
     /// The kind of unit whose calls are measured.
     kind: &'a str,

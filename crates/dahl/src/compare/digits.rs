@@ -2,7 +2,7 @@
 
 use super::Ulp;
 
-/// How the digits that differ are shown.
+/// The emphasis of digits that differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emphasis {
     /// A third line with carets under them.

@@ -12,23 +12,23 @@ use std::ops::{ControlFlow, Range};
 /// So many problems are listed one by one; the others are counted.
 const SHOWN: usize = 100;
 
-/// What is wrong with a sample.
+/// A fault of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The sample.
     pub index: usize,
     /// Where it is.
     pub place: String,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 
-/// What a walk found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Check {
-    /// How many samples were read.
+    /// Number of samples that were read.
     pub samples: usize,
-    /// How many of them are wrong.
+    /// Number of faulty samples.
     pub wrong: usize,
     /// The first of them.
     pub problems: Vec<Problem>,
@@ -52,7 +52,7 @@ pub fn check(dataset: &dyn Dataset, range: Range<usize>) -> Check {
     check_range(dataset, range, &|_| None)
 }
 
-/// What is wrong with a label that is a class of the dataset.
+/// The fault of a label that is a class of the dataset.
 type Unknown<'a> = dyn Fn(usize) -> Option<String> + Sync + 'a;
 
 fn check_range(dataset: &dyn Dataset, range: Range<usize>, unknown: &Unknown<'_>) -> Check {

@@ -37,16 +37,16 @@ pub struct ImageOptions {
     pub width: usize,
     /// 1 for grey, 3 for red, green and blue.
     pub channels: usize,
-    /// What happens to other proportions.
+    /// The treatment of other aspect ratios.
     pub fit: Fit,
 }
 
-/// What happens to an image of other proportions.
+/// The treatment of an image with another aspect ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// It is stretched.
     Stretch,
-    /// What does not fit is cut off on both sides.
+    /// The image is cropped on both sides.
     Crop,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn decode(
     let (needed, most) = resizing_bytes(&image, options, bytes.len() as u64);
     if needed > most {
         let expected = format!(
-            "an image that takes at most {most} bytes while it is brought to {width}x{height}"
+            "an image that takes at most {most} bytes while it is resized to {width}x{height}"
         );
         let found = format!("{}x{}, which takes {needed}", image.width(), image.height());
         return Err(Error::data(path, "image", expected, found));

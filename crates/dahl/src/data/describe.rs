@@ -1,4 +1,4 @@
-//! What is in a dataset, in a few lines.
+//! The description of a dataset, in a few lines.
 
 use super::Dataset;
 use super::normalise::Moments;
@@ -9,12 +9,12 @@ use std::fmt;
 /// So many classes, and means of channels, are shown one by one.
 const SHOWN: usize = 50;
 
-/// What is in a dataset.
+/// The description of a dataset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// What people call the set.
+    /// The name of the set.
     pub name: String,
-    /// How many samples there are.
+    /// Number of samples.
     pub samples: usize,
     /// The shape of a sample.
     pub shape: Shape,
@@ -28,7 +28,7 @@ pub struct Description {
     pub std: Vec<f64>,
     /// The least and the largest value.
     pub range: (f32, f32),
-    /// What a person should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 

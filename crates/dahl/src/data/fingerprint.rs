@@ -17,7 +17,7 @@ const READ: usize = 64;
 /// Together they have no more elements than this, but for the first.
 const READ_ELEMENTS: usize = 1 << 22;
 
-/// What a number is that is not known.
+/// The value of an unknown number.
 const UNKNOWN: u64 = u64::MAX;
 
 /// A hash of what tells a set from another one: shape, classes, the labels in

@@ -209,7 +209,7 @@ pub(super) fn subfolders(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What is in the folder of a class.
+/// The content of a class folder.
 #[derive(Default)]
 pub(super) struct Listed {
     /// Images by name, in order.

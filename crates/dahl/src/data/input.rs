@@ -22,7 +22,7 @@ pub(super) struct Input {
     length: u64,
     reader: Box<dyn Read>,
     zipped: bool,
-    /// How much of the content was read.
+    /// Number of bytes of the content that were read.
     at: u64,
 }
 

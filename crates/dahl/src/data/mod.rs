@@ -108,7 +108,7 @@ pub use transform::{Augment, Transform, Visit};
 /// # Ok::<(), dahl::Error>(())
 /// ```
 pub trait Dataset: Send + Sync {
-    /// How many samples there are.
+    /// Number of samples.
     fn len(&self) -> usize;
 
     /// The shape of a sample: `[channels, height, width]` for images.
@@ -120,7 +120,7 @@ pub trait Dataset: Send + Sync {
     /// Writes sample `index` to `out` and returns its label.
     ///
     /// # Errors
-    /// What is wrong with the sample, naming its file and place.
+    /// If the sample is damaged, naming its file and place.
     ///
     /// # Panics
     /// Where `index` is not below [`len`](Dataset::len) or `out` has another
@@ -146,7 +146,7 @@ pub trait Dataset: Send + Sync {
     /// The label of sample `index`; override it where that needs no decoding.
     ///
     /// # Errors
-    /// What is wrong with the sample.
+    /// If the sample is damaged.
     fn label(&self, index: usize) -> Result<usize> {
         self.read(index, &mut vec![0.0; self.shape().elements()])
     }
@@ -156,7 +156,7 @@ pub trait Dataset: Send + Sync {
         self.len() == 0
     }
 
-    /// What people call the set.
+    /// The name of the set, for people.
     fn name(&self) -> String {
         "dataset".to_owned()
     }
@@ -173,13 +173,13 @@ pub trait Dataset: Send + Sync {
         None
     }
 
-    /// What a person should know before training on it: files that were left
+    /// Notes for the user before training on it: files that were left
     /// out, parts that are missing.
     fn notes(&self) -> &[String] {
         &[]
     }
 
-    /// How long a read takes; override it where a sample is a file.
+    /// The cost of a read; override it if a sample is a file.
     fn access(&self) -> Access {
         Access::Memory
     }
@@ -226,11 +226,11 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 pub struct SampleFile {
     /// Where it is.
     pub path: PathBuf,
-    /// What it is called within the set, wherever the set lies.
+    /// Its name within the set, which does not depend on the location of the set.
     pub name: String,
 }
 
-/// How long reading a sample takes.
+/// The cost of reading a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Microseconds: it is in memory or computed.
@@ -239,7 +239,7 @@ pub enum Access {
     File,
 }
 
-/// What samples are for.
+/// A part of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// To learn from.

@@ -167,7 +167,7 @@ impl Moments {
 /// from it.
 struct Seen {
     samples: usize,
-    /// How many values a channel of a sample has.
+    /// Number of values per channel of a sample.
     plane: usize,
     mean: Vec<f64>,
     squares: Vec<f64>,

@@ -18,10 +18,10 @@ pub const NAMES: [(&str, &str); 5] = [
     ("mnist", "handwritten digits, 60,000 + 10,000 images of 1x28x28"),
     ("fashion-mnist", "pieces of clothing, 60,000 + 10,000 images of 1x28x28"),
     ("cifar10", "animals and vehicles, 50,000 + 10,000 images of 3x32x32"),
-    ("synthetic:CxHxW:CLASSES", "computed, with a rule that can be learnt; needs no files"),
+    ("synthetic:CxHxW:CLASSES", "generated images with a learnable rule; needs no files"),
 ];
 
-/// How datasets are opened.
+/// Options for opening datasets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Where sets with a name are looked for: `<root>/<name>`, in this order.
@@ -32,11 +32,11 @@ pub struct Options {
     pub fractions: Fractions,
     /// No part has more samples than this.
     pub limit: Option<usize>,
-    /// What images in folders are brought to.
+    /// Shape and colours that images in folders are converted to.
     pub images: ImageOptions,
     /// The columns of a CSV file.
     pub table: TableOptions,
-    /// How many samples a synthetic set has, all parts together.
+    /// Number of samples of a synthetic set, all parts together.
     pub samples: usize,
 }
 
@@ -99,7 +99,7 @@ pub fn open_parts(
         .collect()
 }
 
-/// What a name or a path stands for.
+/// The kind of dataset of a name or path.
 enum Kind {
     Digits,
     Idx(IdxSet, Vec<PathBuf>),
@@ -114,7 +114,7 @@ enum Kind {
 struct Opened<'a> {
     kind: Kind,
     options: &'a Options,
-    /// What is not the set's own test, once it was read.
+    /// The samples outside of the set's own test set, once they are read.
     train: Option<Arc<dyn Dataset>>,
 }
 
@@ -300,7 +300,7 @@ fn labels_of(samples: &Path, name: &str) -> Result<PathBuf> {
         set: format!("the labels of {name}"),
         looked_in: vec![samples.parent().unwrap_or(Path::new("")).to_owned()],
         files: vec![names.join(" or ")],
-        origin: "labels are an array of whole numbers, one a sample".to_owned(),
+        origin: "labels are an array of whole numbers, one per sample".to_owned(),
     })
 }
 

@@ -18,10 +18,10 @@ pub struct Pixels {
     notes: Vec<String>,
 }
 
-/// What [`Pixels`] are made of.
+/// The parts of [`Pixels`].
 #[derive(Clone, Debug)]
 pub struct PixelParts {
-    /// What people call the set.
+    /// The name of the set, for people.
     pub name: String,
     /// The shape of a sample.
     pub shape: Shape,

@@ -85,7 +85,7 @@ pub fn limit(of: Arc<dyn Dataset>, samples: usize) -> Arc<dyn Dataset> {
     Arc::new(Subset::new(of, (0..samples).collect(), label))
 }
 
-/// How large the parts are that are set aside.
+/// The fractions of the samples that are held out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fractions {
     /// The fraction for [`Part::Validation`].

@@ -7,7 +7,7 @@ use dahl_kernels::Shape;
 use dahl_kernels::math::{cos, philox, uniform};
 use std::f64::consts::TAU;
 
-/// How far noise may push a value that lies between 0.25 and 0.75.
+/// Maximum noise on a value between 0.25 and 0.75.
 const NOISE: f64 = 0.25;
 
 /// Up to so many waves fit into an image.

@@ -21,7 +21,7 @@ pub struct TableOptions {
     pub class: String,
     /// The directory of the images, beside the CSV file.
     pub images: String,
-    /// What is added to names that do not end as an image's.
+    /// The extension that is appended to names without an image extension.
     pub extension: String,
 }
 

@@ -46,7 +46,7 @@ fn shares(node: &Node, length: usize, shards: &Shards) -> Vec<Range<usize>> {
 }
 
 impl Graph {
-    /// How many shards a node's sum is taken in.
+    /// Number of shards of a node's sum.
     pub fn sum_shards(&self, node: &Node, shards: &Shards) -> usize {
         let (inputs, outputs) = self.metas(node);
         let length = node.op.summed(Metas { inputs: &inputs, outputs: &outputs });

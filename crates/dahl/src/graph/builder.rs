@@ -92,12 +92,12 @@ impl<'a> Builder<'a> {
         self.path.join(".")
     }
 
-    /// What follows belongs to this part of the program.
+    /// Sets the part of the program that the following nodes belong to.
     pub fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
     }
 
-    /// What follows is for this part of the batch.
+    /// Sets the part of the batch that the following nodes compute.
     pub fn set_part(&mut self, part: usize) {
         self.part = part;
     }

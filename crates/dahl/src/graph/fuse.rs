@@ -65,7 +65,7 @@ fn others(node: &Node, out: ValueId) -> Option<Vec<ValueId>> {
     first.then(|| node.inputs.iter().copied().filter(|v| *v != out).collect())
 }
 
-/// What the fused op gives.
+/// The outputs of the fused op.
 fn inferred(graph: &Graph, inputs: &[ValueId], op: &dyn Op) -> Option<Vec<Meta>> {
     let metas: Vec<Meta> = inputs.iter().map(|v| graph.value(*v).meta).collect();
     op.infer(&metas).ok()

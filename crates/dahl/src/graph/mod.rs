@@ -54,7 +54,7 @@ pub struct Value {
     pub kind: Kind,
 }
 
-/// What part of the program a node belongs to.
+/// The part of the program that a node belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// From inputs to losses.
@@ -70,11 +70,11 @@ pub enum Phase {
 /// An op on values.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What is done.
+    /// The op.
     pub op: Arc<dyn Op>,
-    /// What is read.
+    /// The values that are read.
     pub inputs: Vec<ValueId>,
-    /// What is written, or updated in place.
+    /// The values that are written, or updated in place.
     pub outputs: Vec<ValueId>,
     /// The place in the model it was lowered from.
     pub path: String,
@@ -94,7 +94,7 @@ pub struct Graph {
     pub values: Vec<Value>,
     /// All nodes, in an order in which they could be run.
     pub nodes: Vec<Node>,
-    /// What can be read after a step, by name.
+    /// The values that can be read after a step, by name.
     pub fetches: Vec<(String, ValueId)>,
 }
 
@@ -123,12 +123,12 @@ impl Graph {
             .map(|(i, v)| (ValueId::new(i), v))
     }
 
-    /// What can be read under a name.
+    /// The value that can be read under a name.
     pub fn fetch(&self, name: &str) -> Option<ValueId> {
         self.fetches.iter().find(|(n, _)| n == name).map(|(_, id)| *id)
     }
 
-    /// What is known of a node's operands, inputs and outputs.
+    /// Shapes and element types of a node's inputs and outputs.
     pub fn metas(&self, node: &Node) -> (Vec<Meta>, Vec<Meta>) {
         let metas = |ids: &[ValueId]| ids.iter().map(|&id| self.value(id).meta).collect();
         (metas(&node.inputs), metas(&node.outputs))

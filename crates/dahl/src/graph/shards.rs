@@ -39,7 +39,7 @@ impl Shards {
         Self::new((0..count).map(|i| batch / count + usize::from(i < batch % count)).collect())
     }
 
-    /// How many there are.
+    /// Number of shards.
     pub fn count(&self) -> usize {
         self.shares.len().max(1)
     }
@@ -49,7 +49,7 @@ impl Shards {
         &self.shares
     }
 
-    /// How many samples they have together; `None` for one shard, which fits any batch.
+    /// Number of samples of all shards; `None` for one shard, which fits any batch.
     pub fn samples(&self) -> Option<usize> {
         (!self.shares.is_empty()).then(|| self.shares.iter().sum())
     }

@@ -5,7 +5,7 @@ use crate::ops::Meta;
 use crate::units::{PersistentId, ProgramId};
 use std::collections::BTreeMap;
 
-/// What a persistent value is for.
+/// The role of a persistent value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Learned: in the state dict, updated by the optimizer.
@@ -23,7 +23,7 @@ pub struct Persistent {
     pub name: String,
     /// Shape and element type.
     pub meta: Meta,
-    /// What it is for.
+    /// Its role.
     pub class: Class,
 }
 
@@ -66,9 +66,9 @@ impl Store {
 /// A named graph.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What it is called: `train`, `eval`.
+    /// Its name: `train`, `eval`.
     pub name: String,
-    /// What it does.
+    /// Its nodes.
     pub graph: Graph,
     /// How many steps' outputs are kept: 2 where one step's are read while the
     /// next one runs.

@@ -1,4 +1,4 @@
-//! What batteries give off, as Linux shows it through power_supply.
+//! The power that batteries supply, from Linux's power_supply.
 //!
 //! A battery that is not discharging says nothing of what the machine takes: that time
 //! is missed. Batteries tell steps of a watt-hour's hundredths every few seconds, so the

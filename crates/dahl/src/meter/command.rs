@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Watts are not taken to hold for longer.
 const LONGEST: Duration = Duration::from_secs(10);
-/// More watts than a machine takes: whoever prints them means something else.
+/// More watts than any machine draws: such a value must have another unit.
 const MOST_WATTS: f64 = 1e6;
 /// The longest line that may be a reading, in bytes.
 const LINE: usize = 200;
@@ -55,7 +55,7 @@ struct State {
     total: Total,
     /// Up to when time is counted, as known or as missed.
     counted: Option<Instant>,
-    /// What was read last, and when.
+    /// The last reading, and its time.
     last: Option<(Instant, Reading)>,
     /// Why there is no reading.
     trouble: String,
@@ -67,7 +67,7 @@ struct State {
 impl State {
     fn new() -> Self {
         let total = Total::new("command".to_owned(), Source::Command, Covers::Machine);
-        let trouble = "the command has said nothing yet".to_owned();
+        let trouble = "the command has printed nothing yet".to_owned();
         Self { total, counted: None, last: None, trouble, leash: None, ended: false }
     }
 
@@ -112,9 +112,9 @@ impl State {
             (Some((_, Reading::Joules(before))), Some(Reading::Joules(joules))) => {
                 let time = self.uncounted(now);
                 if joules < before {
-                    self.total.miss(time, "the command's joules went back");
+                    self.total.miss(time, "the command's joules decreased");
                 } else if joules - before > MOST_WATTS * time.as_secs_f64().max(1.0) {
-                    self.total.miss(time, "the command's joules leapt");
+                    self.total.miss(time, "the command's joules jumped");
                 } else {
                     self.total.add(joules - before, time);
                 }

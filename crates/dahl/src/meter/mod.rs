@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// What a figure was measured by.
+/// The source of a measured figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -58,7 +58,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// What a figure is the energy of.
+/// The hardware whose energy a figure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Covers {
@@ -77,14 +77,14 @@ pub enum Covers {
 /// In seconds: a counter that says the same for longer does not count.
 const STILL: f64 = 0.2;
 
-/// What a meter has read since it began.
+/// The readings of a meter since it began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Total {
-    /// What it is called: `package-0`.
+    /// Its name: `package-0`.
     pub name: String,
-    /// Who measured.
+    /// The source.
     pub source: Source,
-    /// What it is the energy of.
+    /// The hardware whose energy it is.
     pub covers: Covers,
     /// Joules so far.
     pub joules: f64,
@@ -131,7 +131,7 @@ impl Total {
         self.why = Some(why.to_string());
     }
 
-    /// What was read since an earlier look.
+    /// The difference to an earlier reading.
     pub fn since(&self, earlier: Option<&Self>) -> Self {
         let Some(earlier) = earlier else { return self.clone() };
         let missed = (self.missed - earlier.missed).max(0.0);
@@ -182,17 +182,17 @@ impl Scope {
     }
 }
 
-/// What the meters of one scope have read.
+/// The readings of the meters of one scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading<'a> {
-    /// What they see.
+    /// The hardware that they cover.
     pub scope: Scope,
     /// Each of them, those that read nothing too.
     pub of: Vec<&'a Total>,
 }
 
 impl<'a> Reading<'a> {
-    /// What the meters of a scope have read; `None` where none of them has read anything.
+    /// The readings of the meters of a scope; `None` if there are none.
     pub fn of(scope: Scope, totals: &'a [Total]) -> Option<Self> {
         let of: Vec<&Total> = totals.iter().filter(|total| scope.has(total)).collect();
         of.iter().any(|total| total.seconds > 0.0).then_some(Self { scope, of })

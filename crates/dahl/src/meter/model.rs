@@ -3,7 +3,7 @@
 //! Base watts of the node and idle watts of all its units for the whole time, what units
 //! take more while they compute or look for work for as long as workers did so.
 //!
-//! What it ignores: that watts depend on what is computed, clock frequencies and heat,
+//! The model ignores that watts depend on what is computed, clock frequencies and heat,
 //! memory, other programs, and units of other nodes. Its interval is that of the watts.
 
 use crate::platform::{Figure, Origin, Platform, Unit};
@@ -60,19 +60,19 @@ pub struct Modelled {
     pub base: Part,
     /// All units, as if they did nothing.
     pub idle: Part,
-    /// What units took beyond that while they looked for work.
+    /// Energy above idle of spinning units.
     pub spinning: Part,
-    /// What units took beyond that while they computed, by worker.
+    /// Energy above idle of computing units, by worker.
     pub busy: Vec<Part>,
 }
 
 impl Modelled {
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> Part {
         self.base + self.idle + self.spinning + self.busy.iter().copied().sum()
     }
 
-    /// The most likely value of all of it.
+    /// The most likely value of the sum.
     pub fn joules(&self) -> Joules {
         Joules(self.total().value)
     }
@@ -82,7 +82,7 @@ fn span(figure: Figure) -> [f64; 3] {
     [figure.value, figure.low, figure.high]
 }
 
-/// What is more than idle; never less than nothing.
+/// Watts above idle, at least 0.
 fn beyond(figure: Figure, idle: Figure) -> [f64; 3] {
     let watts = [figure.value - idle.value, figure.low - idle.high, figure.high - idle.low];
     watts.map(|watts| watts.max(0.0))
@@ -102,7 +102,7 @@ pub fn unit(platform: &Platform, worker: usize) -> Option<&Unit> {
     units.last()
 }
 
-/// What a run took on the first node of a platform; `None` where there is no node.
+/// The energy of a run on the first node of a platform; `None` if there is no node.
 pub fn model(platform: &Platform, activity: &Activity) -> Option<Modelled> {
     model_of(platform, activity, &[])
 }

@@ -75,7 +75,7 @@ impl Meter for Nvml {
                         card.total.add((a + b) / 2.0 * time.as_secs_f64(), time);
                     }
                     (_, Err(why)) | (Err(why), _) => card.total.miss(time, why),
-                    _ => card.total.miss(time, "its counter started anew"),
+                    _ => card.total.miss(time, "its counter was reset"),
                 }
             }
             card.last = Some((now, found));

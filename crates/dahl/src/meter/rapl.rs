@@ -41,7 +41,7 @@ impl Rapl {
             Ok(entries) => entries,
             Err(error) => {
                 notes.push(format!(
-                    "{}: {error}: no counters of the processor; on a machine of one's own: \
+                    "{}: {error}: no counters of the processor; on your own machine: \
                      sudo modprobe intel_rapl_msr (Intel, and AMD since Linux 5.8); virtual \
                      machines have none",
                     root.display()
@@ -60,7 +60,7 @@ impl Rapl {
                 Ok(_) => readable = true,
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                     notes.push(format!(
-                        "{file}: {error}: to let everybody read it until the next start: sudo \
+                        "{file}: {error}: to make it readable for all users until the next reboot: sudo \
                          chmod a+r {file}"
                     ));
                 }
@@ -125,7 +125,7 @@ impl Domain {
                 (Some(before), &Ok(uj)) => match spent([before, uj], self.range, time) {
                     Some(spent) => self.total.add(spent as f64 * 1e-6, time),
                     None => {
-                        let why = "may have gone around more than once";
+                        let why = "may have wrapped around more than once";
                         self.total.miss(time, format_args!("{file} {why}"));
                     }
                 },

@@ -13,7 +13,7 @@ const KEPT: usize = 4096;
 /// The power of what was measured over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Power {
-    /// What was measured, as in [`Total::name`].
+    /// The measured domain, as in [`Total::name`].
     pub names: Vec<String>,
     /// Intervals that follow each other, with the mean watts of each domain; `None` where
     /// something was not read.
@@ -136,7 +136,7 @@ impl Sampler {
         Ok(Self { shared, begin, interval, thread })
     }
 
-    /// How often meters are read.
+    /// Interval between readings.
     pub fn interval(&self) -> Duration {
         self.interval
     }
@@ -153,7 +153,7 @@ impl Sampler {
         state.totals.clone()
     }
 
-    /// What they said last, without asking them.
+    /// The last readings.
     pub fn last(&self) -> Vec<Total> {
         lock(&self.shared).totals.clone()
     }

@@ -191,7 +191,7 @@ impl LayerKind {
             }
             LayerKind::AvgPool2d(pool) => {
                 pool_keys(pool, k);
-                let note = "zeros of the padding count";
+                let note = "count_include_pad=True";
                 LayerType { note, ..LayerType::new("avg_pool2d", "AvgPool2d") }
             }
             LayerKind::GlobalAvgPool2d => {

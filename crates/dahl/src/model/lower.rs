@@ -219,7 +219,7 @@ impl Model {
             && let Some(path) = normalised(&self.layers, "")
         {
             let expected = "a model without batch norm, or its statistics over micro-batches \
-                            (`bn` micro), which are others than the batch's";
+                            (`bn` micro), which differ from those of the batch";
             let found = format!("batch_norm2d {path:?} and {} micro-batches", spec.micro_batches);
             return Err(Error::config("micro-batches", expected, found));
         }
@@ -455,7 +455,7 @@ impl Lowering<'_, '_> {
 
     /// Two layers of one name would learn one value, and nothing could tell them apart.
     pub(super) fn taken(&mut self, name: &str) {
-        let expected = "a name of its own in the model";
+        let expected = "a unique name in the model";
         self.builder.error("layer", Mismatch::new("name", expected, format!("{name} again")));
     }
 

@@ -57,7 +57,7 @@ impl File {
         Self::opened(path, Op::Open(path), fs::OpenOptions::new().write(true))
     }
 
-    /// What the system knows of it.
+    /// The metadata of the file.
     pub fn metadata(&self) -> io::Result<fs::Metadata> {
         self.file.metadata()
     }
@@ -101,7 +101,7 @@ impl Write for File {
     }
 }
 
-/// What a file is that is neither a regular one nor a directory.
+/// The kind of a file that is neither a regular one nor a directory.
 pub(crate) fn irregular(kind: fs::FileType) -> Option<&'static str> {
     #[cfg(unix)]
     {

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What is injected.
+/// The injected faults.
 enum Plan {
     Fail(Fail),
     Record(File),
@@ -20,7 +20,7 @@ struct Fail {
     kind: String,
     /// A part of its path; all have the empty one.
     part: String,
-    /// How many are left until it comes.
+    /// The number of operations before it.
     left: u64,
     /// Whether later ones fail, too.
     lasts: bool,

@@ -107,10 +107,10 @@ fn what_cannot_be_is_an_error_at_its_line() {
     check("[2000,2000]", "[-5]", "line 10: expected a calibration, found invalid value: integer");
     check("\"flops\":1000,", "", "line 10: expected a calibration, found missing field `flops`");
     check("\"flops\":1000,", "\"flop\":1,", "line 10: expected a calibration, found unknown field");
-    check("8000000000.0", "-1", "line 5: expected a calibration, found -1, which cannot be");
-    check("8000000000.0", "0", "line 5: expected a calibration, found 0, which cannot be");
-    check("20.5", "-0.5", "line 4: expected a calibration, found -0.5, which cannot be");
-    check("null", "-7", "line 4: expected a calibration, found -7, which cannot be");
+    check("8000000000.0", "-1", "line 5: expected a calibration, found -1, which is impossible");
+    check("8000000000.0", "0", "line 5: expected a calibration, found 0, which is impossible");
+    check("20.5", "-0.5", "line 4: expected a calibration, found -0.5, which is impossible");
+    check("null", "-7", "line 4: expected a calibration, found -7, which is impossible");
     check("100000000000.0", "1e999", "line 6: expected a calibration, found number out of");
     check("dahl_calibration\":1", "dahl_calibration\":2", "dahl_calibration: expected 1, found 2");
     check("{", "", "line 2: expected a calibration's JSON, found ");

@@ -177,7 +177,7 @@ impl PerfModel {
 fn times<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
     let times = Vec::<u64>::deserialize(from)?;
     match times.iter().find(|&&t| t == 0 || t > LONGEST) {
-        Some(t) => Err(D::Error::custom(format!("a time of {t} ns, which cannot be"))),
+        Some(t) => Err(D::Error::custom(format!("a time of {t} ns, which is impossible"))),
         None => Ok(times),
     }
 }
@@ -189,7 +189,7 @@ const MOST_CALLS: u64 = 1_000_000_000_000;
 fn calls<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let calls = u64::deserialize(from)?;
     match calls > MOST_CALLS {
-        true => Err(D::Error::custom(format!("{calls} calls, which cannot be"))),
+        true => Err(D::Error::custom(format!("{calls} calls, which is impossible"))),
         false => Ok(calls),
     }
 }
@@ -199,7 +199,7 @@ const MOST: f64 = 1e18;
 
 fn number<E: serde::de::Error>(number: f64, fits: bool) -> Result<f64, E> {
     let fits = fits && number <= MOST;
-    fits.then_some(number).ok_or_else(|| E::custom(format!("{number}, which cannot be")))
+    fits.then_some(number).ok_or_else(|| E::custom(format!("{number}, which is impossible")))
 }
 
 /// A number from 0 on.

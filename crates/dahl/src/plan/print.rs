@@ -79,7 +79,7 @@ impl PlannedPrograms {
             let (_, body) = text.split_once("hash = ").unwrap_or_default();
             let expected = hash(body.split_once('\n').unwrap_or_default().1);
             if expected != stored {
-                let found = format!("{stored}: it was edited; drop the line to use it");
+                let found = format!("{stored}: it was edited; remove the line to use it");
                 return Err(wrong("hash", &expected, &found));
             }
         }
@@ -393,7 +393,7 @@ impl Text {
         for program in &programs.programs {
             let Some(part) = self.numerics.programs.get(&program.name) else {
                 let names: Vec<&str> = self.numerics.programs.keys().map(|n| &**n).collect();
-                return format!("it has no {:?} but {}", program.name, names.join(", "));
+                return format!("it has {1}, not {0:?}", program.name, names.join(", "));
             };
             let nodes = &program.graph.nodes;
             for (i, node) in nodes.iter().enumerate() {
@@ -403,7 +403,9 @@ impl Text {
                     there => {
                         let there = there.unwrap_or("nothing".to_owned());
                         let name = &program.name;
-                        return format!("node {i} of {name:?} is {there} there and {here} here");
+                        return format!(
+                            "node {i} of {name:?} is {there} in the plan and {here} in the program"
+                        );
                     }
                 }
             }
@@ -597,7 +599,7 @@ mod tests {
         let text = plan(&programs).to_text();
         let edited = text.replace("workers = [0, 1]", "workers = [1, 0]");
         let error = PlannedPrograms::parse(&edited, &programs).unwrap_err().to_string();
-        assert!(error.contains("it was edited; drop the line to use it"), "{error}");
+        assert!(error.contains("it was edited; remove the line to use it"), "{error}");
         let without: String =
             edited.lines().filter(|l| !l.starts_with("hash")).map(|l| format!("{l}\n")).collect();
         assert!(PlannedPrograms::parse(&without, &programs).is_ok());

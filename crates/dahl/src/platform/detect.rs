@@ -1,4 +1,4 @@
-//! What a Linux machine says of itself, as a platform of one node.
+//! Detection of a Linux machine, as a platform of one node.
 //!
 //! Counts and bytes are what the system lets this process have: its affinity and the
 //! limits of its control group. What no file tells, all watts first, is a guess
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct Detected {
     /// One node.
     pub platform: Platform,
-    /// What people should know who use it, such as GPUs that have no figures.
+    /// Notes for users, such as GPUs without figures.
     pub notes: Vec<String>,
     /// The processors' energy counters that can be read, where all cores are in the
     /// platform: directories with `energy_uj` and `max_energy_range_uj`.
@@ -38,7 +38,7 @@ pub fn detect(root: &Path) -> Result<Detected> {
     let cores = cores(&root, &cpuinfo, allowed.as_ref());
     let meminfo = root.text("proc/meminfo").unwrap_or_default();
     let (Some(total), false) = (kibibytes(&meminfo, "MemTotal"), cores.is_empty()) else {
-        let what = "finding out about a machine without proc/cpuinfo and proc/meminfo";
+        let what = "detecting a machine without proc/cpuinfo and proc/meminfo";
         return Err(Error::Unsupported { what: what.to_owned() });
     };
     let mut notes = Vec::new();
@@ -75,7 +75,7 @@ pub fn detect(root: &Path) -> Result<Detected> {
 /// A processor core that this process may use.
 #[derive(Clone, Copy, Debug)]
 struct Core {
-    /// How many hardware threads of it may be used.
+    /// Number of its hardware threads that may be used.
     threads: usize,
     /// The least and the most kHz.
     khz: Option<[u64; 2]>,
@@ -176,7 +176,7 @@ fn units(
     groups.iter().map(unit).collect()
 }
 
-/// What calibrations of such a processor are looked up by.
+/// The key of calibrations for such a processor.
 fn kind(cpuinfo: &str) -> &'static str {
     let flags = field(cpuinfo, "flags").or(field(cpuinfo, "Features")).unwrap_or_default();
     let has = |name: &str| flags.split_whitespace().any(|flag| flag == name);
@@ -188,7 +188,7 @@ fn kind(cpuinfo: &str) -> &'static str {
     }
 }
 
-/// How many processors the control groups let this process have, in time.
+/// Number of processors that the control groups allow this process, by their time quota.
 fn quota(root: &Root<'_>) -> Option<f64> {
     let of = |group: PathBuf| {
         let (quota, period) = match root.text(group.join("cpu.max")) {
@@ -207,14 +207,14 @@ fn quota(root: &Root<'_>) -> Option<f64> {
     root.groups("cpu").into_iter().filter_map(of).min_by(f64::total_cmp)
 }
 
-/// The memory, or what the control groups let this process have of it.
+/// The memory, or the part that the control groups allow this process.
 fn memory_bytes(root: &Root<'_>, total: u64, notes: &mut Vec<String>) -> u64 {
     let total = total.clamp(1, MOST_BYTES);
     let limits = root.groups("memory").into_iter().filter_map(|group| memory_limit(root, &group));
     let nodes = root.names("sys/devices/system/node");
     let nodes = nodes.iter().filter(|name| numbered(name, "node")).count();
     if nodes > 1 {
-        notes.push(format!("the memories near to {nodes} groups of cores are taken as one"));
+        notes.push(format!("the {nodes} NUMA nodes are described as one memory"));
     }
     match limits.filter(|bytes| (1..total).contains(bytes)).min() {
         Some(bytes) => {
@@ -265,7 +265,7 @@ fn base_watts(root: &Root<'_>, cpuinfo: &str) -> Figure {
     }
 }
 
-/// What GPUs are there, for people to add.
+/// The GPUs of this machine, for users to add.
 fn gpus(root: &Root<'_>) -> Vec<String> {
     let mut names = Vec::new();
     for address in root.names("proc/driver/nvidia/gpus") {
@@ -286,7 +286,7 @@ fn gpus(root: &Root<'_>) -> Vec<String> {
         };
         names.push(format!("{vendor} device {device}"));
     }
-    let note = |name| format!("a GPU without figures, which is left out: {name}");
+    let note = |name| format!("a GPU is left out, because its figures are unknown: {name}");
     names.into_iter().map(note).collect()
 }
 
@@ -315,7 +315,7 @@ fn numbered(name: &str, word: &str) -> bool {
     digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// A name for a file, or another where nothing is left of it.
+/// A name that files may have, or a default if no character is left.
 fn printable(text: &str, other: &str) -> String {
     let fits = |c: &char| !c.is_control() && !"/[]".contains(*c);
     let name: String = text.trim().chars().filter(fits).take(60).collect();

@@ -21,7 +21,7 @@ pub struct UnitId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CapacityId(pub u32);
 
-/// What a memory belongs to.
+/// The owner of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOf {
     /// Its node.
@@ -32,7 +32,7 @@ pub struct MemoryOf {
     pub memory: usize,
 }
 
-/// What a unit belongs to.
+/// The owner of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitOf {
     /// Its node.
@@ -48,7 +48,7 @@ pub struct UnitOf {
 /// The way from a memory to another.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Route {
-    /// What is shared with others on the way.
+    /// The shared capacities on the path.
     pub capacities: Vec<CapacityId>,
     /// The bytes per second of the narrowest link.
     pub bandwidth: f64,
@@ -61,7 +61,7 @@ pub struct Route {
 /// A platform with everything counted out.
 #[derive(Debug)]
 pub struct Expanded<'a> {
-    /// What it was made from.
+    /// Its platform.
     pub platform: &'a Platform,
     /// The kind of each node, by index.
     pub nodes: Vec<usize>,
@@ -154,7 +154,7 @@ impl Platform {
         errors
     }
 
-    /// How many nodes and switches a link connects.
+    /// Number of nodes and switches that a link connects.
     pub(super) fn ends(&self, link: &Link<Place>) -> usize {
         let ends = link.connects.iter().map(|place| match place {
             Place::Nodes(kind) => self.nodes[*kind].count,
@@ -164,7 +164,7 @@ impl Platform {
     }
 }
 
-/// How many capacities a link with so many ends has.
+/// Number of capacities of a link with so many ends.
 fn capacities<P>(link: &Link<P>, ends: usize) -> usize {
     match link.sharing {
         Sharing::All => 1,
@@ -219,13 +219,13 @@ impl Expanded<'_> {
         Ok(UnitId((first + skipped + which) as u32))
     }
 
-    /// What a unit is.
+    /// The declaration of a unit.
     pub fn unit(&self, unit: UnitId) -> &Unit {
         let of = self.units[unit.0 as usize];
         &self.platform.nodes[of.kind].units[of.unit]
     }
 
-    /// What a unit is called, such as `desktop[2]/core[5]`.
+    /// The name of a unit, such as `desktop[2]/core[5]`.
     pub fn name_of(&self, unit: UnitId) -> String {
         let of = self.units[unit.0 as usize];
         // Units of a type follow each other.
@@ -234,21 +234,21 @@ impl Expanded<'_> {
         format!("{}/{}[{before}]", self.name_of_node(of.node), self.unit(unit).name)
     }
 
-    /// What a memory is called, such as `desktop[2]/ram`.
+    /// The name of a memory, such as `desktop[2]/ram`.
     pub fn name_of_memory(&self, memory: MemoryId) -> String {
         let of = self.memories[memory.0 as usize];
         let name = &self.platform.nodes[of.kind].memories[of.memory].name;
         format!("{}/{name}", self.name_of_node(of.node))
     }
 
-    /// What a node is called, such as `desktop[2]`.
+    /// The name of a node, such as `desktop[2]`.
     pub fn name_of_node(&self, node: NodeId) -> String {
         let kind = self.nodes[node.0 as usize];
         let which = node.0 as usize - self.first_node[kind];
         format!("{}[{which}]", self.platform.nodes[kind].name)
     }
 
-    /// What a node is.
+    /// The declaration of a node.
     pub fn node(&self, node: NodeId) -> &Node {
         &self.platform.nodes[self.nodes[node.0 as usize]]
     }

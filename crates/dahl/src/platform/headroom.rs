@@ -1,4 +1,4 @@
-//! How much memory this process may have, and how much of it is in use.
+//! The bounds on the memory of this process, and its use.
 
 use super::root::{Root, kibibytes};
 use crate::units::{Bytes, Headroom, MemoryBound};
@@ -40,7 +40,7 @@ pub fn headroom(root: &Path) -> Option<Headroom> {
     all.min_by_key(Headroom::left)
 }
 
-/// What a control group allows and has in use, in bytes.
+/// Limit and use of a control group, in bytes.
 fn of_group(root: &Root<'_>, group: &Path) -> Option<(u64, u64)> {
     let used = root
         .number(group.join("memory.current"))
@@ -51,7 +51,7 @@ fn of_group(root: &Root<'_>, group: &Path) -> Option<(u64, u64)> {
     Some((memory_limit(root, group)?, used))
 }
 
-/// What a control group allows its processes, in bytes.
+/// The memory limit of a control group, in bytes.
 pub(super) fn memory_limit(root: &Root<'_>, group: &Path) -> Option<u64> {
     let limit = root.number(group.join("memory.max"));
     limit.or_else(|| root.number(group.join("memory.limit_in_bytes")))

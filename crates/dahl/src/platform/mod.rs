@@ -4,7 +4,7 @@
 //! says where it comes from and within what it lies. [`Platform::expand`] counts
 //! out what the file says once: a node of a hundred, a core of sixteen.
 //!
-//! What it leaves out: caches, the parts of a memory that are near to some of the
+//! It does not describe caches, the parts of a memory that are near to some of the
 //! units, temperatures, and that the power of a unit depends on what it computes.
 
 mod detect;
@@ -80,19 +80,19 @@ impl Figure {
 /// The machines of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Platform {
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// The kinds of nodes.
     pub nodes: Vec<Node>,
     /// Points that only links meet in.
     pub switches: Vec<String>,
-    /// What connects nodes and switches.
+    /// The links between nodes and switches.
     pub links: Vec<Link<Place>>,
     /// How transfers share links.
     pub fairness: Fairness,
 }
 
-/// How transfers that share a link part its bandwidth.
+/// The way in which transfers share the bandwidth of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fairness {
     /// In inverse proportion to the latencies of their ways, as TCP does (Casanova
@@ -116,7 +116,7 @@ impl Fairness {
     }
 }
 
-/// What a link between nodes leads to.
+/// An end of a link between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// All nodes of a kind, by index.
@@ -125,22 +125,22 @@ pub enum Place {
     Switch(usize),
 }
 
-/// A kind of computer, and how many there are of it.
+/// A kind of computer, and their number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// How many there are.
+    /// Number of such nodes.
     pub count: usize,
     /// Watts of a node that is on, without its units.
     pub base_watts: Figure,
-    /// What a node takes that sleeps.
+    /// Power and costs of sleeping.
     pub sleep: Option<Sleep>,
     /// Its memories; links to other nodes begin at the first.
     pub memories: Vec<Memory>,
     /// Its units, by type.
     pub units: Vec<Unit>,
-    /// What connects its memories, by index.
+    /// The links between its memories, by index.
     pub links: Vec<Link<usize>>,
 }
 
@@ -171,13 +171,13 @@ pub struct Memory {
 pub struct Unit {
     /// Its name.
     pub name: String,
-    /// What calibrations are looked up by: `cpu-avx2`, `gpu-a40`.
+    /// The key of calibrations: `cpu-avx2`, `gpu-a40`.
     pub kind: String,
-    /// How many a node has.
+    /// Number per node.
     pub count: usize,
     /// The memory that it computes in, by index.
     pub memory: usize,
-    /// How fast it is beside the unit that its kind was calibrated on.
+    /// Its speed relative to the unit that its kind was calibrated on.
     pub speed: Figure,
     /// Operations a second that it reaches in practice, in f32, `speed` included:
     /// what is taken where its kind was never calibrated.
@@ -197,7 +197,7 @@ pub struct Unit {
 pub struct PowerState {
     /// Its name.
     pub name: String,
-    /// How fast the unit is, beside its full speed.
+    /// The speed of the unit relative to its full speed.
     pub speed: Figure,
     /// Watts while it computes.
     pub busy_watts: Figure,
@@ -209,7 +209,7 @@ pub struct PowerState {
 pub struct Link<P> {
     /// Its name.
     pub name: String,
-    /// What it connects.
+    /// Its ends.
     pub connects: Vec<P>,
     /// Bytes per second.
     pub bandwidth: Figure,
@@ -217,11 +217,11 @@ pub struct Link<P> {
     pub latency: Figure,
     /// Joules for each byte.
     pub joules_per_byte: Figure,
-    /// Who has the bandwidth.
+    /// The transfers that share the bandwidth.
     pub sharing: Sharing,
 }
 
-/// Who has the bandwidth of a link.
+/// The transfers that share the bandwidth of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sharing {
     /// All transfers together: a bus, a radio, a line.

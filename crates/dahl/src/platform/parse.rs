@@ -162,7 +162,7 @@ fn check_size(nodes: &[Table<'_>], links: &[Table<'_>], platform: &Platform) {
     }
 }
 
-/// What a value is where it was wrong: no comparison with it is an error too.
+/// The value that replaces a wrong one: no comparison with it is an error.
 const WRONG: f64 = f64::NAN;
 
 /// Reads parts of a platform whose figures come from `from`, unless they say it.
@@ -405,7 +405,7 @@ fn refuse_twins<'n>(
     for (t, name) in tables.iter().zip(names) {
         // An empty one is an error already.
         if !seen.insert(name) && !name.is_empty() {
-            t.wrong("name", "a name of its own", format!("{name:?} again"));
+            t.wrong("name", "a unique name", format!("{name:?} again"));
         }
     }
 }

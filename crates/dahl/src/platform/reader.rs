@@ -30,7 +30,7 @@ impl Source<'_> {
         errors.push(LineError { line, fault: Unexpected::new(what, expected, found) });
     }
 
-    /// What stands in the file, cut short where it is long.
+    /// The value as written in the file, shortened if it is long.
     fn written(&self, span: Range<usize>) -> String {
         let text = self.text.get(span).unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();

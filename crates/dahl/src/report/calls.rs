@@ -2,7 +2,7 @@
 
 use crate::trace::{CodeletShape, Event, Ordinals, TaskWork, Trace};
 
-/// A call, with what the header says of it.
+/// A call, with its entries of the header.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CallAt {
     /// The step.
@@ -28,14 +28,14 @@ pub struct CallAt {
     /// the same worker: its data may be in that processor's cache. What the step before has
     /// written, such as weights, is not looked at.
     pub warm: bool,
-    /// How many other workers ran something meanwhile, on average.
+    /// Average number of other workers that computed at the same time.
     pub neighbours: f32,
     /// Nanoseconds that the worker was off its processor.
     pub lost: u64,
 }
 
 impl CallAt {
-    /// How long it took.
+    /// Its duration.
     pub fn nanos(&self) -> u64 {
         self.to - self.from
     }
@@ -54,7 +54,7 @@ pub struct Calls<'a> {
     pub window: (u64, u64),
 }
 
-/// Who ran a task last, and in which step.
+/// The worker that ran a task last, and the step.
 type Ran = Option<(u64, u32)>;
 
 impl<'a> Calls<'a> {

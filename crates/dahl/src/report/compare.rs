@@ -12,23 +12,23 @@ use crate::units::{digits, is_exact, significant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What no verdict on two runs says.
+/// The limit of every verdict on two runs.
 const NOTE: &str =
     "this holds for these two runs; repeated runs may differ by more: repeat them to be sure";
 
-/// How many reasons are listed one by one.
+/// Maximum number of reasons that are listed individually.
 const SHOWN: usize = 12;
 
 /// Which of two runs has less of something.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What: `training time per sample`.
+    /// The compared quantity: `training time per sample`.
     pub what: String,
     /// The unit of the figures.
     pub unit: String,
     /// The figures of both.
     pub of: [f64; 2],
-    /// What each lies in.
+    /// The interval of each.
     pub intervals: [[f64; 2]; 2],
     /// The run with less, by index; none where that cannot be said.
     pub less: Option<usize>,
@@ -39,9 +39,9 @@ pub struct Verdict {
 /// A part of the time of a training sample in both runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
-    /// What took it: a codelet, or what workers did instead.
+    /// The cause: a codelet, or another state of the workers.
     pub what: String,
-    /// Nanoseconds of the clock on the wall, a training sample, in both runs: the time of all
+    /// Wall time in nanoseconds per training sample, in both runs: the time of all
     /// workers by their number. Those of all reasons sum up to the time of a sample.
     pub nanos: [f64; 2],
     /// Calls a training sample in both runs, of a codelet.
@@ -49,7 +49,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// How much more the second takes.
+    /// The difference of the second to the first.
     pub fn difference(&self) -> f64 {
         self.nanos[1] - self.nanos[0]
     }
@@ -64,7 +64,7 @@ pub struct Comparison {
     pub faster: Option<Verdict>,
     /// Which is cheaper.
     pub cheaper: Option<Verdict>,
-    /// What the verdicts do not say, where there is one.
+    /// The limit of the verdicts, if there is one.
     #[serde(default)]
     pub note: Option<String>,
     /// Where the difference in time comes from, the largest first; they sum up to it.
@@ -96,7 +96,7 @@ fn speed(run: &RunRecord) -> Option<Sure> {
     Some(Sure::around(1e9 * value, 1e9 * error))
 }
 
-/// What is compared: what it is, its unit, the word for less.
+/// The compared quantity, its unit, and the word for less.
 type Words<'a> = [&'a str; 3];
 
 /// A figure with no more digits than are known.
@@ -168,8 +168,8 @@ fn faster(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
     Some(found)
 }
 
-/// What is to be known of a verdict without a spread.
-const SINGLE: &str = "; one epoch does not say how much epochs differ";
+/// The remark on a verdict without a spread.
+const SINGLE: &str = "; one epoch gives no spread between epochs";
 
 /// Compares what samples took, in millijoules: measured where both were, else modelled.
 fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
@@ -200,7 +200,9 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
     let (kind, same) = (of[0].kind, sources[0] == sources[1]);
     let apart = match kind {
         _ if partial.is_some() => partial,
-        _ if !same => Some(format!("{} and {} see different things", sources[0], sources[1])),
+        _ if !same => {
+            Some(format!("{} and {} cover different parts of the machine", sources[0], sources[1]))
+        }
         Kind::Modelled if either_sign(&of) => Some(
             "with other watts within the platform's intervals either run may need less".to_owned(),
         ),
@@ -275,7 +277,7 @@ fn parts(run: &RunRecord) -> Option<BTreeMap<String, (Option<f64>, f64)>> {
         by(of.activity.workers.iter().map(of_worker).sum())
     };
     part("workers wait for each other", None, sum(|w| w.parked));
-    part("workers look for work", None, sum(|w| w.spinning));
+    part("workers spin", None, sum(|w| w.spinning));
     parts.insert("no step to run, and the engine itself".to_owned(), (None, left));
     Some(parts)
 }
@@ -350,7 +352,7 @@ impl Comparison {
             return text;
         }
         text += &format!(
-            "why: ns a sample by the clock, {}, {}, and the difference\n",
+            "why: wall time in ns per sample of {}, of {}, and the difference\n",
             self.names[0], self.names[1]
         );
         let line = |[a, b]: [f64; 2], what: &str| {

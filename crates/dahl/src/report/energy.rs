@@ -1,4 +1,4 @@
-//! What a run took: joules per sample, an epoch, to an accuracy; what that means for the
+//! The energy of a run: joules per sample, per epoch, to an accuracy; and their meaning for the
 //! climate.
 //!
 //! A figure has one source: meters of one scope, or the watts of one platform. Where a run
@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 pub struct Figure {
     /// Joules.
     pub joules: f64,
-    /// What a modelled figure lies in; a measured one is what was read.
+    /// The interval of a modelled figure; that of a measured one is the reading.
     pub interval: [f64; 2],
     /// `measured by …` or `modelled from …`, and how often or which kind of watts.
     pub source: String,
@@ -33,7 +33,7 @@ impl Figure {
         Joules(self.joules).about(self.interval)
     }
 
-    /// How many digits are known, where it lies in an interval.
+    /// Number of significant digits, if it has an interval.
     fn digits(&self) -> Option<usize> {
         (!is_exact(self.joules, self.interval)).then(|| digits(self.joules, self.interval))
     }
@@ -42,13 +42,13 @@ impl Figure {
 /// Energy of one cause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
-    /// What took it.
+    /// Its parts by cause.
     pub name: String,
     /// Joules, and what they lie in.
     pub energy: Part,
 }
 
-/// How a figure came about.
+/// The origin of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -62,7 +62,7 @@ pub enum Kind {
 /// The energy of a run by one source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
-    /// How it came about.
+    /// Its origin.
     pub kind: Kind,
     /// All that the source has seen.
     pub total: Figure,
@@ -80,7 +80,7 @@ pub struct Energy {
     pub error: Option<f64>,
     /// Joules by cause.
     pub causes: Vec<Cause>,
-    /// What each meter read.
+    /// The readings of each meter.
     pub domains: Vec<Total>,
     /// Energy times delay, in joule-seconds.
     pub edp: f64,
@@ -91,14 +91,14 @@ pub struct Energy {
 /// Accuracies that people ask for.
 const ACCURACIES: [f64; 8] = [0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99];
 
-/// How many epochs are listed one by one.
+/// Maximum number of epochs that are listed individually.
 const EPOCHS: usize = 10;
 
 /// A source that has not seen a larger part of the time comes after others.
 const RELIED_ON: f64 = 0.1;
 
 impl Energy {
-    /// What was measured, a figure a source; the first says most.
+    /// Measured energy, one figure per source; the first covers most.
     pub fn measured(run: &RunRecord) -> Vec<Self> {
         let mut keys: Vec<(Scope, Vec<&str>)> = Vec::new();
         for scope in Scope::ALL {
@@ -118,7 +118,7 @@ impl Energy {
         found.into_iter().map(|(_, energy)| energy).collect()
     }
 
-    /// What platforms say, a figure a platform; the one that was used longest first.
+    /// Modelled energy, one figure per platform, longest use first.
     pub fn modelled(run: &RunRecord) -> Vec<Self> {
         let mut keys: Vec<(&str, &str)> = Vec::new();
         for of in run.energy.iter().filter_map(|line| line.modelled.as_ref()) {
@@ -139,7 +139,7 @@ impl Energy {
         first(Self::measured(run)).or_else(|| first(Self::modelled(run)))
     }
 
-    /// What each meter read in all, with its last trouble.
+    /// The total of each meter, with its last error.
     fn meters(run: &RunRecord) -> BTreeMap<&str, Total> {
         let mut meters: BTreeMap<&str, Total> = BTreeMap::new();
         for total in run.energy.iter().flat_map(|line| &line.measured) {
@@ -218,7 +218,7 @@ impl Energy {
         let apart = run.energy.iter().any(|line| line.session > 0);
         let killed = (1..=run.sessions.len() as u64).filter(|&n| apart && !ended(n));
         for session in killed {
-            why.push(format!("session {session} did not say what it took at its end"));
+            why.push(format!("session {session} has no record of its end"));
         }
         self.total.partial = (!why.is_empty()).then(|| why.join("; "));
     }
@@ -315,7 +315,7 @@ fn add(sum: &mut Total, more: &Total) {
     sum.why = more.why.clone().or(sum.why.take());
 }
 
-/// What a meter missed, and why.
+/// The time that a meter missed, and why.
 fn gap(total: &Total) -> Option<String> {
     let Total { seconds, missed, why, .. } = total;
     let why = why.as_deref().unwrap_or("not read");
@@ -333,7 +333,7 @@ fn names<'a>(reading: &Reading<'a>) -> Vec<&'a str> {
 
 /// A figure of meters, and the part of the run that they have not seen.
 fn of_meters(run: &RunRecord, (scope, domains): &(Scope, Vec<&str>)) -> (f64, Energy) {
-    // A line in which they read nothing is theirs too: they missed all of it.
+    // A line without their readings counts too: they missed its whole time.
     let reading = |line: &EnergyLine| -> Option<Vec<Total>> {
         let of: Vec<Total> = line.measured.iter().filter(|t| scope.has(t)).cloned().collect();
         of.iter().map(|total| total.name.as_str()).eq(domains.iter().copied()).then_some(of)
@@ -398,7 +398,7 @@ fn at_rest(
         false => format!("over {read:.1} s before the run"),
     };
     let busy = match joules < idle {
-        true => "busy: less than at rest, so one of the two is wrong",
+        true => "busy: less than idle, so one of the two is wrong",
         false => "busy",
     };
     let cause = |name: String, joules: f64| {

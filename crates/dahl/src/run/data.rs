@@ -22,7 +22,7 @@ pub struct RunData {
     pub validation: Option<Arc<dyn Dataset>>,
     /// The test samples.
     pub test: Arc<dyn Dataset>,
-    /// What is done to every sample.
+    /// The transform of every sample.
     pub transform: Transform,
     /// The same with the random changes of training samples.
     pub training: Transform,
@@ -92,13 +92,13 @@ impl RunData {
         validation.into_iter().chain([set("test", &*self.test)]).collect()
     }
 
-    /// How many samples are trained and evaluated on.
+    /// The numbers of training samples and of evaluated samples.
     pub fn counts(&self) -> SampleCounts {
         let eval = self.eval_sets().iter().map(|set| set.data.len()).collect();
         SampleCounts { train: self.train.len(), eval }
     }
 
-    /// What the weights of this training say of themselves.
+    /// The metadata of the weights of this training.
     pub fn card(&self, config: &RunConfig) -> Card {
         let (data, seed) = (config.placement.data.0.clone(), config.identity.seed);
         let origin = Some(Origin { data, seed, table: config.identity.table(None) });
@@ -120,7 +120,7 @@ impl IdentitySettings {
     }
 }
 
-/// How datasets are opened for a model: images of any size are brought to the one that it takes.
+/// The options with which datasets are opened for a model: images are resized to its input.
 pub fn options_for(model: &Model) -> data::Options {
     let images = match model.input[..] {
         [channels @ (1 | 3), height, width] => {

@@ -84,7 +84,7 @@ pub fn refuse_old(path: &Path) -> Result<()> {
 }
 
 /// Refuses to write to a file that a run's configuration names, unless it is in the run's
-/// directory or the current one: a run that somebody else made names what they like.
+/// directory or the current one: a foreign run directory may name any path.
 pub fn refuse_outside(run: &Path, save: &Path) -> Result<()> {
     // Where links lead, and from where the system stands.
     let real = |path: &Path| fs::canonicalize(path).ok();
@@ -278,7 +278,7 @@ impl RunDirectory {
         self.path.join(files::WEIGHTS)
     }
 
-    /// `metrics.jsonl`: a line per epoch.
+    /// `metrics.jsonl`: one line per epoch.
     pub fn metrics(&self) -> Log {
         let line = |record: &EpochRecord| EpochMetrics::from(record).line().into_bytes();
         Log { file: self.growing(files::METRICS), head: Vec::new(), line }
@@ -291,7 +291,7 @@ impl RunDirectory {
     }
 }
 
-/// Who starts or resumes a run: one line of `sessions.jsonl`.
+/// The start of a session: one line of `sessions.jsonl`.
 pub struct Start {
     /// Version, commit and machine.
     pub about: Value,

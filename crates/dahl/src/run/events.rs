@@ -1,4 +1,4 @@
-//! What a run tells while it goes on, and how it ends.
+//! Events of a run, and its outcome.
 
 use super::metered::Spent;
 use super::record::{Predicted, RunRecord};
@@ -21,7 +21,7 @@ pub enum StopReason {
     EnergyBudget,
 }
 
-/// What a run tells while it goes on.
+/// An event of a run.
 pub enum Event<'a> {
     /// Its directory is taken, and it starts, or goes on, from a state.
     Directory {
@@ -45,7 +45,7 @@ pub enum Event<'a> {
         name: &'a str,
         /// Loss and accuracy so far.
         pass: &'a Pass,
-        /// How many samples the set has.
+        /// Number of samples of the set.
         of: usize,
     },
     /// The placement changes.
@@ -86,7 +86,7 @@ pub struct Failed {
     pub at: Box<Stage>,
 }
 
-/// What a run was at when it failed.
+/// The stage in which a run failed.
 pub enum Stage {
     /// Its directory was taken.
     Placing,
@@ -114,7 +114,7 @@ impl From<Error> for Failed {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 pub struct Outcome {
     /// Its directory, if it has one.
     pub directory: Option<PathBuf>,
@@ -132,7 +132,7 @@ pub struct Outcome {
     pub idle: bool,
     /// The last state could not be saved.
     pub unsaved: Option<Failed>,
-    /// What could not be written.
+    /// The files that could not be written.
     pub errors: Vec<Error>,
     /// The hash of the weights.
     pub sha256: String,
@@ -148,10 +148,10 @@ pub struct Outcome {
     pub overspent: Option<(Spent, Joules)>,
     /// The memory of the plan.
     pub planned: Bytes,
-    /// What a step was predicted to take.
+    /// The predicted time of a step.
     pub predicted: Option<Predicted>,
     /// The samples of a step.
     pub batch: usize,
-    /// How long the session took.
+    /// Duration of the session.
     pub seconds: f64,
 }

@@ -17,7 +17,7 @@ pub fn predict(
     platform: Option<&Platform>,
 ) -> Result<Predicted> {
     let platform = platform.ok_or_else(|| Error::Unsupported {
-        what: "predicting on a machine that says nothing of itself".to_owned(),
+        what: "predicting on a machine that cannot be detected".to_owned(),
     })?;
     let on = platform.expand();
     let count = planned.placement.workers;

@@ -1,4 +1,4 @@
-//! What a session has taken, by its meters and by what its workers did.
+//! The energy of a session, by its meters and by the activity of its workers.
 
 use super::meters::Meters;
 use super::record::{EnergyLine, TimedPower};
@@ -10,9 +10,9 @@ use crate::units::Joules;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What meters and workers said at a time.
+/// Readings of meters and counters of workers at one time.
 #[derive(Clone)]
-struct Look {
+struct Observation {
     at: Instant,
     activity: Activity,
     totals: Vec<Total>,
@@ -21,9 +21,9 @@ struct Look {
 /// An amount of energy, and who says so.
 #[derive(Clone, Debug)]
 pub struct Spent {
-    /// How much.
+    /// The energy.
     pub joules: Joules,
-    /// Who says so: meters, a model, or both.
+    /// Its source: meters, a model, or both.
     pub how: String,
 }
 
@@ -31,10 +31,10 @@ pub struct Spent {
 pub struct Metered {
     counters: Arc<dyn Counters>,
     meters: Meters,
-    /// What the session's clock shows when the sampler began, in nanoseconds.
+    /// The start of the sampler on the session's clock, in nanoseconds.
     clock: i64,
     /// Where training began, and where the last line ended.
-    looks: Mutex<(Look, Look)>,
+    observations: Mutex<(Observation, Observation)>,
 }
 
 fn since(now: &[Total], before: &[Total]) -> Vec<Total> {
@@ -46,17 +46,23 @@ impl Metered {
     pub fn begin(counters: Arc<dyn Counters>, meters: Meters) -> Self {
         let activity = counters.activity();
         let clock = activity.elapsed as i64 - meters.sampler.begin().elapsed().as_nanos() as i64;
-        let look = Look { at: Instant::now(), activity, totals: meters.sampler.read() };
-        Self { counters, meters, clock, looks: Mutex::new((look.clone(), look)) }
+        let observation =
+            Observation { at: Instant::now(), activity, totals: meters.sampler.read() };
+        Self {
+            counters,
+            meters,
+            clock,
+            observations: Mutex::new((observation.clone(), observation)),
+        }
     }
 
-    fn looks(&self) -> MutexGuard<'_, (Look, Look)> {
-        self.looks.lock().unwrap_or_else(|e| e.into_inner())
+    fn observations(&self) -> MutexGuard<'_, (Observation, Observation)> {
+        self.observations.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn look(&self) -> Look {
+    fn observation(&self) -> Observation {
         let (at, activity) = (Instant::now(), self.counters.activity());
-        Look { at, activity, totals: self.meters.sampler.read() }
+        Observation { at, activity, totals: self.meters.sampler.read() }
     }
 
     /// The counters of the session.
@@ -78,16 +84,16 @@ impl Metered {
 
     /// Training begins here.
     pub fn go_on(&self) {
-        let look = self.look();
-        *self.looks() = (look.clone(), look);
+        let observation = self.observation();
+        *self.observations() = (observation.clone(), observation);
     }
 
-    /// What workers did and codelets took so far.
+    /// The counters so far: workers by state, codelets.
     pub fn counted(&self) -> (Activity, Vec<CodeletCount>) {
         (self.counters.activity(), self.counters.codelets())
     }
 
-    fn between(&self, before: &Look, now: &Look) -> EnergyLine {
+    fn between(&self, before: &Observation, now: &Observation) -> EnergyLine {
         let modelled = |platform| model(platform, &now.activity.since(&before.activity));
         EnergyLine {
             seconds: (now.at - before.at).as_secs_f64(),
@@ -98,22 +104,22 @@ impl Metered {
         }
     }
 
-    /// What was taken since the last line.
+    /// The energy since the last line.
     pub fn line(&self) -> EnergyLine {
-        let now = self.look();
-        let mut looks = self.looks();
-        let before = std::mem::replace(&mut looks.1, now.clone());
+        let now = self.observation();
+        let mut observations = self.observations();
+        let before = std::mem::replace(&mut observations.1, now.clone());
         self.between(&before, &now)
     }
 
     /// The same, and the next line has it too; meters are not read.
     pub fn peek(&self) -> EnergyLine {
         let (at, activity) = (Instant::now(), self.counters.activity());
-        let now = Look { at, activity, totals: self.meters.sampler.last() };
-        self.between(&self.looks().1, &now)
+        let now = Observation { at, activity, totals: self.meters.sampler.last() };
+        self.between(&self.observations().1, &now)
     }
 
-    /// What meters said last.
+    /// The last readings of the meters.
     pub fn totals(&self) -> Vec<Total> {
         self.meters.sampler.last()
     }
@@ -125,11 +131,11 @@ impl Metered {
         TimedPower { session: 0, begin: self.clock, interval, power }
     }
 
-    /// What was taken since training began. What meters missed is bridged by the model, or by
+    /// The energy since training began. Time that meters missed is filled by the model, or by
     /// the mean of what they read.
     pub fn spent(&self) -> Option<Spent> {
-        let begin = self.looks().0.clone();
-        let line = self.between(&begin, &self.look());
+        let begin = self.observations().0.clone();
+        let line = self.between(&begin, &self.observation());
         let modelled = line.modelled.as_ref();
         let by_model = modelled.map(|of| {
             let total = of.total();
@@ -150,7 +156,7 @@ impl Metered {
     }
 }
 
-/// What meters read, with the rest by a model.
+/// The energy of meters, with missed time by a model.
 fn bridged(reading: &Reading<'_>, model: Option<Spent>) -> Spent {
     let read = reading.joules();
     let mut sources: Vec<String> = reading.of.iter().map(|t| t.source.to_string()).collect();
@@ -163,7 +169,7 @@ fn bridged(reading: &Reading<'_>, model: Option<Spent>) -> Spent {
     }
     let (more, by) = match model {
         Some(model) => (model.joules.0 * missed, "modelled"),
-        None => (read.0 * missed / (1.0 - missed).max(1e-9), "as much as the rest"),
+        None => (read.0 * missed / (1.0 - missed).max(1e-9), "estimated from the rest"),
     };
     let percent = 100.0 * missed;
     let how = format!("{how}, with {} {by} for the {percent:.0} % that was missed", Joules(more));
@@ -201,7 +207,8 @@ mod tests {
         // A counter that stands still would let a budget last for ever.
         let how = "measured by RAPL, with 80 J modelled for the 100 % that was missed";
         check(&[total(0.0, 4.0, 0.0)], model(), 80.0, how);
-        let how = "measured by RAPL, with 10 J as much as the rest for the 25 % that was missed";
+        let how =
+            "measured by RAPL, with 10 J estimated from the rest for the 25 % that was missed";
         check(&[total(30.0, 3.0, 1.0)], None, 40.0, how);
     }
 }

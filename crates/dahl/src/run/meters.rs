@@ -7,11 +7,11 @@ use crate::platform::{Platform, detect};
 use std::path::Path;
 use std::time::Duration;
 
-/// What was opened, and what could not be.
+/// The meters that could be opened, with notes on those that could not.
 pub struct Meters {
-    /// What reads them.
+    /// The sampler that reads them.
     pub sampler: Sampler,
-    /// What is wrong with meters that are read.
+    /// Errors of meters that are read.
     pub warnings: Vec<String>,
     /// Why meters that are there are not read.
     pub hints: Vec<String>,

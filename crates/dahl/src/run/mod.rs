@@ -44,7 +44,7 @@ pub use prepare::{
 pub use record::{Counted, EnergyLine, EpochMetrics, Predicted, RunRecord, TimedPower, Training};
 pub use recorder::Recorder;
 pub use scheduled::Scheduled;
-pub use view::{Now, Story, View};
+pub use view::{EarlierSessions, RunState, View};
 
 /// The names of the files in a run directory.
 pub mod files {

@@ -119,7 +119,7 @@ impl RunConfig {
 }
 
 impl Opened {
-    /// What this run is prepared with, without a measurer.
+    /// The arguments of [`prepare`](super::prepare) for this run, without a measurer.
     pub fn with<'a>(
         &'a self,
         data: &'a RunData,

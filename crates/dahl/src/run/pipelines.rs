@@ -1,4 +1,4 @@
-//! What is trained: the optimizer, micro-batches and the stages of a pipeline.
+//! The training of a run: optimizer, micro-batches and the stages of a pipeline.
 
 use super::config::{IdentitySettings, PipelineKind, StagesChoice};
 use crate::choose::MICRO_BATCHES;
@@ -13,24 +13,24 @@ use crate::planner::{Fitted, Flow, Grain, Order, even, fit, layer_count, startin
 use crate::units::Bytes;
 use dahl_kernels::Isa;
 
-/// What is assumed of processing units where nothing was measured: the same everywhere, so that
+/// The assumed performance of processing units without measurements: the same everywhere, so that
 /// the stages of a command are.
 const UNMEASURED: Profile = Profile { flops: 50e9, bandwidth: 10e9 };
 
-/// What is trained, and the pipeline that it runs through, if any.
+/// The training, and its pipeline, if any.
 pub struct Pipelined {
-    /// What training is made of.
+    /// The training.
     pub spec: TrainSpec,
     flow: Option<Flow>,
 }
 
 impl IdentitySettings {
-    /// What kernels are chosen for.
+    /// The target that kernels are chosen for.
     pub fn target(&self) -> Target {
         Target { isa: self.isa.unwrap_or_else(Isa::detect), accuracy: self.conv }
     }
 
-    /// What training is made of, but for the sizes of the last batches.
+    /// The training, without the sizes of the last batches.
     ///
     /// # Errors
     /// Names a setting that the optimizer does not have.
@@ -81,7 +81,7 @@ impl IdentitySettings {
         Ok(optimizer)
     }
 
-    /// What is trained with its micro-batches and delays; stages have equal times by `known`.
+    /// The training with micro-batches and delays; stages have equal times by `known`.
     ///
     /// # Errors
     /// Where settings of the pipeline do not fit together, or to the model.
@@ -239,7 +239,7 @@ impl Pipelined {
         Some(fit(&(flow, grain), &lowered.programs, numerics, limit))
     }
 
-    /// How the tasks of its plan find their workers.
+    /// The scheduling of the tasks of its plan.
     pub fn scheduling(&self) -> Scheduling {
         match &self.flow {
             Some(Flow { delays: Some(_), .. }) => Scheduling::Staged,

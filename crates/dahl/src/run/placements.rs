@@ -1,4 +1,4 @@
-//! Changes of placement, as lines of text for whoever reads along.
+//! Changes of placement, as lines of text.
 
 use crate::exec::{Counters, Decision, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
 use crate::trace::Trace;

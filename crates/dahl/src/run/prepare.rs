@@ -18,14 +18,15 @@ use crate::planner::pipeline::Objective;
 use crate::planner::{Adapter, Fitted, Flow, Grain, Patience, Ran, fit};
 use crate::platform::Platform;
 use crate::units::{Bytes, Joules, Nanos};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long plans over units are searched for before a run.
+/// Time limit of the search for plans over units before a run.
 const SEARCH: Duration = Duration::from_secs(20);
 
-/// How many samples a run trains and evaluates on.
+/// Numbers of samples of a run.
 #[derive(Clone, Debug, Default)]
 pub struct SampleCounts {
     /// The training samples.
@@ -34,7 +35,7 @@ pub struct SampleCounts {
     pub eval: Vec<usize>,
 }
 
-/// What a run is prepared with, beside its configuration.
+/// The arguments of [`prepare`], beside the configuration.
 pub struct Prepare<'a> {
     /// The model.
     pub model: &'a Model,
@@ -49,42 +50,54 @@ pub struct Prepare<'a> {
     pub known: PerfModel,
     /// The directory of a run that goes on: it keeps its kernels.
     pub resumed: Option<&'a Path>,
-    /// What measures costs and races plans; without one they are only predicted.
+    /// Measures costs and runs plans in turns; without a measurer they are only predicted.
     pub measurer: Option<&'a mut dyn Measurer>,
 }
 
-/// What will run.
+/// A run that is ready to start.
 pub struct Prepared {
     /// The configuration, completed by what the planner chose of the run's identity.
     pub config: RunConfig,
-    /// What training is made of.
+    /// The training.
     pub spec: TrainSpec,
     /// The programs.
     pub lowered: Lowered,
     /// Their plan.
     pub plan: PlannedPrograms,
-    /// What re-chooses the placement while the run goes on, if anything does.
+    /// Changes the placement during the run, with `--grain adaptive`.
     pub adapter: Option<Adapter>,
-    /// How the tasks of the plan find their workers where no policy is set.
+    /// The scheduling of the tasks if no policy is set.
     pub scheduling: Scheduling,
     /// The pipeline in words, if there is one.
     pub pipeline: Option<String>,
     /// The predicted step, if one could be predicted.
     pub predicted: Option<Predicted>,
-    /// Why this will run.
+    /// The reasons for the choices.
     pub why: Vec<Reason>,
 }
 
-/// A reason for what will run.
+impl Prepared {
+    /// Number of workers that run tasks: a plan may leave some without any.
+    pub fn active_workers(&self) -> usize {
+        let placement = &self.plan.placement;
+        if self.config.placement.rule().is_some() {
+            return placement.workers;
+        }
+        let groups = placement.programs.iter().flat_map(|program| &program.groups);
+        groups.flat_map(|group| &group.workers).collect::<BTreeSet<_>>().len()
+    }
+}
+
+/// A reason for the choice of a plan.
 #[derive(Clone, Debug)]
 pub enum Reason {
     /// Kernels were chosen by measuring them.
     Tuned {
-        /// How many ops were measured.
+        /// Number of measured ops.
         ops: usize,
-        /// How long that took.
+        /// Duration of the measurements.
         seconds: f64,
-        /// How many kernels are not those by default.
+        /// Number of kernels that differ from the default.
         changed: usize,
     },
     /// A grain was chosen.
@@ -102,7 +115,7 @@ pub enum Reason {
     Units {
         /// The plan in words.
         plan: String,
-        /// How many plans raced.
+        /// Number of plans that were measured.
         raced: usize,
         /// Its step in the race.
         ran: Option<Ran>,
@@ -126,7 +139,7 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     "tuned: {ops} op{s} measured in {seconds:.1} s, {changed} of the plan's \
-                     kernels are not those by default"
+                     kernels differ from the default"
                 )
             }
             Reason::Grain { grain, of, predicted, ran } => {
@@ -135,7 +148,7 @@ impl fmt::Display for Reason {
                     "grain: {grain} on {} workers, the best of {of}: {predicted} per step predicted",
                     grain.workers
                 )?;
-                ran.map_or(Ok(()), |ran| write!(f, ", {ran} in a race"))
+                ran.map_or(Ok(()), |ran| write!(f, ", {ran} measured"))
             }
             Reason::Units { plan, raced, ran } => {
                 write!(f, "plan: {plan}")?;
@@ -143,7 +156,7 @@ impl fmt::Display for Reason {
                 let joules = Joules(*joules).rounded(2);
                 write!(
                     f,
-                    "; the best of {raced} plans in a race: {:.3} ms, about {joules} modelled per step",
+                    "; the best of {raced} measured plans: {:.3} ms, about {joules} modelled per step",
                     1e3 * seconds
                 )
             }
@@ -224,7 +237,7 @@ impl Preparing<'_> {
             return Err(Error::exclusive("scheduling", other));
         }
         let platform = self.with.platform.ok_or_else(|| Error::Unsupported {
-            what: "planning for a machine that says nothing of itself".to_owned(),
+            what: "planning for a machine that cannot be detected".to_owned(),
         })?;
         // Workers that are slowed down later are not slow yet.
         let throttles = session.throttle.iter().filter(|t| t.from_step == 0).cloned().collect();
@@ -466,13 +479,13 @@ pub fn tuned(
     Ok((numerics, Reason::Tuned { ops, seconds: begin.elapsed().as_secs_f64(), changed }))
 }
 
-/// What a plan recomputes, as a reason; none where it recomputes nothing.
+/// The recomputation of a plan, as a reason; none if it recomputes nothing.
 fn recomputed(plan: &PlannedPrograms, plain: Bytes) -> Option<Reason> {
     let what = recomputed_in_words(plan)?;
     Some(Reason::Recomputed { what, peak: plan.memory.peak(), plain })
 }
 
-/// What a plan recomputes in words; none where it recomputes nothing.
+/// The recomputation of a plan in words; none if it recomputes nothing.
 pub fn recomputed_in_words(plan: &PlannedPrograms) -> Option<String> {
     let of = |(i, program): (usize, &crate::graph::Program)| {
         let repeated = plan.recompute.repeated(plan.programs(), i);

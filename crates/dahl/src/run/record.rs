@@ -26,7 +26,7 @@ pub struct Counted {
     /// Training samples of it.
     #[serde(default)]
     pub samples: u64,
-    /// What workers did.
+    /// The time of workers by state.
     pub activity: Activity,
     /// Codelets by shape.
     pub shapes: Vec<ShapeCount>,
@@ -47,7 +47,7 @@ fn fits(terms: impl IntoIterator<Item = Option<u64>>) -> bool {
 }
 
 impl Counted {
-    /// Whether all sums that are made of it fit in 64 bits, so that whoever adds need not ask.
+    /// Whether all sums of it fit in 64 bits, so that sums need no check.
     fn adds_up(&self) -> bool {
         let of_shapes = |of: fn(&ShapeCount) -> Option<u64>| fits(self.shapes.iter().map(of));
         let of_workers = |activity: &Activity| {
@@ -70,18 +70,18 @@ impl Counted {
     }
 }
 
-/// What was counted while training steps were under way.
+/// The counters during training steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Training {
     /// Training samples that are in it.
     pub samples: u64,
-    /// What workers did.
+    /// The time of workers by state.
     pub activity: Activity,
     /// Calls and nanoseconds by codelet.
     pub codelets: BTreeMap<String, (u64, u64)>,
 }
 
-/// What was taken since the line before: by an epoch, a part of one, or what followed the
+/// The energy since the previous line: of an epoch, a part of one, or the time after the
 /// last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EnergyLine {
@@ -100,16 +100,16 @@ pub struct EnergyLine {
     pub seconds: f64,
     /// Training samples that were learned from.
     pub samples: u64,
-    /// What meters read, each with its source.
+    /// The readings of meters, each with its source.
     #[serde(default)]
     pub measured: Vec<Total>,
-    /// How often they were read, in seconds.
+    /// Interval between readings, in seconds.
     #[serde(default)]
     pub interval: f64,
-    /// What they read of the machine at rest before the first step, where that was requested.
+    /// Their readings of the idle machine before the first step, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<Total>,
-    /// What the platform's watts say.
+    /// Modelled energy, by the platform's watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modelled: Option<Modelled>,
 }
@@ -122,13 +122,13 @@ pub struct TimedPower {
     pub session: u64,
     /// Nanoseconds.
     pub begin: i64,
-    /// How often it was read, in seconds.
+    /// Interval between readings, in seconds.
     pub interval: f64,
     /// The power.
     pub power: Power,
 }
 
-/// What a training step was expected to take.
+/// The predicted time of a training step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Predicted {
     /// The program whose step it is.
@@ -136,7 +136,7 @@ pub struct Predicted {
     pub program: String,
     /// Nanoseconds.
     pub step: u64,
-    /// What it lies in.
+    /// Its interval.
     pub interval: [u64; 2],
     /// Joules, modelled.
     pub joules: f64,
@@ -225,17 +225,17 @@ pub struct RunRecord {
     pub result: Option<Value>,
     /// Counters of the last session.
     pub counted: Option<Counted>,
-    /// What epochs took.
+    /// The energy of epochs.
     pub energy: Vec<EnergyLine>,
     /// The power that was measured.
     pub power: Option<TimedPower>,
-    /// What was expected.
+    /// The prediction.
     pub predicted: Option<Predicted>,
-    /// What was recorded.
+    /// The trace.
     pub trace: Option<Trace>,
     /// The platform of the last session.
     pub platform: Option<Platform>,
-    /// What is wrong with files that are therefore left out, by file.
+    /// Errors of files that are ignored, by file.
     pub problems: Vec<(String, String)>,
 }
 
@@ -322,7 +322,7 @@ impl RunRecord {
         }
     }
 
-    /// What a file says; one that is wrong is left out, which is noted.
+    /// The content of a file; a damaged one is ignored, with a note.
     fn kept<T: Default>(&mut self, file: &str, read: Result<T>) -> T {
         read.unwrap_or_else(|error| {
             self.problems.push((file.to_owned(), error.to_string()));
@@ -330,13 +330,13 @@ impl RunRecord {
         })
     }
 
-    /// What is wrong with a file, where something is.
+    /// The error of a file, if there is one.
     pub fn problem(&self, file: &str) -> Option<&str> {
         let found = self.problems.iter().find(|(name, _)| name == file);
         found.map(|(_, what)| what.as_str())
     }
 
-    /// What was recorded, where there is anything in it.
+    /// The trace, if it is not empty.
     pub fn recorded(&self) -> Option<&Trace> {
         self.trace.as_ref().filter(|trace| !trace.events.is_empty())
     }

@@ -1,4 +1,4 @@
-//! What is kept of a run while it goes on, beside its results: counters, energy, traces.
+//! Records of a run beside its results: counters, energy, traces.
 
 use super::directory::RunDirectory;
 use super::files;
@@ -6,7 +6,7 @@ use super::growing::Growing;
 use super::metered::{Metered, Spent};
 use super::meters::Meters;
 use super::record::{Counted, EnergyLine, RunRecord, TimedPower};
-use super::view::{Story, View};
+use super::view::{EarlierSessions, View};
 use crate::exec::Counters;
 use crate::meter::Total;
 use crate::native::{peak_bytes, resident_bytes};
@@ -17,14 +17,14 @@ use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the process' memory is looked at, at most.
+/// Minimum interval between readings of the process' memory.
 const MEMORY: Duration = Duration::from_millis(500);
-/// How many looks are kept.
+/// Maximum number of readings that are kept.
 const LOOKS: usize = 2000;
-/// How often a checkpoint has a line of its own, at most.
+/// Minimum interval between lines for checkpoints.
 const LINES: Duration = Duration::from_secs(1);
 
-/// What is counted and metered of a session.
+/// Counters and meters of a session.
 pub struct Recorder {
     metered: Arc<Metered>,
     budget: Option<Joules>,
@@ -33,7 +33,7 @@ pub struct Recorder {
     idle: Vec<Total>,
     /// The run's directory, where it is kept.
     run: Option<RunDirectory>,
-    /// What was counted when training steps began that have not ended.
+    /// The counters at the start of the training steps in flight.
     learning: Option<(Activity, Vec<CodeletCount>)>,
     /// The epoch under way, its samples so far, and how many of them lines have.
     epoch: u64,
@@ -43,7 +43,7 @@ pub struct Recorder {
     begun: Option<Instant>,
     looked: Instant,
     written: Instant,
-    /// What was spent when the budget was.
+    /// The energy when the budget was exceeded.
     stopped_at: Option<Spent>,
     lines: Vec<EnergyLine>,
     /// The file that they go to.
@@ -95,15 +95,15 @@ impl Recorder {
         self.counted.planned = planned;
     }
 
-    /// What the session may take.
+    /// Sets the energy budget of the session.
     ///
     /// # Errors
-    /// Where nothing can tell what it takes.
+    /// If there is neither a meter nor a platform.
     pub fn limit(&mut self, budget: Option<Joules>) -> Result<()> {
         self.budget = budget;
         if budget.is_some() && self.metered.spent().is_none() {
-            let found = "no meter that reads and no platform";
-            return Err(Error::config("energy-budget", "something that tells the energy", found));
+            let found = "no meter with readings and no platform";
+            return Err(Error::config("energy-budget", "a meter or a platform", found));
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Recorder {
         self.counted.from_step = state.steps;
         (self.epoch, self.samples) = (state.epoch + 1, state.pass.samples as u64);
         self.lined = self.samples;
-        let mut story = Story::default();
+        let mut earlier = EarlierSessions::default();
         if let Some((run, session)) = run {
             (self.run, self.energy) = (Some(run.clone()), Some(run.growing(files::ENERGY)));
             self.counted.session = session;
@@ -128,12 +128,12 @@ impl Recorder {
                 // What is wrong with it is reported by those who read the run.
                 let before = RunRecord::read(run.path()).unwrap_or_default();
                 let RunRecord { energy, sessions, predicted, .. } = before;
-                story = Story { energy, sessions, predicted, ..story };
+                earlier = EarlierSessions { energy, sessions, predicted, ..earlier };
             }
         }
         if let Some(shared) = &self.shared {
-            story.history.clone_from(&state.history);
-            shared.go_on(story, (self.counted.session, self.epoch), state);
+            earlier.history.clone_from(&state.history);
+            shared.go_on(earlier, (self.counted.session, self.epoch), state);
         }
         self.metered.go_on();
         self.learning = Some(self.metered.counted());
@@ -200,7 +200,7 @@ impl Recorder {
         spent.is_some()
     }
 
-    /// What was taken since the last line.
+    /// The energy since the last line.
     fn line(&mut self) -> EnergyLine {
         let samples = self.samples - self.lined;
         self.lined = self.samples;
@@ -294,7 +294,7 @@ impl Recorder {
         RunRecord { energy: self.lines.clone(), ..RunRecord::default() }
     }
 
-    /// What was spent when the budget was exceeded, with who says so, and what was spent after
+    /// The energy when the budget was exceeded, with its source, and the energy after
     /// that.
     pub fn overspent(&self) -> Option<(Spent, Joules)> {
         let at = self.stopped_at.as_ref()?;
@@ -304,7 +304,7 @@ impl Recorder {
     }
 }
 
-/// What was done in two times together.
+/// The sum of the counters of two times.
 fn sum(a: &Activity, b: &Activity) -> Activity {
     let none = crate::trace::WorkerTime::default();
     let worker = |w: usize| {

@@ -3,7 +3,7 @@
 
 use crate::train::EpochRecord;
 
-/// What a file begins with.
+/// The first record of a file.
 pub(super) fn head() -> Vec<u8> {
     let mut event = Message::default();
     event.double(1, 0.0);

@@ -7,12 +7,12 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// How many losses of steps are kept.
+/// Maximum number of losses of steps that are kept.
 const LOSSES: usize = 2000;
 
-/// What is known of a run from earlier sessions.
+/// A run's history from earlier sessions.
 #[derive(Default)]
-pub struct Story {
+pub struct EarlierSessions {
     /// The records of its epochs.
     pub history: Vec<EpochRecord>,
     /// Its lines of energy.
@@ -25,7 +25,7 @@ pub struct Story {
 
 /// The state of a run, as far as it is known.
 #[derive(Clone, Default)]
-pub struct Now {
+pub struct RunState {
     /// The epoch under way, from 1.
     pub epoch: u64,
     /// Training steps of the run.
@@ -54,18 +54,18 @@ pub struct Now {
     pub resident: Vec<(f64, u64)>,
 }
 
-/// What a run writes and views read, on any thread.
+/// The state that a run writes and views read, on any thread.
 pub struct View {
     /// The name of the model.
     pub model: String,
     config: String,
-    /// What can be read at any time, from any thread.
+    /// A view that can be read at any time, from any thread.
     pub metered: Arc<Metered>,
     /// The memory of the plan, part by part.
     pub planned: Vec<(String, u64)>,
     /// When the view was opened.
     pub begin: Instant,
-    now: Mutex<Now>,
+    now: Mutex<RunState>,
 }
 
 impl View {
@@ -76,16 +76,16 @@ impl View {
         planned: Vec<(String, u64)>,
     ) -> Self {
         let (model, config) = (model.to_owned(), config.to_owned());
-        let now = Mutex::new(Now::default());
+        let now = Mutex::new(RunState::default());
         Self { model, config, metered, planned, begin: Instant::now(), now }
     }
 
     /// The run goes on from a state, in an epoch of a session.
-    pub fn go_on(&self, story: Story, (session, epoch): (u64, u64), state: &State) {
+    pub fn go_on(&self, earlier: EarlierSessions, (session, epoch): (u64, u64), state: &State) {
         let mut now = self.lock();
-        now.epochs = story.history.iter().map(EpochMetrics::from).collect();
-        (now.energy, now.sessions) = (story.energy, story.sessions);
-        (now.predicted, now.session) = (story.predicted, session);
+        now.epochs = earlier.history.iter().map(EpochMetrics::from).collect();
+        (now.energy, now.sessions) = (earlier.energy, earlier.sessions);
+        (now.predicted, now.session) = (earlier.predicted, session);
         (now.epoch, now.step, now.pass) = (epoch, state.steps, state.pass);
     }
 
@@ -94,7 +94,7 @@ impl View {
         self.lock().resident = resident;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Now> {
+    fn lock(&self) -> MutexGuard<'_, RunState> {
         self.now.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -127,7 +127,7 @@ impl View {
         (now.pass, now.epoch) = (Pass::default(), 0);
     }
 
-    /// What an epoch took.
+    /// The energy of an epoch.
     pub fn line(&self, line: &EnergyLine) {
         let mut now = self.lock();
         now.unlined = now.unlined.saturating_sub(line.samples);
@@ -135,7 +135,7 @@ impl View {
     }
 
     /// The state now.
-    pub fn now(&self) -> Now {
+    pub fn now(&self) -> RunState {
         self.lock().clone()
     }
 

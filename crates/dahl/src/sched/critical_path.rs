@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How long it takes from the beginning of a task to the end of the step, at least.
+/// A lower bound on the time from the beginning of a task to the end of the step.
 pub type Rank = Box<dyn Fn(&Ready) -> Nanos + Send>;
 
 /// One list for all workers: the earliest step first, in it the task of the highest

@@ -5,16 +5,16 @@ use crate::units::{Joules, Nanos, WorkerId};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// What a task is expected to take on a worker: time, and the energy beyond idling.
+/// The expected time of a task on a worker, and its energy above idle.
 pub type Expected = Box<dyn Fn(&Ready, WorkerId) -> (Nanos, Joules) + Send>;
 
 /// A queue per worker. A task goes to the worker of the least cost: when it would end
 /// there, and what it would take, as `price` weighs them. Of equals the first.
 pub struct EarliestFinish {
     expected: Expected,
-    /// What a joule is worth, in nanoseconds.
+    /// The weight of a joule, in nanoseconds.
     price: f64,
-    /// Who may run tasks.
+    /// The workers that may run tasks.
     own: Vec<usize>,
     queues: Vec<VecDeque<(Ready, Nanos)>>,
     /// When each worker will have ended what it has.

@@ -3,27 +3,27 @@
 use super::{CriticalPath, EarliestFinish, Ready, ranks};
 use crate::units::{Joules, Nanos, TaskId, WorkerId};
 
-/// What the tasks of programs are expected to take, and what workers are like.
+/// Expected times of tasks, and speed and power of workers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expectations {
     /// By program.
     pub programs: Vec<TaskTimes>,
     /// By worker.
     pub workers: Vec<WorkerFigures>,
-    /// Who may run tasks; empty where all may.
+    /// The workers that may run tasks; empty if all may.
     pub own: Vec<WorkerId>,
 }
 
 /// The tasks of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskTimes {
-    /// What each takes at a speed of 1.
+    /// The time of each at a speed of 1.
     pub times: Vec<Nanos>,
     /// The tasks of the same step that each waits for, which come before it.
     pub preds: Vec<Vec<TaskId>>,
 }
 
-/// What is expected of a worker.
+/// Speed and power of a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkerFigures {
     /// Its speed.

@@ -32,7 +32,7 @@ pub struct Ready {
     pub program: ProgramId,
     /// The task of that program.
     pub task: TaskId,
-    /// Who ran the last task that it waited for: the data may be near.
+    /// The worker that ran the last task that it waited for: its caches may have the data.
     pub near: Option<WorkerId>,
     /// The worker that the plan names.
     pub planned: WorkerId,
@@ -56,7 +56,7 @@ pub trait Policy: Send {
     fn ended(&mut self, _task: Ready, _worker: WorkerId, _now: Nanos) {}
 }
 
-/// Who gives ready tasks to workers: the plan, or a policy.
+/// The scheduling rule: the plan, or a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rule {
     /// The plan.
@@ -70,7 +70,7 @@ pub enum Rule {
     CriticalPath,
     /// [`EarliestFinish`].
     EarliestFinish,
-    /// [`EarliestFinish`], where a joule beyond idling is worth some time.
+    /// [`EarliestFinish`] with a weight of energy above idle.
     LeastEnergy,
 }
 
@@ -82,8 +82,8 @@ named! {
         CriticalPath = "critical-path": "The task on the longest path to the end first",
         EarliestFinish = "earliest-finish": "Each task to the worker with the earliest expected \
             finish time",
-        LeastEnergy = "least-energy": "As earliest-finish, for time plus energy weighted by \
-            `joule-seconds`",
+        LeastEnergy = "least-energy": "As earliest-finish, with the expected time plus energy \
+            times `joule-seconds`",
     }
 }
 

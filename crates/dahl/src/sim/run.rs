@@ -492,8 +492,8 @@ impl<'a, 'o> Run<'a, 'o> {
             let left = self.scenario.jobs.len() - self.ended;
             return Err(Error::platform(
                 "jobs",
-                "an order that all can be run in",
-                format!("{left} that wait for ever"),
+                "an order in which all jobs can run",
+                format!("{left} that never become ready"),
             ));
         }
         self.now = self.outcome.makespan.0;

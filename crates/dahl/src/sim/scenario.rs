@@ -175,7 +175,11 @@ impl Scenario {
                 return Err(Error::platform(place(), expected, worker.unit.0));
             };
             if std::mem::replace(&mut taken[worker.unit.0 as usize], true) {
-                return Err(Error::platform(place(), "a unit of its own", worker.unit.0));
+                return Err(Error::platform(
+                    place(),
+                    "a unit that no other worker has",
+                    worker.unit.0,
+                ));
             }
             let states = on.platform.nodes[unit.kind].units[unit.unit].states.len();
             if worker.state.is_some_and(|state| state >= states) {

@@ -87,8 +87,8 @@ fn left_out(
     let base = nodes.iter().any(|n| on.node(*n).base_watts.value > 0.0);
     let all = [
         (scenario.jobs.iter().any(moves), "the bandwidth of memories"),
-        (engine_model.spin.0 > 0, "the watts of workers that look for work"),
-        (engine_model.hop.0 > 0, "the time until a worker knows what another has done"),
+        (engine_model.spin.0 > 0, "the spinning watts of workers"),
+        (engine_model.hop.0 > 0, "the time until a worker sees the end of another's task"),
         (engine_model.noise != Noise::Off, "noise"),
         (engine_model.start == Start::Asleep, "waking"),
         (base, "the base watts of nodes, and the idle watts of units without a worker"),

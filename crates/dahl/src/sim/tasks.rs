@@ -132,7 +132,7 @@ impl Tasks {
             let name = entry.name.get_ref().clone();
             if jobs.insert(name.clone(), (id, unit)).is_some() {
                 let span = entry.name.span();
-                return Err(reader.wrong(&span, "name", "a name of its own", format!("{name:?}")));
+                return Err(reader.wrong(&span, "name", "a unique name", format!("{name:?}")));
             }
             tasks.names.push((name, id));
         }

@@ -134,7 +134,7 @@ impl<'a, E: Element, const R: usize> Tensor<'a, E, R> {
         self.shape
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.data.len()
@@ -219,12 +219,12 @@ impl<'a, E: Element, const R: usize> Tensor<'a, E, R> {
         Tensor { shape, data: self.data }
     }
 
-    /// All of it, to be read.
+    /// The whole tensor, for reading.
     pub fn as_view(&self) -> TensorView<'_, E, R> {
         TensorView::new(self.shape, strides(&self.shape), self.data)
     }
 
-    /// All of it, to be read and written.
+    /// The whole tensor, for reading and writing.
     pub fn as_view_mut(&mut self) -> TensorViewMut<'_, E, R> {
         TensorViewMut::new(self.shape, strides(&self.shape), self.data)
     }

@@ -59,7 +59,7 @@ impl<E: Element, const R: usize> fmt::Display for TensorView<'_, E, R> {
     }
 }
 
-/// How many characters stand before the decimal point, and from it on.
+/// Number of characters before the decimal point, and from it on.
 fn around_point(cell: &str) -> (usize, usize) {
     let before = cell.find('.').unwrap_or(cell.len());
     (before, cell.len() - before)

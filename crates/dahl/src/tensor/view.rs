@@ -8,7 +8,7 @@ use std::ops::{Index, IndexMut, Range};
 
 /// Something that can be looked at as a tensor of `R` axes.
 pub trait AsView<E, const R: usize> {
-    /// All of it, to be read.
+    /// The whole tensor, for reading.
     fn as_view(&self) -> TensorView<'_, E, R>;
 }
 
@@ -49,7 +49,7 @@ impl<'t, E: Element, const R: usize> TensorView<'t, E, R> {
         self.shape
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }

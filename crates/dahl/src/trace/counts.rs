@@ -3,12 +3,12 @@
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// How often a codelet ran and for how long.
+/// Calls and time of a codelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeletCount {
     /// The op and its variant.
     pub name: String,
-    /// How often it ran.
+    /// Number of calls.
     pub calls: u64,
     /// For how long, all workers together.
     pub time: Nanos,
@@ -26,15 +26,15 @@ pub struct ShapeCount {
     pub flops: u64,
     /// Bytes that a call reads and writes.
     pub bytes: u64,
-    /// How often it ran.
+    /// Number of calls.
     pub calls: u64,
     /// For how long, in nanoseconds, all workers together.
     pub nanos: u64,
-    /// How many calls took how long.
+    /// The histogram of times.
     pub times: Histogram,
 }
 
-/// How often each worker ran a codelet on operands of one shape, and for how long.
+/// Calls and time of a codelet on operands of one shape, by worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
     /// The op and its variant.
@@ -45,7 +45,7 @@ pub struct WorkerCounts {
     pub workers: Vec<(u64, u64)>,
 }
 
-/// What the workers did since the session began.
+/// The time of the workers by state since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     /// The time since then, in nanoseconds.
@@ -55,7 +55,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// What was done since an earlier look.
+    /// The difference to an earlier reading.
     pub fn since(&self, earlier: &Self) -> Self {
         let none = WorkerTime::default();
         let workers = self.workers.iter().enumerate().map(|(w, now)| {
@@ -70,18 +70,18 @@ impl Activity {
     }
 }
 
-/// What a worker did, in nanoseconds. The rest of the time it had no step to run.
+/// The time of a worker by state, in nanoseconds. The rest of the time it had no step to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerTime {
     /// It ran codelets.
     pub busy: u64,
     /// It waited for other workers, looking all the time.
     pub spinning: u64,
-    /// It waited for other workers and slept for a part of it.
+    /// It waited for other workers and slept during a part of the wait.
     pub parked: u64,
 }
 
-/// How many parts a doubling of time has: a time is known to an eighth of itself.
+/// Number of buckets per doubling of time: a time has an error of at most an eighth.
 const PARTS: usize = 8;
 /// The longest time is about 2^42 ticks, an hour.
 const BUCKETS: usize = PARTS * 41;
@@ -94,7 +94,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// How many buckets there are to count in.
+    /// Number of buckets.
     pub const LEN: usize = BUCKETS;
 
     /// The bucket of a time.

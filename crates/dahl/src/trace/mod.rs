@@ -1,4 +1,4 @@
-//! What happened in a run: typed events in one file format, and counters.
+//! Traces of runs: typed events in one file format, and counters.
 //!
 //! A trace file is text, one JSON value a line: a [`Header`] that names the
 //! codelets and tasks, then an [`Event`] a line in the order of their starts.
@@ -19,16 +19,16 @@ use std::path::Path;
 /// The version of the file format.
 pub const VERSION: u32 = 1;
 
-/// What the events' numbers mean.
+/// The header of a trace: the lists that the events' numbers are indices of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The version of the format.
     pub dahl_trace: u32,
     /// The engine that ran.
     pub engine: String,
-    /// How tasks were given to workers: `static`, or a policy's name.
+    /// The scheduling: `static`, or a policy's name.
     pub scheduling: String,
-    /// How many workers there were.
+    /// Number of workers.
     pub workers: usize,
     /// The units of a platform that they were on, where there is a platform.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,7 +49,7 @@ pub struct Header {
     /// The session of the run that it was recorded in, from 1, where there is a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// How many steps the session had, those that were not recorded too.
+    /// Number of steps of the session, including those that were not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
     /// The bound on events that recording ended at, where it did.
@@ -61,7 +61,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// What a worker is called: by its unit, where that is known, else by its number.
+    /// The name of a worker: that of its unit, if known, else its number.
     pub fn worker_name(&self, worker: usize) -> String {
         self.units.get(worker).cloned().unwrap_or_else(|| format!("worker {worker}"))
     }
@@ -85,15 +85,15 @@ pub struct ProgramHeader {
     pub name: String,
     /// The tasks, by index.
     pub tasks: Vec<String>,
-    /// What each task does, where it is known.
+    /// The calls of each task, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<TaskWork>,
-    /// What its tasks wait for in the step before, by the program of that.
+    /// Dependencies of its tasks on the previous step, by the program of that step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub across: Vec<Across>,
 }
 
-/// What tasks wait for in the step before, if that is one of a program.
+/// Dependencies of tasks on the previous step, if that step runs a certain program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Across {
     /// The program of the step before.
@@ -115,7 +115,7 @@ pub struct CodeletShape {
     pub bytes: u64,
 }
 
-/// What a task does.
+/// The calls of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskWork {
     /// Its calls in their order, each as cell and layer.
@@ -163,7 +163,7 @@ pub enum Event {
         from: u64,
         /// When it ended.
         to: u64,
-        /// Whether the worker slept for a part of it.
+        /// Whether the worker slept during a part of the wait.
         parked: bool,
     },
     /// A worker was off its processor though it had something to run.
@@ -174,7 +174,7 @@ pub enum Event {
         from: u64,
         /// And here.
         to: u64,
-        /// How long it was not, in nanoseconds.
+        /// The time off the processor, in nanoseconds.
         lost: u64,
     },
     /// Bytes were moved from a memory to another.
@@ -183,7 +183,7 @@ pub enum Event {
         source: u32,
         /// Where they are now.
         target: u32,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
         /// When it began.
         from: u64,
@@ -197,9 +197,9 @@ pub enum Event {
         /// The placement: 0 as at the beginning, else one more than the index among the
         /// header's placements.
         placement: u32,
-        /// What a step took before, in nanoseconds.
+        /// The time of a step before, in nanoseconds.
         measured: u64,
-        /// What a step is expected to take from now on.
+        /// The predicted time of a step from now on.
         predicted: u64,
         /// When the decision began.
         from: u64,
@@ -253,9 +253,9 @@ impl Event {
 /// Events with the header that explains them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// What the numbers mean.
+    /// The header.
     pub header: Header,
-    /// What happened, by start.
+    /// The events, ordered by start.
     pub events: Vec<Event>,
 }
 

@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 /// A placement that is re-chosen while steps go by.
 pub(super) struct Adapting {
-    /// Who decides, or why it could not be predicted or changed any more.
+    /// The adapter, or the reason why it was switched off.
     adapter: Result<Adapter>,
     since: Since,
-    /// What deciding and changing took lately: it is paid for by waiting.
+    /// The time of recent decisions and changes, which determines the next waiting time.
     spent: Nanos,
     changes: u64,
 }
 
-/// What there was since the last look.
+/// The activity since the last check.
 struct Since {
     look: Instant,
     steps: u64,
-    /// How long steps ran: without evaluation, checkpoints and waiting for data.
+    /// The time of steps, without evaluation, checkpoints and waiting for data.
     ran: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Trainer {
         self.adapting = Some(Adapting { adapter, since, spent: Nanos(0), changes: 0 });
     }
 
-    /// How often the placement was changed.
+    /// Number of changes of placement.
     pub fn changes(&self) -> u64 {
         self.adapting.as_ref().map_or(0, |adapting| adapting.changes)
     }

@@ -1,4 +1,4 @@
-//! What a file of weights says of itself, so that it is enough to predict with.
+//! The metadata of a weights file, so that predictions need no other file.
 
 use super::Trainer;
 use crate::data::{Dataset, Fit, ImageOptions, Normalise, TableOptions, Transform};
@@ -40,11 +40,11 @@ pub struct Card {
     /// The shape of a sample: `[channels, height, width]` of an image, even where
     /// the model takes it as a row.
     pub shape: Shape,
-    /// What happens to images of other proportions.
+    /// The treatment of images with another aspect ratio.
     pub fit: Fit,
-    /// What is subtracted, and what divided by.
+    /// Mean and standard deviation for normalisation.
     pub normalise: Option<Normalise>,
-    /// What the weights were trained on.
+    /// The training data.
     pub origin: Option<Origin>,
 }
 
@@ -72,7 +72,7 @@ impl Card {
         }
     }
 
-    /// What image files are brought to.
+    /// Shape and colours that image files are converted to.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where samples are no images.

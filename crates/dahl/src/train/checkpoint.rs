@@ -41,11 +41,11 @@ pub struct State {
     pub batch: u64,
     /// Their results.
     pub pass: Pass,
-    /// How long they took.
+    /// Their duration.
     pub seconds: f64,
     /// The epochs that are finished.
     pub history: Vec<EpochRecord>,
-    /// What must be the same for the bits to be the same, by key.
+    /// The identity of the run: values that must not change, by key.
     pub recipe: BTreeMap<String, String>,
 }
 
@@ -71,9 +71,9 @@ pub(super) fn position(name: &str) -> Option<(u64, u64)> {
     Some((epoch.parse().ok()?, batch.parse().ok()?))
 }
 
-/// What is the same for all checkpoints of a run.
+/// The data that all checkpoints of a run share.
 pub(super) struct About {
-    /// What the values are.
+    /// Names, shapes and roles of the values.
     pub(super) store: Store,
     /// Of the weights.
     pub(super) metadata: BTreeMap<String, String>,
@@ -160,11 +160,11 @@ fn sum_line(sum: &str, name: &str) -> String {
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    /// How far the run is.
+    /// The progress of the run.
     pub state: State,
     /// Parameters and buffers.
     pub weights: TensorFile,
-    /// What the optimizer keeps.
+    /// The optimizer state.
     pub optimizer: TensorFile,
 }
 
@@ -203,7 +203,7 @@ impl Checkpoint {
             let known =
                 |tensor: &str| values.iter().any(|v| v.name == tensor && file_of(v.class) == name);
             if let Some(tensor) = file(class).tensors.keys().find(|tensor| !known(tensor)) {
-                let expected = "no values but those of this model and optimizer";
+                let expected = "only values of this model and optimizer";
                 return Err(Error::data(self.path.join(name), "tensor", expected, tensor));
             }
         }
@@ -253,7 +253,7 @@ fn check_sums(path: &Path) -> Result<()> {
         expected.push_str(&line);
     }
     if text != expected {
-        let found = format!("{} bytes that say something else", text.len());
+        let found = format!("{} bytes with another content", text.len());
         return Err(Error::data(sums, "sums", "those of the three files, nothing else", found));
     }
     Ok(())

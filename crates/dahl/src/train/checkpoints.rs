@@ -16,7 +16,7 @@ use std::sync::mpsc;
 #[derive(Debug)]
 pub struct Checkpoints {
     directory: PathBuf,
-    /// How many are kept, newest first; at least one.
+    /// Number of checkpoints to keep, newest first; at least one.
     keep: usize,
     _lock: File,
 }
@@ -116,7 +116,7 @@ fn prune(directory: &Path, keep: usize) -> Result<()> {
     Ok(())
 }
 
-/// What is to be written.
+/// A checkpoint to write.
 struct Job {
     state: State,
     values: Snapshot,
@@ -177,7 +177,7 @@ impl Writer {
         self.busy = jobs.is_some_and(|jobs| jobs.send(Job { state, values }).is_ok());
     }
 
-    /// What became of the one that was being written, if it has ended.
+    /// The result of the write in progress, if it has ended.
     pub(super) fn poll(&mut self) -> Option<Result<PathBuf>> {
         match self.results.try_recv() {
             Ok(result) => Some(self.ended(result)),

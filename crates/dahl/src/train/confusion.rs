@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 /// So many classes are shown as a matrix; more are shown one by one.
 const MATRIX: usize = 20;
 
-/// How often samples of each class were taken for each class.
+/// The confusion matrix: counts of samples by true and predicted class.
 ///
 /// ```
 /// use dahl::train::Confusion;
@@ -53,14 +53,14 @@ impl Confusion {
         &self.names
     }
 
-    /// What the samples of a class were taken for.
+    /// The predicted classes of the samples of a class.
     pub fn row(&self, class: usize) -> Vec<u64> {
         let mut row = vec![0; self.names.len()];
         self.taken_for(class).for_each(|(taken, n)| row[taken] = n);
         row
     }
 
-    /// How many samples a class has.
+    /// Number of samples of a class.
     pub fn samples(&self, class: usize) -> u64 {
         self.taken_for(class).map(|(_, n)| n).sum()
     }
@@ -72,7 +72,7 @@ impl Confusion {
         (all > 0).then(|| right as f64 / all as f64)
     }
 
-    /// What a class was taken for, and how often.
+    /// A predicted class, and its count.
     pub fn taken_for(&self, class: usize) -> impl Iterator<Item = (usize, u64)> {
         self.counts.range((class, 0)..=(class, usize::MAX)).map(|(&(_, taken), &n)| (taken, n))
     }
@@ -83,7 +83,7 @@ impl Confusion {
         both.into_iter().collect()
     }
 
-    /// What samples of a class were taken for wrongly, most frequent first.
+    /// The wrong predictions for samples of a class, most frequent first.
     fn mistakes(&self, class: usize) -> Vec<(usize, u64)> {
         let mut wrong: Vec<_> = self.taken_for(class).filter(|&(c, _)| c != class).collect();
         wrong.sort_by_key(|&(c, n)| (std::cmp::Reverse(n), c));

@@ -1,4 +1,4 @@
-//! What a training loop does, when it saves, and its events.
+//! The configuration of a training loop, and its events.
 
 use super::pass::Pass;
 use crate::data::{Dataset, Transform};
@@ -9,11 +9,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a [`TrainLoop`](super::TrainLoop) does.
+/// The configuration of a [`TrainLoop`](super::TrainLoop).
 pub struct LoopConfig<'a> {
     /// The training samples.
     pub train: &'a dyn Dataset,
-    /// What is done to each of them.
+    /// The transform of each sample.
     pub transform: &'a Transform,
     /// The sets that are evaluated after every epoch.
     pub eval_sets: &'a [EvalSet<'a>],
@@ -48,11 +48,11 @@ pub enum SampleOrder {
 
 /// Samples that a model is evaluated by.
 pub struct EvalSet<'a> {
-    /// What they are called: `test`.
+    /// Their name: `test`.
     pub name: &'a str,
     /// The samples.
     pub data: &'a dyn Dataset,
-    /// What is done to each.
+    /// The transform of each sample.
     pub transform: &'a Transform,
 }
 
@@ -78,7 +78,7 @@ pub struct EpochRecord {
     /// The losses and accuracies of the evaluation sets, by name.
     #[serde(rename = "judged")]
     pub evaluated: Vec<(String, Pass)>,
-    /// How long training took.
+    /// Duration of training.
     pub seconds: f64,
     /// When it ended, in seconds since 1970.
     pub time: f64,
@@ -94,7 +94,7 @@ impl EpochRecord {
     }
 }
 
-/// What a run tells while it goes on.
+/// An event of a training loop.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -111,7 +111,7 @@ pub enum Event<'a> {
         name: &'a str,
         /// Loss and accuracy so far.
         pass: &'a Pass,
-        /// How many samples it eval_sets by.
+        /// Number of samples of the evaluation set.
         of: usize,
     },
     /// An epoch and its evaluation have ended.
@@ -123,7 +123,7 @@ pub enum Event<'a> {
     NotSaved(&'a Error),
 }
 
-/// How a run ended.
+/// The end of a training loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// All epochs are done.

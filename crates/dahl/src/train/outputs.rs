@@ -1,4 +1,4 @@
-//! What a network says of each sample.
+//! The outputs of a network for each sample.
 
 use super::pass::Use;
 use super::{Pass, Samples, Trainer};

@@ -18,7 +18,7 @@ use std::thread::Scope;
 pub struct Pass {
     /// Samples that have been through.
     pub samples: usize,
-    /// How many of them were right.
+    /// Number of correct predictions.
     pub correct: u64,
     /// The sum of their losses: means of batches, each weighted by its samples.
     pub total_loss: f64,
@@ -40,17 +40,17 @@ impl Pass {
 pub struct Samples<'a> {
     /// The samples.
     pub data: &'a dyn Dataset,
-    /// What is done to each.
+    /// The transform of each sample.
     pub transform: &'a Transform,
     /// In which order they are visited.
     pub order: &'a Order,
-    /// How often all samples were seen before.
+    /// Number of earlier passes over all samples.
     pub epoch: u64,
     /// Samples per step; the last step may have fewer.
     pub batch: usize,
 }
 
-/// What is done with the samples of a pass.
+/// The use of the samples of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Train,

@@ -111,7 +111,7 @@ impl<'a> TrainLoop<'a> {
             return Err(Error::config("batch", "at least 1 sample", 0));
         }
         if config.train.is_empty() {
-            return Err(Error::config("data", "samples to learn from", "none"));
+            return Err(Error::config("data", "training samples", "none"));
         }
         let state = State { recipe: recipe(trainer, &config), ..State::default() };
         let due = Due::new(Every::EpochAnd(Duration::MAX));
@@ -153,13 +153,13 @@ impl<'a> TrainLoop<'a> {
             let canonical = |text: String| (self.config.canonical)(key, &text);
             let (trained, given) = (canonical(of(&state.recipe)), canonical(of(recipe)));
             if trained != given && key == TRAINING_SET {
-                let was = format!("the one that the run began with, {trained}");
-                let next = "labels, names or lengths differ; bring the old data back, or begin a \
+                let was = format!("the training set of the run, {trained}");
+                let next = "labels, names or lengths differ; restore the old data, or start a \
                             new run";
                 return Err(bad(key, was, format!("{given}: {next}")));
             }
             if trained != given {
-                let trained = format!("{trained} as the run was trained with");
+                let trained = format!("{trained}, as the run was trained with");
                 let (path, fault) = (checkpoint.path(), Unexpected::new(key, trained, given));
                 return Err(match key.as_str() {
                     PROGRAMS => Error::OtherPrograms { path: Some(path.to_owned()), fault },
@@ -200,7 +200,7 @@ impl<'a> TrainLoop<'a> {
         Ok(())
     }
 
-    /// How far it is.
+    /// Its progress.
     pub fn state(&self) -> &State {
         &self.state
     }
@@ -367,7 +367,7 @@ const PROGRAMS: &str = "programs";
 /// The key of what is done to samples.
 const TRANSFORM: &str = "transform";
 
-/// What decides the bits of a run, by key.
+/// The identity of a run, by key: the values that decide its bits.
 fn recipe(trainer: &Trainer, config: &LoopConfig<'_>) -> BTreeMap<String, String> {
     let mut recipe = config.recipe.clone();
     let known = [

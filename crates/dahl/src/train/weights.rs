@@ -84,7 +84,7 @@ pub fn check_weights(file: &TensorFile, store: &Store, path: &Path) -> Result<()
     Ok(())
 }
 
-/// What a file of weights has: all but the optimizer's state.
+/// The values of a weights file: all except the optimizer state.
 fn wanted(store: &Store) -> impl Iterator<Item = &Persistent> {
     store.values.iter().filter(|v| v.class != Class::Optimizer)
 }

@@ -221,7 +221,7 @@ fn what_is_read_wrong_and_what_does_not_fit_are_reported_together() {
 
 #[test]
 fn two_layers_of_one_name_are_refused() {
-    let expected = [r#"layer "fc": name: expected a name of its own in the model, found fc again"#];
+    let expected = [r#"layer "fc": name: expected a unique name in the model, found fc again"#];
     check_toml(
         r#"{type = "flatten"}, {type = "linear", out = 784, name = "fc"},
            {type = "linear", out = 784, name = "fc"}"#,
@@ -229,15 +229,14 @@ fn two_layers_of_one_name_are_refused() {
     );
     check_built(|s| s.flatten().linear(784).named("fc").linear(784).named("fc"), &expected);
     // Without parameters there was no error.
-    let expected =
-        [r#"layer "act": name: expected a name of its own in the model, found act again"#];
+    let expected = [r#"layer "act": name: expected a unique name in the model, found act again"#];
     check_toml(
         r#"{type = "flatten"}, {type = "relu", name = "act"}, {type = "tanh", name = "act"}"#,
         &expected,
     );
     check_built(|s| s.flatten().relu().named("act").relu().named("act"), &expected);
     // A layer without a name is called by its number.
-    let expected = [r#"layer "2": name: expected a name of its own in the model, found 2 again"#];
+    let expected = [r#"layer "2": name: expected a unique name in the model, found 2 again"#];
     check_toml(r#"{type = "flatten"}, {type = "relu", name = "2"}, {type = "tanh"}"#, &expected);
 }
 

@@ -262,7 +262,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_old_one_and_the_run_goes_on() 
     });
     let error = error.unwrap_err();
     assert!(matches!(error, Error::NotSaved { .. }), "{error}");
-    let kept = format!("{} is whole; put that right and resume the run", old.display());
+    let kept = format!("{} is complete; remove the cause and resume the run", old.display());
     assert!(error.to_string().ends_with(&kept), "{error}");
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert_eq!(fs::read(old.join("SHA256SUMS")).unwrap(), sums);

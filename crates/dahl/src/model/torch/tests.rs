@@ -108,6 +108,6 @@ fn names_that_pytorch_does_not_take_are_refused() {
     check(
         r#"{ type = "sequential", name = "a", layers = [{ type = "linear", name = "b", out = 2 }] },
            { type = "sequential", name = "a", layers = [{ type = "linear", name = "c", out = 2 }] }"#,
-        "layer \"a\": name: expected a name of its own in the model, found a again",
+        "layer \"a\": name: expected a unique name in the model, found a again",
     );
 }

@@ -50,7 +50,7 @@ impl Op for BatchNorm2dStats {
         let out = Meta { shape: Shape::new(&[2, x.shape[1]]), dtype: DType::F64 };
         let count = [0, 2, 3].iter().try_fold(1usize, |n, &a| n.checked_mul(x.shape[a]));
         if count.is_none_or(|n| n < 2) {
-            let expected = "more than one value a channel to train on";
+            let expected = "more than one value per channel in training";
             return Err(Mismatch::new("input", expected, x.shape).guess(out));
         }
         Ok(vec![out])

@@ -6,7 +6,7 @@ mod tests;
 mod what_if;
 mod within;
 
-pub use what_if::{Bill, Change, Prices};
+pub use what_if::{Change, Prices, RunCosts};
 pub use within::{Advice, Changed, TimeLimit, WhatIf, advice, changed, what_if};
 
 use super::pipeline::{

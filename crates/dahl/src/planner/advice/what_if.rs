@@ -94,7 +94,7 @@ pub struct Prices {
 
 /// A run by such prices.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Bill {
+pub struct RunCosts {
     /// Joules.
     pub joules: f64,
     /// Hours.
@@ -107,10 +107,10 @@ pub struct Bill {
 
 impl Prices {
     /// The bill of a run by a plan.
-    pub fn bill(&self, plan: &Assignment) -> Bill {
+    pub fn bill(&self, plan: &Assignment) -> RunCosts {
         let joules = plan.energy_j * self.batches;
         let kwh = joules / 3.6e6;
-        Bill {
+        RunCosts {
             joules,
             hours: plan.period_s * self.batches / 3600.0,
             money: kwh * self.per_kwh,

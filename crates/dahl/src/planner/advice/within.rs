@@ -1,7 +1,7 @@
 //! What-if and advice within a time limit, as text and JSON.
 
 use super::{
-    Bill, BreakEven, Change, LeftOff, Prices, break_even, left_off, same_types, scenarios,
+    BreakEven, Change, LeftOff, Prices, RunCosts, break_even, left_off, same_types, scenarios,
 };
 use crate::error::Result;
 use crate::planner::pipeline::{Assignment, Extent, Limits, Problem, in_short, infeasible, solve};
@@ -68,7 +68,7 @@ pub fn changed(
 /// What a change of the units changes.
 pub struct WhatIf<'a> {
     change: &'a Changed,
-    before: Bill,
+    before: RunCosts,
     once: f64,
     after: After,
 }
@@ -76,7 +76,7 @@ pub struct WhatIf<'a> {
 /// What is known of the units as they would be.
 enum After {
     /// A plan, whether it is optimal, and when the change has paid for itself.
-    Planned { plan: Assignment, gap: Option<f64>, bill: Bill, pay_back: Option<f64> },
+    Planned { plan: Assignment, gap: Option<f64>, bill: RunCosts, pay_back: Option<f64> },
     /// Why there is no plan.
     NoPlan(String),
     /// There was no time.
@@ -189,11 +189,11 @@ impl WhatIf<'_> {
 /// looked at: there was no time.
 pub struct Advice {
     off: Vec<(LeftOff, Option<BreakEven>)>,
-    watts: Vec<Fares>,
+    watts: Vec<WithOtherWatts>,
 }
 
 /// How a plan fares where watts are others within their intervals.
-struct Fares {
+struct WithOtherWatts {
     watts: String,
     plan_j: f64,
     /// Joules of the best plan, where it is proved to be, and whether it has other unit types.
@@ -229,7 +229,11 @@ pub fn advice(
             Ok(plan.map(|plan| (plan.energy_j, !same_types(&plan, best))))
         });
         let plan_j = scenario.joules(best);
-        advice.watts.push(Fares { watts: scenario.name, plan_j, best: found.transpose()? });
+        advice.watts.push(WithOtherWatts {
+            watts: scenario.name,
+            plan_j,
+            best: found.transpose()?,
+        });
     }
     Ok(advice)
 }
@@ -258,7 +262,7 @@ impl Advice {
             };
             let _ = writeln!(text, "  {} x{} left off: {even}", unit.name, left.off);
         }
-        text += "  where watts are others within their intervals:\n";
+        text += "  with other watts within their intervals:\n";
         for case in &self.watts {
             let best = match case.best {
                 Some(Some((best, other))) => {

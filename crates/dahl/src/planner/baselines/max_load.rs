@@ -142,7 +142,7 @@ fn infeasible(of: &Operators, all: &[Group], whole: bool) -> Error {
     let room = of.accelerators as f64 * of.accelerator_bytes;
     let largest = all.iter().map(|group| group.bytes).fold(0.0, f64::max);
     let expected = match whole {
-        true => "room for all operators on accelerators, or cores",
+        true => "accelerators with enough memory for all operators, or cores",
         false => "a placement that was found in the time given",
     };
     let found = format!(

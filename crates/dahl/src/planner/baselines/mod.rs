@@ -10,4 +10,4 @@ pub(crate) mod tests;
 
 pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
 pub use max_load::{Device, Load, MaxLoad, max_load};
-pub use pipedream::{DreamPlan, Machines, pipedream};
+pub use pipedream::{Machines, PipeDreamPlan, pipedream};

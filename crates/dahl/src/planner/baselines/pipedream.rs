@@ -27,7 +27,7 @@ pub struct Machines {
 
 /// A plan of PipeDream's.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DreamPlan {
+pub struct PipeDreamPlan {
     /// Nodes of the profile and machines of each stage, and its first and last state in
     /// PipeDream's numbering.
     pub stages: Vec<(Vec<usize>, usize, [usize; 2])>,
@@ -37,7 +37,7 @@ pub struct DreamPlan {
     pub states: usize,
 }
 
-impl DreamPlan {
+impl PipeDreamPlan {
     /// The plan on the first unit type of a problem at full power: PipeDream's period, with the
     /// joules that its stages take under the problem's watts.
     pub fn assignment(&self, problem: &Problem) -> Assignment {
@@ -72,7 +72,7 @@ struct State {
 type Known = (f64, Option<(usize, usize)>);
 
 /// PipeDream's plan of a profile.
-pub fn pipedream(profile: &Profile, machines: Machines) -> Result<DreamPlan> {
+pub fn pipedream(profile: &Profile, machines: Machines) -> Result<PipeDreamPlan> {
     if machines.count == 0 || !machines.bandwidth.is_finite() || machines.bandwidth <= 0.0 {
         return Err(Error::config("platform", "machines with links", machines.count));
     }
@@ -117,7 +117,11 @@ pub fn pipedream(profile: &Profile, machines: Machines) -> Result<DreamPlan> {
     }
     let Some((period_s, _)) = best[last][count] else {
         let found = format!("{} machines of {:?} bytes", count, machines.memory_bytes);
-        return Err(Error::plan("memory", "room for weights and activations under way", found));
+        return Err(Error::plan(
+            "memory",
+            "enough memory for weights and activations in flight",
+            found,
+        ));
     };
     let mut stages = Vec::new();
     let (mut at, mut left) = (last, count);
@@ -131,7 +135,7 @@ pub fn pipedream(profile: &Profile, machines: Machines) -> Result<DreamPlan> {
         (at, left) = (k, left - r);
     }
     stages.reverse();
-    Ok(DreamPlan { stages, period_s, states: states.len() })
+    Ok(PipeDreamPlan { stages, period_s, states: states.len() })
 }
 
 /// Nodes with all that they follow, or that follow them.

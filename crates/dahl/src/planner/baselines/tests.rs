@@ -66,7 +66,7 @@ fn the_front_of_vgg16_has_six_points() {
 }
 
 #[track_caller]
-fn dream(name: &str, machines: usize, period: &str, replicas: &[usize]) -> DreamPlan {
+fn dream(name: &str, machines: usize, period: &str, replicas: &[usize]) -> PipeDreamPlan {
     let on = Machines { count: machines, bandwidth: 1e9, memory_bytes: None };
     let plan = pipedream(&profile(name), on).unwrap();
     let digits = period.len() - 2;

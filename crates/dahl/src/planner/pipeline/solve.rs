@@ -141,8 +141,8 @@ impl Solution {
     pub fn pipelines(&self) -> String {
         let numbers = match self.replicas {
             Replicas::All => "",
-            Replicas::Thinned => ", above 16 not every number of them",
-            Replicas::Clipped => ", of so many types not all units",
+            Replicas::Thinned => ", not every number of units above 16",
+            Replicas::Clipped => ", not all units of every type",
         };
         format!("stages of one unit type each{numbers}, cut at {}", self.cuts.name())
     }
@@ -152,7 +152,7 @@ impl Solution {
 pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
     let fastest = found.front.plans().first();
     if let (Some(cap), Some(fastest)) = (problem.period_cap, fastest) {
-        let expected = format!("a plan of at most {cap} s a batch");
+        let expected = format!("a plan of at most {cap} s per batch");
         let is = if found.proved && problem.objective == Objective::Time || found.whole {
             "the fastest takes"
         } else {
@@ -163,7 +163,7 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
     if let (true, Some(cap)) = (found.proved, problem.power_cap) {
         let least = least_watts(problem);
         if least >= cap {
-            let found = format!("{least} W of one unit that only waits, with its machine");
+            let found = format!("{least} W, the idle watts of one unit and its machine");
             return Error::plan("power-cap", format!("units that draw less than {cap} W"), found);
         }
     }
@@ -195,7 +195,7 @@ pub fn infeasible(problem: &Problem, found: &Solution) -> Error {
     );
     Error::plan(
         "memory",
-        "units that hold weights, gradients and activations of their stages",
+        "units with enough memory for the weights, gradients and activations of their stages",
         found,
     )
 }

@@ -288,7 +288,7 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "name = \"vram\"",
         "name = \"ram\"",
-        "18: node \"laptop\": memory \"ram\": name: expected a name of its own, found \"ram\" again",
+        "18: node \"laptop\": memory \"ram\": name: expected a unique name, found \"ram\" again",
     ),
     // Units.
     (
@@ -419,7 +419,7 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "name = \"0.8 GHz\"",
         "name = \"1.2 GHz\"",
-        "33: node \"laptop\": unit \"core\": state \"1.2 GHz\": name: expected a name of its own, found \"1.2 GHz\" again",
+        "33: node \"laptop\": unit \"core\": state \"1.2 GHz\": name: expected a unique name, found \"1.2 GHz\" again",
     ),
     (
         "{ name = \"0.8 GHz\", speed = 0.4, busy_watts = 2 }",
@@ -496,7 +496,7 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "shared = \"ends\"",
         "shared = \"ends\"\n[[link]]\nname = \"ethernet\"\nconnects = [\"laptop\"]\nbandwidth = 1\nlatency = 0\njoules_per_byte = 0",
-        "51: link \"ethernet\": name: expected a name of its own, found \"ethernet\" again",
+        "51: link \"ethernet\": name: expected a unique name, found \"ethernet\" again",
     ),
     ("[[link]]", "[link]", "43: link: expected a list of tables, found [link]"),
 ];

@@ -122,8 +122,8 @@ Laptop CPU: travel, 8 W
 2 x core of 3.3 GHz (cpu-avx2), speed 0.70, 7 W; 0.4 GHz 0.12 0.85 W
 16384000000 B
 6 threads on 4 cores: a unit is a core
-a GPU without figures, which is left out: NVIDIA GeForce RTX 3050
-a GPU without figures, which is left out: Intel device 0x46a6
+a GPU is left out, because its figures are unknown: NVIDIA GeForce RTX 3050
+a GPU is left out, because its figures are unknown: Intel device 0x46a6
 sys/class/powercap/intel-rapl:0
 ";
     check("laptop", &files, expected);
@@ -150,7 +150,7 @@ Server CPU: machine, 40 W
 2 x core (cpu-avx512), speed 1.00, 30 W
 1073741824 B
 3 threads on 2 cores: a unit is a core
-the memories near to 2 groups of cores are taken as one
+the 2 NUMA nodes are described as one memory
 ";
     check("affinity", &files, two);
 
@@ -212,6 +212,6 @@ fn other_systems_are_refused() {
     {
         let machine = Machine::new("other", files);
         let error = detect(&machine.0).expect_err("no machine").to_string();
-        assert!(error.starts_with("not supported: finding out about a machine without"), "{error}");
+        assert!(error.starts_with("not supported: detecting a machine without"), "{error}");
     }
 }

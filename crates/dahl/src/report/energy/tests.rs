@@ -136,7 +136,7 @@ fn a_session_that_was_killed_makes_the_sum_partial() {
     let sessions = vec![json!({}), json!({})];
     let killed = RunRecord { sessions: sessions.clone(), ..run(vec![of(1, false), of(2, true)]) };
     let partial = measured(&killed).total.partial.unwrap();
-    assert_eq!(partial, "session 1 did not say what it took at its end");
+    assert_eq!(partial, "session 1 has no record of its end");
     let whole = RunRecord { sessions, ..run(vec![of(1, true), of(2, true)]) };
     assert_eq!(measured(&whole).total.partial, None);
 }
@@ -159,7 +159,7 @@ fn base_and_busy_are_apart_where_rest_was_measured() {
     // More at rest than in the run is not hidden.
     let found = causes(total(9.0, 0.0), 5.0);
     assert_eq!(found[1].0, -4.0);
-    assert!(found[1].1.contains("less than at rest"), "{found:?}");
+    assert!(found[1].1.contains("less than idle"), "{found:?}");
     assert!(causes(total(0.0, 1.0), 5.0).is_empty(), "nothing was read at rest");
 }
 

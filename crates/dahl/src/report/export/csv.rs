@@ -34,7 +34,7 @@ fn name(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The error of whoever is written to: that a reader has gone must be distinguished from others.
+/// The error of the writer: a closed pipe must be distinguished from other errors.
 fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,

@@ -15,11 +15,11 @@ pub use watts::{Curve, busy_curve, byte_curve, watt_curves};
 use crate::meter::Power;
 use crate::platform::Platform;
 
-/// What is known of a run's power, beside its trace.
+/// The power of a run, from other sources than its trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watts<'a> {
     /// The platform whose watts are modelled.
     pub platform: Option<&'a Platform>,
-    /// What meters said, and when they began on the trace's clock, in nanoseconds.
+    /// The readings of meters, and their start on the trace's clock, in nanoseconds.
     pub measured: Option<(&'a Power, i64)>,
 }

@@ -11,7 +11,7 @@ const BINS: usize = 1000;
 /// Something over time: the starts of intervals and the mean in each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// The start of each interval in nanoseconds, with its value, which holds until the next;
     /// `None` where there is none.
@@ -57,7 +57,7 @@ impl Bins {
     }
 }
 
-/// How many workers ran codelets.
+/// Number of workers that ran codelets.
 pub fn busy_curve(calls: &Calls<'_>) -> Curve {
     let mut bins = Bins::new(calls.window);
     calls.all.iter().for_each(|call| bins.add(call.from, call.to, 1.0));

@@ -107,7 +107,7 @@ function layerTree(layers) {
 function flameGraph(tree, format) {
   const W = narrow() ? 350 : 1120, ROW = 20;
   const holder = h("div", {});
-  const told = h("p", { class: "faint", "aria-live": "polite" }, "Click a part to look closer, the first row to go back.");
+  const told = h("p", { class: "faint", "aria-live": "polite" }, "Click a part to zoom in, the first row to zoom out.");
   const draw = (root, path) => {
     const depth = (node) => 1 + Math.max(0, ...[...node.children.values()].map(depth));
     const rows = depth(root);

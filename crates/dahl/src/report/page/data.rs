@@ -1,4 +1,4 @@
-//! What the page shows, as JSON.
+//! The data of the page, as JSON.
 
 use super::gantt::gantt;
 use crate::meter::{Sample, unit};
@@ -12,7 +12,7 @@ use crate::run::{Predicted, RunRecord, TimedPower};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What the page shows of a run; watts of a trace are modelled from the platform that is
+/// The data of a run; watts of a trace are modelled from the platform that is
 /// given, else from the run's own.
 pub fn run_json(run: &RunRecord, platform: Option<&Platform>) -> Value {
     let calls = run.recorded().map(Calls::of);
@@ -117,7 +117,7 @@ fn step_joules(calls: &Calls<'_>, predicted: &Predicted, platform: &Platform) ->
     Some(still + busy / path.steps.max(1) as f64)
 }
 
-/// What the page shows of runs: each of them, and each beside the first.
+/// The data of several runs: each of them, and each compared with the first.
 pub fn runs_json(runs: &[RunRecord], platform: Option<&Platform>) -> Value {
     let all: Vec<Value> = runs.iter().map(|run| run_json(run, platform)).collect();
     let compared: Vec<Value> = match runs.split_first() {

@@ -1,8 +1,8 @@
-// The chart of what every worker did: events in typed arrays, drawn on a canvas.
+// The chart of what each worker did: events in typed arrays, drawn on a canvas.
 
-/** The first kind of calls; before it: spinning, waiting, bytes are moved. */
+/** The first kind of calls; before it: spinning, waiting, transfer. */
 const CALL = 3;
-const KINDS = ["spinning", "waiting", "bytes are moved"];
+const KINDS = ["spinning", "waiting", "transfer"];
 
 /** Reads the events that report/page/gantt.rs has packed. */
 function unpack(gantt) {
@@ -315,5 +315,5 @@ function ganttChart(run, name, scales) {
     h("span", { class: "faint" }, `${gantt.events.toLocaleString("en")} events; dragging pans, Ctrl and the wheel zoom (the wheel alone after a click), keys: + - 0 ← → , .`));
   const used = [...new Set(gantt.cells.map(([codelet]) => gantt.codelets[codelet]))];
   redraw();
-  return h("div", { "data-run": name }, tools, canvas, details, legend(used.slice(0, 24).map((codelet) => [codelet, colourOf(codelet)]).concat([["spinning", "var(--spin)"], ["waiting", "var(--wait)"]], gantt.tracks.length > gantt.workers ? [["bytes are moved", "var(--s3)"]] : [], [["off its processor", "var(--bad)"]])));
+  return h("div", { "data-run": name }, tools, canvas, details, legend(used.slice(0, 24).map((codelet) => [codelet, colourOf(codelet)]).concat([["spinning", "var(--spin)"], ["waiting", "var(--wait)"]], gantt.tracks.length > gantt.workers ? [["transfer", "var(--s3)"]] : [], [["off its processor", "var(--bad)"]])));
 }

@@ -2,7 +2,7 @@
 //! base64.
 //!
 //! For each track (a worker, or a way between memories): how many events, then for each event
-//! its kind (0 spinning, 1 waiting, 2 bytes are moved, 3 + n a call of cell n), the time since
+//! its kind (0 spinning, 1 waiting, 2 transfer, 3 + n a call of cell n), the time since
 //! the end of the event before, how long it took and, of a call, its layer, the difference of
 //! its step to that of the call before, its task, counted over all programs, and the time that
 //! its worker was off its processor. What may be negative is folded (0, -1, 1, -2, …).
@@ -62,7 +62,7 @@ impl Track {
     }
 }
 
-/// What the page draws of a trace.
+/// The part of a trace that the page draws.
 pub(super) fn gantt(calls: &Calls<'_>) -> Value {
     let header = &calls.trace.header;
     let mut offsets = Vec::new();

@@ -45,11 +45,11 @@ function start() {
       const answer = await fetch(`data.json${window.location.search}`, { cache: "no-store" });
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       const text = await answer.text();
-      // Whoever reads a part of the page is not to lose it for nothing.
+      // While a part of the page has the focus, the page is not redrawn.
       const main = document.getElementById("main");
       const busy = main !== document.activeElement && main.contains(document.activeElement);
       if (text !== shown && !busy) { shown = text; render(JSON.parse(text)); }
-      footer.textContent = busy ? "live; Escape goes on" : `live, ${new Date().toLocaleTimeString()}`;
+      footer.textContent = busy ? "paused; Escape resumes" : `live, ${new Date().toLocaleTimeString()}`;
     } catch (error) {
       footer.textContent = "the run has ended, or cannot be reached";
       wait = 10000;

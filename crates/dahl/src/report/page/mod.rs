@@ -27,7 +27,7 @@ pub enum Mode {
     Live,
 }
 
-/// What a page may load and run (CSP): its own script and styles and, where the run goes on,
+/// The Content-Security-Policy of a page: its own script and styles and, during a run,
 /// the runs. So markup that came in by a name of a file could do nothing.
 pub fn content_security_policy(mode: Mode) -> String {
     let hash = gantt::base64(&Sha256::digest(SCRIPTS.join("\n")));

@@ -31,10 +31,10 @@ function summary(runs, compared) {
       row("energy", energy ? about(energy.total.joules, energy.total.interval) : undefined),
       row("per sample", energy && energy.samples ? about(energy.per_sample, part(energy.total, energy.per_sample)) : undefined),
       row("EDP", energy ? `${significant(energy.edp, energy.kind === "modelled" ? 2 : 4)} J s` : undefined),
-      energy ? row("energy is", energy.total.source) : [],
+      energy ? row("energy source", energy.total.source) : [],
       energy && energy.total.partial ? row("partial", energy.total.partial) : [],
       run.silent.flatMap((text) => row("no figures", text)),
-      run.problems.flatMap(([, text]) => row("left out", text))));
+      run.problems.flatMap(([, text]) => row("ignored file", text))));
   });
   const verdicts = compared.map((c) => h("div", { class: "compared" },
     [c.faster, c.cheaper].filter(Boolean).map((v) => h("p", { class: v.less === null ? "verdict open" : "verdict" }, v.text)),
@@ -56,8 +56,8 @@ function why(c) {
   const rows = c.reasons.map((r) => [r.what, change(...r.nanos), nanos(r.nanos[0]), nanos(r.nanos[1]), ...calls(r)]);
   const sum = [0, 1].map((i) => c.reasons.reduce((t, r) => t + r.nanos[i], 0));
   rows.push({ attributes: { class: "sum" }, cells: ["together", change(...sum), nanos(sum[0]), nanos(sum[1]), "", ""] });
-  return h("div", {}, h("h3", {}, "Why: where the time of a training sample goes, the largest differences first"),
-    h("p", { class: "faint" }, "By the clock on the wall: the time of all workers by their number. The rows sum up to the difference."),
+  return h("div", {}, h("h3", {}, "Why: wall time per training sample by cause, largest differences first"),
+    h("p", { class: "faint" }, "Wall time: the time of all workers divided by their number. The rows sum to the difference."),
     table(["", "difference", c.names[0], c.names[1], `calls, ${c.names[0]}`, `calls, ${c.names[1]}`], rows, { label: "differences" }));
 }
 
@@ -93,10 +93,10 @@ function epochs(runs) {
 
 function timeline(runs) {
   const traced = runs.filter((run) => run.gantt);
-  if (!traced.length) return card("Timeline", "timeline", h("p", { class: "faint" }, "Nothing was recorded; dahl train --trace does, and it is there when the run has ended."));
+  if (!traced.length) return card("Timeline", "timeline", h("p", { class: "faint" }, "There is no trace; dahl train --trace records one, which is shown when the run has ended."));
   const scales = ganttScales(traced);
   const charts = runs.map((run, i) => (run.gantt ? h("div", {}, h("p", { class: "faint" }, h("strong", {}, run.name), `: ${recorded(run.stats)}${run.stats.engine === "simulated" ? "; simulated, nothing was measured" : ""}`), ganttChart(run, i, scales)) : null));
-  const shared = traced.length > 1 ? h("p", { class: "faint" }, "All have one scale of time, watts and bytes.") : null;
+  const shared = traced.length > 1 ? h("p", { class: "faint" }, "All charts have the same scales of time, watts and bytes.") : null;
   return card("Timeline", "timeline", ...[shared, ...charts].filter(Boolean));
 }
 
@@ -150,7 +150,7 @@ function codelets(runs) {
       rows.sort((a, b) => { const [x, y] = [of(a.row), of(b.row)]; return back * (typeof x === "string" ? x.localeCompare(y) : y - x); });
       fill();
     } }, name)));
-    if (predicted.size) heads.push(h("th", { scope: "col" }, `${own.program}: predicted / took a step`));
+    if (predicted.size) heads.push(h("th", { scope: "col" }, `${own.program}: predicted / measured per step`));
     return h("div", {}, h("h3", {}, `${run.name}, from ${sourceOf(stats)}: ${nanos(stats.codelets.reduce((t, r) => t + r.total, 0))} in ${stats.from === "counters" ? `${stats.steps} training steps, with evaluation` : recorded(stats)}`),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "codelets" }, h("table", { class: "codelets" }, h("thead", {}, h("tr", {}, heads)), body)));
   });
@@ -170,7 +170,7 @@ function spreads(runs) {
 
 function path(runs) {
   const parts = runs.filter((run) => run.stats).map((run) => h("div", {}, h("h3", {}, run.name),
-    ...run.stats.paths.map((p) => h("p", {}, `${p.program}: the critical path is ${nanos(p.path)} of ${nanos(p.span)} a step (${percent(p.path / (p.span || 1))}), with ${nanos(p.work)} of work; `,
+    ...run.stats.paths.map((p) => h("p", {}, `${p.program}: the critical path is ${nanos(p.path)} of ${nanos(p.span)} per step (${percent(p.path / (p.span || 1))}), with ${nanos(p.work)} of work; `,
       p.codelets.slice(0, 4).map(([name, time]) => `${name} ${nanos(time)}`).join(", "))),
     table(["gap", "worker", "at", "step", "cause", "ended by; then"], run.stats.gaps.map((g) => [nanos(g.to - g.from), unitOf(run.stats, g.worker) || g.worker, nanos(g.from - run.stats.begin), g.step, g.cause, `${g.ended_by}; then ${g.then}`]), { wide: 5, label: "largest gaps" })));
   return parts.length ? card("Critical path and gaps", "path", ...parts) : null;
@@ -187,7 +187,7 @@ function energyFigure(run, e) {
     e.causes.length && whole ? stack(e.causes.map((c, i) => [c.name, values[i], colours[i]])) : null,
     e.causes.length ? table(["cause", "energy", "share"], e.causes.map(cause), { label: "energy by cause" }) : null,
     e.domains.length > 1 ? table(["read by", "energy", "missed"], e.domains.map((d) => [`${d.name}${d.covers === "part" ? " (in its package)" : ""}`, joules(d.joules), d.missed > 0 ? `${d.missed.toFixed(1)} s` : "–"]), { label: "energy by meter" }) : null,
-    e.to_accuracy.length ? h("p", {}, e.to_accuracy.map(([a, j]) => `${about(j, part(e.total, j))} to ${Math.round(100 * a)} % of the test`).join(", ")) : null);
+    e.to_accuracy.length ? h("p", {}, e.to_accuracy.map(([a, j]) => `${about(j, part(e.total, j))} to ${Math.round(100 * a)} % test accuracy`).join(", ")) : null);
 }
 
 function energy(runs) {
@@ -201,7 +201,7 @@ function energy(runs) {
     const known = run.layers.every((l) => l[3] !== null) && run.platform;
     const format = known ? joules : nanos;
     const layers = run.layers.map(([layer, codelet, ns, j]) => ({ layer, codelet, value: known ? j : ns }));
-    const title = known ? `joules of busy workers beyond idle, modelled from ${run.platform}, of the steps in the trace` : "time of workers in the trace";
+    const title = known ? `joules of busy workers above idle, modelled from ${run.platform}, during the steps in the trace` : "time of workers in the trace";
     return figures.concat([h("h3", {}, `${run.name}, by layer: ${title}`), flameGraph(layerTree(layers), format)]);
   });
   return card("Energy", "energy", parts.length ? parts : h("p", { class: "faint" }, "No figures."));
@@ -227,13 +227,13 @@ function prediction(runs) {
     const p = run.predicted;
     const train = run.stats && run.stats.paths.find((x) => x.program === p.program);
     const step = run.counted && run.counted.steps ? (run.seconds * 1e9) / Math.max(1, last(run.epochs) ? last(run.epochs).steps : run.counted.steps) : undefined;
-    const rows = [["a step, predicted", nanos(p.step), `${nanos(p.interval[0])} to ${nanos(p.interval[1])}`], ["energy of a step, modelled", `about ${joules(Number(p.joules.toPrecision(2)))}`, ""]];
-    if (run.step_joules) rows.push(["energy of a step, modelled from what workers did in the trace", `about ${joules(Number(run.step_joules.toPrecision(2)))}`, p.joules > 0 ? `${(100 * (run.step_joules / p.joules - 1)).toFixed(1)} %` : ""]);
-    if (train) rows.push(["a step, measured in the trace (median)", nanos(train.span), `${(100 * (train.span / p.step - 1)).toFixed(1)} % beside the prediction`]);
-    if (step) rows.push(["a step, measured with everything around it (mean)", nanos(step), `${(100 * (step / p.step - 1)).toFixed(1)} %`]);
+    const rows = [["step, predicted", nanos(p.step), `${nanos(p.interval[0])} to ${nanos(p.interval[1])}`], ["energy of a step, modelled", `about ${joules(Number(p.joules.toPrecision(2)))}`, ""]];
+    if (run.step_joules) rows.push(["energy of a step, modelled from the workers' activity in the trace", `about ${joules(Number(run.step_joules.toPrecision(2)))}`, p.joules > 0 ? `${(100 * (run.step_joules / p.joules - 1)).toFixed(1)} %` : ""]);
+    if (train) rows.push(["step, measured in the trace (median)", nanos(train.span), `${(100 * (train.span / p.step - 1)).toFixed(1)} % off the prediction`]);
+    if (step) rows.push(["step, measured, with everything between steps (mean)", nanos(step), `${(100 * (step / p.step - 1)).toFixed(1)} %`]);
     return h("div", {}, h("h3", {}, `${run.name}: ${p.program || "a training step"}, by ${p.from}`), table(["", "", ""], rows, { label: "prediction" }));
   });
-  return card("Predicted and measured", "prediction", parts.length ? parts : h("p", { class: "faint" }, "Nothing was predicted; dahl train --calibration FILE does."));
+  return card("Predicted and measured", "prediction", parts.length ? parts : h("p", { class: "faint" }, "There is no prediction; dahl train --calibration FILE makes one."));
 }
 
 function provenance(runs) {

@@ -105,7 +105,7 @@ pub fn front_svg(problem: &Problem, found: &Solution) -> String {
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n",
         escape(&found.space())
     );
-    let whole = if found.whole { "" } else { ", as far as found" };
+    let whole = if found.whole { "" } else { ", incomplete" };
     // Some points may have weights of another age than the pipelines.
     let first = plans.first().map(|plan| semantics_of(problem, plan));
     let mixed = plans.iter().any(|plan| Some(semantics_of(problem, plan)) != first);

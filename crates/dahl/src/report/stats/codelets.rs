@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct CodeletRow {
     /// The op and its variant.
     pub codelet: String,
-    /// How often it ran.
+    /// Number of calls.
     pub calls: u64,
     /// For how long, in nanoseconds.
     pub total: u64,
@@ -37,7 +37,7 @@ pub struct CodeletRow {
 pub struct ShapeRow {
     /// The boxes that are read and written, and the op's attributes.
     pub shape: String,
-    /// How often it ran.
+    /// Number of calls.
     pub calls: u64,
     /// For how long, in nanoseconds.
     pub total: u64,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct ProgramPath {
     /// The program.
     pub program: String,
-    /// How many steps of it there are.
+    /// Number of its steps.
     pub steps: u64,
     /// The median time from the first call of a step to the end of its last.
     pub span: u64,

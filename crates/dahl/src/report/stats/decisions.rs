@@ -10,13 +10,13 @@ use std::fmt;
 pub struct DecisionRow {
     /// The first step after it.
     pub step: u64,
-    /// What was changed to, and why; `None` where all stayed as it was.
+    /// The new placement, and the reason; `None` if nothing changed.
     pub change: Option<(String, String)>,
-    /// What a step took before, in nanoseconds.
+    /// The time of a step before, in nanoseconds.
     pub measured: u64,
-    /// What a step was expected to take.
+    /// The predicted time of a step.
     pub predicted: u64,
-    /// How long it took to decide and to change.
+    /// The time of the decision and the change.
     pub took: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What workers did while they ran no codelet, and the largest gaps.
+//! The time of workers without a codelet, by cause, and the largest gaps.
 //!
 //! | cause | is |
 //! |---|---|
@@ -13,10 +13,10 @@ use crate::trace::{Activity, Event};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How many gaps are shown.
+/// Number of listed gaps.
 const SHOWN: usize = 10;
 
-/// What a worker did, in nanoseconds; the parts sum up to the window.
+/// The time of a worker by state, in nanoseconds; the parts sum to the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerUse {
     /// It ran codelets.
@@ -42,11 +42,11 @@ pub struct Gap {
     pub from: u64,
     /// When it ended.
     pub to: u64,
-    /// The largest part of it.
+    /// Its main cause.
     pub cause: String,
     /// The step of the call that followed.
     pub step: u64,
-    /// What ended it: the last task that the next one waited for, or a submission.
+    /// The event that ended it: the last task that the next one waited for, or a submission.
     pub ended_by: String,
     /// The task that followed.
     pub then: String,
@@ -236,7 +236,7 @@ fn ended_by((calls, ends): (&Calls<'_>, &Ends), call: &CallAt, submitted: Option
     }
 }
 
-/// What counters know: the rest of the time is that without work and the engine's own,
+/// The states that counters have: the rest of the time is idle time and the engine's overhead,
 /// which they do not tell apart.
 pub(super) fn of_counters(activity: &Activity) -> Vec<WorkerUse> {
     let of = |worker: &crate::trace::WorkerTime| WorkerUse {

@@ -1,4 +1,4 @@
-//! What a trace, or counters alone, say of where the time went.
+//! Where the time of a run went, by its trace or by counters alone.
 //!
 //! All times are whole nanoseconds of the trace; sums are exact.
 
@@ -37,11 +37,11 @@ pub enum From {
 pub struct Recorded {
     /// The first and the last step.
     pub steps: [u64; 2],
-    /// How many steps the session had, where that is known.
+    /// Number of steps of the session, if known.
     pub of: Option<u64>,
     /// The bound on events that recording ended at, where it did.
     pub bound: Option<u64>,
-    /// How many steps each program has.
+    /// Number of steps of each program.
     pub programs: Vec<(String, u64)>,
 }
 
@@ -66,14 +66,14 @@ impl Recorded {
     }
 }
 
-/// What happened, in numbers.
+/// Statistics of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stats {
     /// Where they come from.
     pub from: From,
     /// The engine.
     pub engine: String,
-    /// How tasks found their workers.
+    /// The scheduling policy.
     pub scheduling: String,
     /// Steps that are in it; of counters, training steps.
     pub steps: u64,
@@ -109,12 +109,12 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// What a trace says.
+    /// Statistics of a trace.
     pub fn of_trace(trace: &Trace) -> Self {
         Self::of_calls(&Calls::of(trace))
     }
 
-    /// What calls say.
+    /// Statistics of calls.
     pub fn of_calls(calls: &Calls<'_>) -> Self {
         let (workers, gaps) = idle::idle(calls);
         let mut layers: BTreeMap<(u32, u32), u64> = BTreeMap::new();
@@ -148,7 +148,7 @@ impl Stats {
         }
     }
 
-    /// What counters say that are always on: codelets by shape and what workers did.
+    /// Statistics of the counters, which are always on: codelets by shape, workers by state.
     pub fn of_counters(shapes: &[ShapeCount], activity: &Activity, steps: u64) -> Self {
         Self {
             from: From::Counters,

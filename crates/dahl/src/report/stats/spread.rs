@@ -15,15 +15,15 @@ use std::collections::BTreeMap;
 
 /// Fewer calls say nothing.
 const FEWEST: usize = 8;
-/// How many spreads are shown.
+/// Number of listed spreads.
 const SHOWN: usize = 12;
 
 /// Calls that have something in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level {
-    /// What: `worker 1`, `warm data`.
+    /// The group: `worker 1`, `warm data`.
     pub what: String,
-    /// How many calls.
+    /// Number of calls.
     pub calls: u64,
     /// Their mean in nanoseconds.
     pub mean: f64,
@@ -36,7 +36,7 @@ pub struct Spread {
     pub codelet: String,
     /// The boxes that are read and written.
     pub shape: String,
-    /// How many calls.
+    /// Number of calls.
     pub calls: u64,
     /// Their mean in nanoseconds.
     pub mean: f64,
@@ -55,7 +55,7 @@ pub struct Spread {
 pub(super) const CAUSES: [&str; 5] =
     ["preemption", "worker", "cold or warm data", "neighbours", "unexplained"];
 
-/// What a call is grouped by.
+/// A property that calls are grouped by.
 fn key(call: &CallAt) -> [u32; 3] {
     let beside = call.neighbours >= 0.5;
     [call.worker, u32::from(call.warm), u32::from(beside)]

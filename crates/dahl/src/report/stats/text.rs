@@ -28,7 +28,7 @@ fn tenths(parts: &[f64], all: i64) -> Vec<i64> {
     tenths
 }
 
-/// How much of the shapes is shown.
+/// Whether shapes are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     /// A line per codelet.
@@ -79,8 +79,8 @@ impl Stats {
             (From::Trace, "simulated") => "a simulated trace: nothing was measured".to_owned(),
             (From::Trace, "") => "the trace".to_owned(),
             (From::Trace, engine) => format!("the trace of the {engine} engine"),
-            (From::Counters, _) => "counters of the session, p50 to p99 to an eighth; a recorded \
-                                    trace says more"
+            (From::Counters, _) => "counters of the session, p50 to p99 within an eighth; a trace \
+                                    has more details"
                 .to_owned(),
         };
         let what = match (&self.recorded, self.from) {
@@ -198,16 +198,16 @@ impl Stats {
         if let Some(left) = self.left_ready {
             let all = self.window as f64 * self.workers.len() as f64;
             let part = if all > 0.0 { 100.0 * left as f64 / all } else { 0.0 };
-            let _ = writeln!(
-                text,
-                "of it {part:.2} % waiting or spinning while a task was ready that nobody ran"
-            );
+            let _ =
+                writeln!(text, "including {part:.2} % waiting or spinning while a task was ready");
         }
         if self.from == From::Trace && self.engine == "native" {
             text.push_str("(worker 0 is the caller: its overhead is the caller's time too)\n");
         }
         if self.from == From::Counters {
-            text.push_str("(no work: with the engine's own time, which counters do not know)\n");
+            text.push_str(
+                "(no work includes the engine's overhead, which counters do not separate)\n",
+            );
         }
     }
 

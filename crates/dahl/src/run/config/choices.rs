@@ -4,7 +4,7 @@ use crate::error::{Error, Expected, Unexpected};
 use crate::planner::Grain;
 use std::path::PathBuf;
 
-/// How ops are cut.
+/// The grain setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrainChoice {
     /// The grain with the shortest predicted step.

@@ -28,7 +28,7 @@ use crate::os::disk;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a setting decides.
+/// The class of a setting: its effect on the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The bits of the result.
@@ -43,15 +43,15 @@ pub enum Class {
 pub struct Setting {
     /// Its name: a flag, a key of configurations.
     pub name: &'static str,
-    /// What it decides.
+    /// Its class.
     pub class: Class,
-    /// What it is, in a sentence. Names of settings are between backticks.
+    /// Its description, in one sentence. Names of settings are between backticks.
     pub help: &'static str,
-    /// How many values it takes.
+    /// The number of values that it takes.
     pub arity: Arity,
     /// The values that there are, with what each means, where they are few.
     pub choices: &'static [(&'static str, &'static str)],
-    /// What else front ends show.
+    /// Further information for front ends.
     pub shown: Shown,
     check: fn(&str) -> Result<(), Expected>,
     read: fn(&mut RunConfig, &[&str]) -> Result<(), Expected>,
@@ -62,10 +62,10 @@ pub struct Setting {
     nearby: fn(&mut RunConfig),
 }
 
-/// What front ends show of a setting.
+/// Information about a setting for front ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// What stands for the value.
+    /// The placeholder of the value.
     pub value: &'static str,
     /// The heading that it is below.
     pub heading: &'static str,
@@ -76,7 +76,7 @@ pub struct Shown {
 }
 
 impl Setting {
-    /// Whether a text is a value of it.
+    /// Whether a text is one of its values.
     pub fn check(&self, text: &str) -> Result<(), Expected> {
         (self.check)(text)
     }
@@ -211,8 +211,8 @@ impl RunConfig {
         Ok(config)
     }
 
-    /// What a run goes on with: its own configuration (`self`) with the settings that are given
-    /// now, by name.
+    /// The configuration of a resumed run: that of the run (`self`) with the settings that are
+    /// given now, by name.
     ///
     /// # Errors
     /// [`Error::Identity`] for a setting that would make it another run.

@@ -188,15 +188,15 @@ settings! {
         conv: Option<Accuracy> = None, Value::parse, KERNELS;
         /// Instruction set: portable, avx2, avx512 or neon [default: the widest of this machine]
         isa: Option<Isa> = None, available_isa, KERNELS;
-        /// Choose kernels by measurements on this machine, not by the costs that come with dahl;
-        /// the plan records the choice
+        /// Choose kernels by measurements on this machine instead of the table of costs that comes
+        /// with dahl; the plan records the choice
         tune: Switch = Switch(false), Value::parse, KERNELS;
         /// Number of micro-batches per batch; their gradients are accumulated before the update
         /// [default: 8 with gpipe, 1f1b and 2bw, else 1]
         micro_batches: Option<usize> = None, at_least_one, Shown { value: "N", ..PIPELINE };
         /// Number of shards of the batch, or the samples of each, such as 21,11. Sums over samples
-        /// are taken per shard and then added, so that each shard can be on a processing unit or
-        /// machine of its own [default: 1]
+        /// are taken per shard and then added, so that each shard can be computed on another
+        /// processing unit or machine [default: 1]
         shards: Option<ShardsChoice> = None, Value::parse,
             Shown { value: "N|SAMPLES", ..PIPELINE };
         /// Pipeline parallelism: each worker runs the layers of one stage (docs/pipelines.md)
@@ -229,7 +229,7 @@ settings! {
         /// Number of worker threads [default: one per processor]
         workers: Option<usize> = None, at_least_one, Shown { value: "N", ..PLACEMENT };
         /// Grain, or how ops are cut into pieces (docs/grain.md): pieces per axis, such as
-        /// sample=4,channel=2; auto for the shortest step; adaptive to change it during the run too
+        /// sample=4,channel=2; auto for the shortest step; adaptive to also change it during the run
         /// [default: one piece of the batch per worker]
         grain: Option<GrainChoice> = None, Value::parse, PLACEMENT;
         /// Maximum memory of the plan, such as 500MiB or 2GiB; activations are recomputed to stay
@@ -293,7 +293,7 @@ settings! {
         /// Interval at which meters are read
         meter_interval: Duration = Duration::from_millis(100), interval,
             Shown { value: "TIME", ..ENERGY };
-        /// Time to measure the power of the idle machine before the first step
+        /// Measure the power of the idle machine for this time before the first step
         idle_time: Option<Duration> = None, Value::parse, Shown { value: "TIME", ..ENERGY };
         /// Maximum energy of this session (500J, 2kJ, 0.1kWh), measured if there is a meter, else
         /// modelled; then the run is saved and stops

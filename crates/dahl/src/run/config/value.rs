@@ -35,7 +35,7 @@ pub trait Value: Sized {
     }
 }
 
-/// What a setting has: a value, maybe none, several, or a switch.
+/// The field of a setting: a value, an optional value, a list, or a switch.
 pub(super) trait Field {
     type Item: Value;
     const ARITY: Arity;
@@ -49,7 +49,7 @@ pub(super) trait Field {
         Self: Sized;
 }
 
-/// How many values a setting takes.
+/// The number of values that a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
     /// It is on or off.
@@ -128,7 +128,7 @@ impl Value for OnOff {
     }
 }
 
-/// What a switch that is on has.
+/// The value of a switch that is on.
 pub(super) struct OnOff;
 
 impl Field for Switch {
