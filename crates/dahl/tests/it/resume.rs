@@ -227,7 +227,7 @@ fn another_recipe_is_refused_by_name() {
     };
     check(
         Recipe { seed: 4, ..recipe.clone() },
-        "seed: expected 3 as the run was trained with, found 4",
+        "seed: expected 3, as the run was trained with, found 4",
     );
     let lr = Optimizer::adam(0.02);
     check(Recipe { optimizer: lr, ..recipe.clone() }, "learning rate: expected 0.01");
