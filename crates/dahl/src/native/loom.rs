@@ -234,7 +234,8 @@ fn check_queue(
 ) {
     model(preemptions, move || {
         let (graph, across) = (tasks(preds), edges(across));
-        let queue = Queue::new(&[graph], &|_, _| &across, policy(), spins, vec![SpaceId(0); 2]);
+        let space_of = vec![SpaceId(0); 2.max(1 + others as usize)];
+        let queue = Queue::new(&[graph], &|_, _| &across, policy(), spins, space_of);
         let queue = Arc::new(queue);
         let distinct: Vec<_> = preds.iter().map(|_| Cell::new()).collect();
         let cells: Vec<_> = cell_of.iter().map(|&c| distinct[c].clone()).collect();
