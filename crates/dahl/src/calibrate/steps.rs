@@ -94,10 +94,11 @@ pub fn steps(
 
 /// The same plan with all tasks on the first worker, in their order.
 fn on_one_worker(planned: &PlannedPrograms) -> Result<PlannedPrograms> {
-    let spaces = planned.placement.spaces.len();
+    let space_of = &planned.placement.space_of;
     let mut placement = Placement::new(1, planned.placement.programs.clone());
     for group in placement.programs.iter_mut().flat_map(|program| &mut program.groups) {
-        let copies = if std::mem::take(&mut group.everywhere) { spaces } else { 1 };
+        let copies = group.copies(space_of);
+        group.everywhere = false;
         group.workers = vec![WorkerId(0); group.workers.len() / copies];
     }
     // What runs again has tasks of its own in the placement.

@@ -12,7 +12,7 @@ use super::tasks::{Does, Move, Task, Use};
 use crate::graph::{Graph, Kind, Root};
 use crate::units::{SpaceId, ValueId, WorkerId};
 use dahl_kernels::Region;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pushes to a space leave together once they are so many bytes: one after the other would cost a
 /// message each, all at the end would not overlap the backward pass.
@@ -31,6 +31,7 @@ pub(super) fn with_moves(
 ) -> Vec<Task> {
     let mut find = Find {
         placement,
+        copies: copies(&tasks),
         valid: vec![Vec::new(); graph.values.len()],
         segments: vec![Vec::new()],
         needs: Vec::new(),
@@ -100,6 +101,8 @@ struct Need {
 /// Looks along the reference order for what is needed where.
 struct Find<'a> {
     placement: &'a Placement,
+    /// By group: the spaces that run it, where each does for itself.
+    copies: BTreeMap<usize, BTreeSet<SpaceId>>,
     /// By value: spaces, the boxes that are valid there, and after how many segments they are.
     valid: Vec<Vec<(SpaceId, Region, usize)>>,
     /// Tasks that read nothing from other spaces that is made among them.
@@ -114,6 +117,7 @@ impl Find<'_> {
             self.segments.push(Vec::new());
         }
         let at = self.segments.len() - 1;
+        let copies = self.copies.get(&task.group).cloned().unwrap_or_default();
         let mut touches = Vec::new();
         task.touches(|space, root, region, usage| touches.push((space, root, *region, usage)));
         for (space, root, region, usage) in touches {
@@ -121,7 +125,7 @@ impl Find<'_> {
                 self.need(root.index(), &region, (space, at), false);
             }
             if usage != Use::Read && !region.is_empty() {
-                self.write(root.index(), &region, (space, at + 1), task.copy);
+                self.write(root.index(), &region, (space, at + 1), &copies);
             }
         }
         self.segments[at].push(task);
@@ -189,12 +193,18 @@ impl Find<'_> {
         }
     }
 
-    /// A box was written in a space: it is valid nowhere else, unless every space has a copy of
+    /// A box was written in a space: it is valid nowhere else but in spaces that have a copy of
     /// the task, which reads what the others do.
-    fn write(&mut self, root: usize, region: &Region, (space, made): (SpaceId, usize), copy: bool) {
+    fn write(
+        &mut self,
+        root: usize,
+        region: &Region,
+        (space, made): (SpaceId, usize),
+        copies: &BTreeSet<SpaceId>,
+    ) {
         let valid = &mut self.valid[root];
         for (of, there, since) in std::mem::take(valid) {
-            if copy && of != space {
+            if of != space && copies.contains(&of) {
                 valid.push((of, there, since));
             } else {
                 valid.extend(there.minus(region).into_iter().map(|left| (of, left, since)));
@@ -202,6 +212,15 @@ impl Find<'_> {
         }
         valid.push((space, *region, made));
     }
+}
+
+/// The spaces of each group that several run for themselves.
+fn copies(tasks: &[Task]) -> BTreeMap<usize, BTreeSet<SpaceId>> {
+    let mut copies: BTreeMap<usize, BTreeSet<SpaceId>> = BTreeMap::new();
+    for task in tasks.iter().filter(|task| task.copy) {
+        copies.entry(task.group).or_default().insert(task.space);
+    }
+    copies
 }
 
 /// The moves, by how many segments come before them.

@@ -21,8 +21,9 @@ pub struct Group {
     pub cuts: Vec<Vec<AxisCut>>,
     /// The worker of each task in a static replay.
     pub workers: Vec<WorkerId>,
-    /// Whether every space runs all pieces for itself: cheap ops whose results are large, or
-    /// needed at once. Then `workers` has those of each space, one space after the other.
+    /// Whether each space of the workers runs all pieces for itself: cheap ops whose results are
+    /// large, or needed at once. Then `workers` has those of each space, one space after the
+    /// other.
     pub everywhere: bool,
 }
 
@@ -30,6 +31,24 @@ impl Group {
     /// Nodes with their cuts, and the worker of each piece.
     pub fn new(nodes: Vec<NodeId>, cuts: Vec<Vec<AxisCut>>, workers: Vec<WorkerId>) -> Self {
         Self { nodes, cuts, workers, everywhere: false }
+    }
+
+    /// How many spaces run all pieces for themselves; 1 where the pieces are shared.
+    pub(crate) fn copies(&self, space_of: &[SpaceId]) -> usize {
+        if !self.everywhere {
+            return 1;
+        }
+        let space = |worker: &WorkerId| space_of.get(worker.index());
+        self.workers.chunk_by(|a, b| space(a) == space(b)).count().max(1)
+    }
+
+    /// Whether the workers of a group that runs everywhere are equally many of each space.
+    fn is_copied(&self, space_of: &[SpaceId]) -> bool {
+        let pieces = self.workers.len() / self.copies(space_of);
+        let space = |worker: &WorkerId| space_of[worker.index()];
+        let spaces: Vec<SpaceId> = self.workers.iter().map(space).collect();
+        let runs: Vec<&[SpaceId]> = spaces.chunk_by(|a, b| a == b).collect();
+        runs.iter().all(|run| run.len() == pieces) && runs.is_sorted_by(|a, b| a[0] < b[0])
     }
 }
 
@@ -217,8 +236,7 @@ impl ProgramPlacement {
     }
 
     fn check(&self, program: &str, graph: &Graph, space_of: &[SpaceId]) -> Result<()> {
-        let (workers, spaces) =
-            (space_of.len(), space_of.iter().max().map_or(1, |s| s.index() + 1));
+        let workers = space_of.len();
         let mut placed = vec![0usize; graph.nodes.len()];
         let mut all = 0usize;
         for (g, group) in self.groups.iter().enumerate() {
@@ -232,6 +250,10 @@ impl ProgramPlacement {
                 let found = format!("{:?}", group.nodes);
                 return Err(Error::plan(place, "nodes in order", found));
             }
+            if let Some(worker) = group.workers.iter().find(|w| w.index() >= workers) {
+                return Err(Error::plan(place, format!("one of {workers} workers"), worker));
+            }
+            let copies = group.copies(space_of);
             for (&id, cuts) in group.nodes.iter().zip(&group.cuts) {
                 let Some(node) = graph.nodes.get(id.index()) else {
                     return Err(Error::plan(place, "a node of the graph", id));
@@ -239,7 +261,6 @@ impl ProgramPlacement {
                 placed[id.index()] += 1;
                 let found = pieces(graph, node, cuts)
                     .map_err(|(expected, found)| Error::plan(&place, expected, found))?;
-                let copies = if group.everywhere { spaces } else { 1 };
                 if found.len() * copies != group.workers.len() {
                     let expected = format!("{} pieces of {id}", group.workers.len() / copies);
                     return Err(Error::plan(place, expected, found.len()));
@@ -250,13 +271,7 @@ impl ProgramPlacement {
                     return Err(Error::plan(place, expected, "more"));
                 }
             }
-            if let Some(worker) = group.workers.iter().find(|w| w.index() >= workers) {
-                return Err(Error::plan(place, format!("one of {workers} workers"), worker));
-            }
-            let of_space = |(i, worker): (usize, &WorkerId)| {
-                space_of[worker.index()].index() == i * spaces / group.workers.len()
-            };
-            if group.everywhere && !group.workers.iter().enumerate().all(of_space) {
+            if group.everywhere && !group.is_copied(space_of) {
                 let found = format!("{:?}", group.workers);
                 return Err(Error::plan(place, "workers of each space in turn", found));
             }

@@ -103,7 +103,7 @@ pub struct Task {
     pub worker: WorkerId,
     /// The space that it computes in, or moves to.
     pub space: SpaceId,
-    /// Whether every space has a copy of it.
+    /// Whether each space of its group has a copy of it.
     pub copy: bool,
 }
 
@@ -229,13 +229,11 @@ fn tasks_of(
     placement: &ProgramPlacement,
     space_of: &[SpaceId],
 ) -> Result<(Vec<Task>, Vec<Vec<TaskId>>)> {
-    let spaces = space_of.iter().map(|space| space.index() + 1).max().unwrap_or(1);
     let roots = graph.roots();
     let mut tasks = Vec::new();
     let mut task_of: Vec<Vec<TaskId>> = vec![Vec::new(); graph.nodes.len()];
     for (g, group) in placement.groups.iter().enumerate() {
-        let copies = if group.everywhere { spaces } else { 1 };
-        let pieces_of_group = group.workers.len() / copies;
+        let pieces_of_group = group.workers.len() / group.copies(space_of);
         let mut calls: Vec<Vec<CallSpec>> = vec![Vec::new(); pieces_of_group];
         for (&id, cuts) in group.nodes.iter().zip(&group.cuts) {
             let node = graph.node(id);

@@ -16,8 +16,8 @@ pub mod pipeline;
 mod recompute;
 
 pub use grain::{
-    Adapter, Circumstances, Gather, Grain, Patience, Verdict, Why, candidates, place, shared,
-    speeds, why,
+    Adapter, Circumstances, Gather, Grain, Memories, Patience, Verdict, Why, candidates, place,
+    shared, speeds, why,
 };
 pub use pipeline::{
     Deployed, Deployment, Flow, NodeCost, Order, Ran, even, flops, layer_count, starting_with,

@@ -21,6 +21,7 @@ mod schedules;
 mod session;
 mod sim;
 mod spaces;
+mod spaces_cover;
 mod support;
 mod tensor;
 mod timed;

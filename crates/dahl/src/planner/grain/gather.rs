@@ -52,26 +52,49 @@ pub fn place(graph: &Graph, grain: &Grain) -> ProgramPlacement {
         let stage = if grain.layer > 1 { stages.of(&node.path) } else { 0 };
         (stage, stage * grain.workers / grain.layer..(stage + 1) * grain.workers / grain.layer)
     };
-    // One part of the batch after the other; what follows from all of them at the end.
-    let parts = graph.nodes.iter().map(|node| node.part + 1).max().unwrap_or(1);
-    let part = |node: &Node| match node.phase {
-        Phase::Update if parts > 1 => parts,
-        _ => node.part,
-    };
-    let groups = (0..=parts).flat_map(|wanted| {
-        let own = |id: &NodeId| part(graph.node(*id)) == wanted;
-        let nodes: Vec<NodeId> = graph.node_ids().filter(own).collect();
-        gather(graph, grain, (&nodes, None), &on, &mut load)
-    });
+    let batches = by_part(graph);
+    let groups =
+        batches.iter().flat_map(|nodes| gather(graph, grain, (nodes, None), &on, &mut load));
     ProgramPlacement::new(groups.collect())
 }
 
-/// The placement of one program over several spaces.
+/// The placement of one program over several spaces, all of which share the batch.
 pub(super) fn place_over(graph: &Graph, grain: &Grain, spread: &Spread<'_>) -> ProgramPlacement {
     let (how, order) = spread.of(graph);
     let mut load = vec![0u64; grain.workers];
     let on = |_: &Node| (0, 0..grain.workers);
     ProgramPlacement::new(gather(graph, grain, (&order, Some(&how)), &on, &mut load))
+}
+
+/// The placement of one program over the teams of several stages, a batch of nodes after the
+/// other.
+pub(super) fn place_batches_over(
+    graph: &Graph,
+    grain: &Grain,
+    spread: &Spread<'_>,
+    batches: &[Vec<NodeId>],
+) -> ProgramPlacement {
+    let (how, _) = spread.of(graph);
+    let mut load = vec![0u64; grain.workers];
+    let on = |node: &Node| (spread.stage(node), 0..grain.workers);
+    let groups =
+        batches.iter().flat_map(|nodes| gather(graph, grain, (nodes, Some(&how)), &on, &mut load));
+    ProgramPlacement::new(groups.collect())
+}
+
+/// The nodes of a program, one part of the batch after the other; what follows from all of them
+/// at the end.
+pub(super) fn by_part(graph: &Graph) -> Vec<Vec<NodeId>> {
+    let parts = graph.nodes.iter().map(|node| node.part + 1).max().unwrap_or(1);
+    let part = |node: &Node| match node.phase {
+        Phase::Update if parts > 1 => parts,
+        _ => node.part,
+    };
+    let of = |wanted| {
+        let own = |id: &NodeId| part(graph.node(*id)) == wanted;
+        graph.node_ids().filter(own).collect()
+    };
+    (0..=parts).map(of).collect()
 }
 
 /// The placement of one program whose nodes are placed a batch after the other.
@@ -172,6 +195,13 @@ impl Why {
 /// is not.
 pub fn why(graph: &Graph, node: &Node, grain: &Grain) -> Vec<(usize, usize, Why)> {
     why_of(graph, node, grain, samples(graph))
+}
+
+/// The axes behind the first that a grain cuts an op along, each with how many pieces.
+pub(super) fn other_cuts(graph: &Graph, node: &Node, grain: &Grain) -> Vec<(usize, usize)> {
+    let cuts =
+        why(graph, node, grain).into_iter().filter(|(axis, _, why)| *axis > 0 && why.is_cut());
+    cuts.map(|(axis, count, _)| (axis, count)).collect()
 }
 
 /// The samples of a program, which it takes a look at all its values to find.

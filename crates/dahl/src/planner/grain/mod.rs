@@ -5,23 +5,28 @@ mod candidates;
 mod gather;
 mod shares;
 mod spread;
+mod teams;
 
 pub use adapt::{Adapter, Circumstances, Patience, Verdict, shared, speeds};
 pub use candidates::candidates;
-use gather::place_over;
 pub(super) use gather::{Batch, place_batches};
 pub use gather::{Why, place, why};
+use gather::{by_part, place_batches_over, place_over};
 use spread::Spread;
+pub use teams::Memories;
+use teams::{Each, Teams};
 
+use super::pipeline::{even, flops};
 use super::recompute::Placer;
 use crate::error::{Error, Result};
-use crate::graph::Programs;
+use crate::graph::{Program, Programs};
+use crate::model::Stages;
 use crate::ops::Target;
-use crate::plan::{
-    MOST_PIECES, MOST_WORKERS, Numerics, Placement, PlannedPrograms, Recompute, Space,
-};
+use crate::plan::{MOST_PIECES, MOST_WORKERS, Numerics, Placement, PlannedPrograms, Recompute};
+use crate::units::NodeId;
 use gather::pieces;
 use std::fmt;
+use std::ops::Range;
 
 /// Pieces of the batch for each worker that are tried, at most.
 pub(super) const PIECES_A_WORKER: usize = 32;
@@ -51,8 +56,8 @@ pub struct Grain {
     pub column: usize,
     /// Into how many stages the layers are cut, each with workers of its own.
     pub layer: usize,
-    /// How many host memories the workers are in, in even shares: each has a part of the batch
-    /// and of the parameters.
+    /// How many host memories the workers are in, equally many in each: each has a part of the
+    /// batch and of the parameters, or some of the stages.
     pub spaces: usize,
     /// The shares of the workers in the pieces, one each; 0 leaves a worker out. None
     /// where all are alike.
@@ -106,7 +111,7 @@ impl Grain {
         PlannedPrograms::plan(programs, numerics, none, |p| self.placement(p))
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let all = [("workers", self.workers)].into_iter().chain(self.counts());
         if let Some((key, n)) = all.into_iter().find(|(_, n)| *n == 0) {
             return Err(Error::config(key, "at least 1", n));
@@ -125,10 +130,6 @@ impl Grain {
         if self.spaces > self.workers {
             let expected = format!("at most {}, the workers", self.workers);
             return Err(Error::config("spaces", expected, self.spaces));
-        }
-        if self.spaces > 1 && (self.layer > 1 || !self.shares.is_empty()) {
-            let other = if self.layer > 1 { "layer" } else { "shares" };
-            return Err(Error::exclusive("spaces", other));
         }
         let shares = &self.shares;
         if !shares.is_empty() && (shares.len() != self.workers || self.used() == 0) {
@@ -219,6 +220,76 @@ impl Grain {
 impl Placer for Grain {
     fn placement(&self, expanded: &Programs) -> Result<Placement> {
         self.check()?;
+        if self.spaces > 1 {
+            let memories = match self.layer {
+                1 => Memories::even(self),
+                layers => Memories::of_stages(self, &self.stage_workers(layers)),
+            };
+            return self.placement_in(&memories, expanded);
+        }
+        self.check_pieces(expanded)?;
+        let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
+        Ok(Placement::new(self.workers, placed.collect()))
+    }
+}
+
+impl Grain {
+    /// The placement of programs on workers whose memories are given.
+    ///
+    /// # Errors
+    /// Where the grain does not fit the programs.
+    pub fn placement_in(&self, memories: &Memories, expanded: &Programs) -> Result<Placement> {
+        self.check_pieces(expanded)?;
+        let placed = match self.layer {
+            1 => {
+                let teams = Teams::one(self, memories);
+                let spread = Spread::new(self, &teams, expanded);
+                let placed = expanded.programs.iter();
+                placed.map(|p| place_over(&p.graph, self, &spread)).collect()
+            }
+            layers => {
+                // The stages of a parameter are the same in all programs.
+                let stages = even(&expanded.programs[0].graph, &vec![1.0; layers], &flops);
+                let own = self.stage_workers(layers);
+                let each = Each::Pieces(self.sample.div_ceil(layers));
+                let teams = Teams::new(stages, &own, (self, memories), each);
+                let spread = Spread::new(self, &teams, expanded);
+                let placed = expanded.programs.iter();
+                let place = |graph| place_batches_over(graph, self, &spread, &by_part(graph));
+                placed.map(|p| place(&p.graph)).collect()
+            }
+        };
+        let Memories { spaces, space_of } = memories.clone();
+        Ok(Placement { spaces, space_of, ..Placement::new(self.workers, placed) })
+    }
+
+    /// The placement of a pipeline on workers whose memories are given: in each program the
+    /// nodes are placed in batches, and each stage has workers of its own.
+    pub(super) fn placement_of_stages(
+        &self,
+        (stages, own): (&Stages, &[Range<usize>]),
+        memories: &Memories,
+        expanded: &Programs,
+        batches: &dyn Fn(&Program) -> Vec<Vec<NodeId>>,
+    ) -> Result<Placement> {
+        self.check_pieces(expanded)?;
+        let teams = Teams::new(stages.clone(), own, (self, memories), Each::Worker);
+        let spread = Spread::new(self, &teams, expanded);
+        let placed = expanded.programs.iter();
+        let placed =
+            placed.map(|p| place_batches_over(&p.graph, self, &spread, &batches(p))).collect();
+        let Memories { spaces, space_of } = memories.clone();
+        Ok(Placement { spaces, space_of, ..Placement::new(self.workers, placed) })
+    }
+
+    /// The workers of each of so many stages.
+    fn stage_workers(&self, stages: usize) -> Vec<Range<usize>> {
+        let start = |stage: usize| stage * self.workers / stages;
+        (0..stages).map(|stage| start(stage)..start(stage + 1)).collect()
+    }
+
+    /// Refuses a grain that cuts ops into more pieces than a plan may have.
+    fn check_pieces(&self, expanded: &Programs) -> Result<()> {
         for program in &expanded.programs {
             let pieces = pieces(&program.graph, self);
             if pieces > MOST_PIECES {
@@ -230,15 +301,7 @@ impl Placer for Grain {
                 return Err(Error::config("grain", expected, found));
             }
         }
-        if self.spaces == 1 {
-            let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
-            return Ok(Placement::new(self.workers, placed.collect()));
-        }
-        let spread = Spread::new(self, expanded);
-        let placed = expanded.programs.iter().map(|p| place_over(&p.graph, self, &spread));
-        let spaces = (0..self.spaces as u32).map(|number| Space::host(0, number)).collect();
-        let space_of = spread::space_of(self);
-        Ok(Placement { spaces, space_of, ..Placement::new(self.workers, placed.collect()) })
+        Ok(())
     }
 }
 
@@ -282,7 +345,7 @@ mod tests {
     #[test]
     fn a_grain_reads_back() {
         let grain = Grain::for_workers(4);
-        let all = "sample=1,row=4,column=2,layer=2,shares=2:1:0:7,gather=off";
+        let all = "sample=1,row=4,column=2,layer=2,spaces=3,shares=2:1:0:7,gather=off";
         for text in ["sample=4", "sample=8,channel=2", all] {
             Grain::check_text(text).unwrap();
             assert_eq!(grain.with(text).unwrap().to_string(), text);

@@ -1,15 +1,18 @@
-//! Which space has what, where a batch is shared by several memories.
+//! Which space has what, where several memories share a batch or the stages of a pipeline.
 //!
-//! The samples of the batch are dealt to the spaces at bounds of shards, and every op that flows
-//! over samples is cut there. Parameters are dealt by rows, in the order in which the backward
-//! pass ends with them: a space merges and updates its rows. Moving partial sums to the owner of
-//! their rows, and updated rows to everybody, is a reduce-scatter and an all-gather.
+//! The samples of the batch are dealt to the spaces of each team at bounds of shards, and every op
+//! that flows over samples is cut there. The parameters of a team are dealt by rows, in the order
+//! in which the backward pass ends with them: a space merges and updates its rows. Moving partial
+//! sums to the owner of their rows, and updated rows to the team, is a reduce-scatter and an
+//! all-gather. Activations and their gradients go from the team of a stage to that of the next.
 
 use super::Grain;
+use super::gather::other_cuts;
+use super::teams::Teams;
 use crate::graph::{Class, Graph, Kind, Node, Phase, Programs, Shards};
-use crate::ops::{Metas, ViewMap, parts, split};
+use crate::ops::{Metas, ViewMap, parts};
 use crate::plan::{AxisCut, Pieces};
-use crate::units::{NodeId, PersistentId, SpaceId, ValueId, WorkerId};
+use crate::units::{NodeId, PersistentId, ValueId, WorkerId};
 use dahl_kernels::Piece;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,22 +42,77 @@ pub(super) struct How {
 /// Who owns the rows of each persistent value, for all programs.
 pub(super) struct Spread<'a> {
     grain: &'a Grain,
+    teams: &'a Teams,
     shards: &'a Shards,
     rows: BTreeMap<PersistentId, (Owners, usize)>,
     buckets: usize,
 }
 
+/// What the indices of a first axis belong to.
+#[derive(Clone)]
+enum Dealt {
+    /// The sample of each, of so many.
+    Samples(Rc<[u32]>, usize),
+    /// The space that owns each.
+    Rows(Owners),
+}
+
+impl Dealt {
+    /// The samples of a batch, or of a part of one.
+    fn samples(length: usize) -> Self {
+        Self::Samples((0..length as u32).collect(), length)
+    }
+
+    fn len(&self) -> usize {
+        let (Self::Samples(of, _) | Self::Rows(of)) = self;
+        of.len()
+    }
+
+    /// The same of other indices, each as that which `index` says.
+    fn mapped(&self, count: usize, index: impl Fn(usize) -> usize) -> Option<Self> {
+        let (Self::Samples(of, _) | Self::Rows(of)) = self;
+        let of = (0..count).map(|i| of.get(index(i)).copied()).collect::<Option<_>>()?;
+        Some(match self {
+            Self::Samples(_, length) => Self::Samples(of, *length),
+            Self::Rows(_) => Self::Rows(of),
+        })
+    }
+}
+
 impl<'a> Spread<'a> {
-    pub(super) fn new(grain: &'a Grain, programs: &'a Programs) -> Self {
-        let spaces = grain.spaces;
+    pub(super) fn new(grain: &'a Grain, teams: &'a Teams, programs: &'a Programs) -> Self {
+        let shards = &programs.shards;
+        let mut spread = Self { grain, teams, shards, rows: BTreeMap::new(), buckets: 1 };
+        for stage in 0..teams.count() {
+            spread.add_parameters(stage, programs);
+        }
+        // States are dealt as the parameters that they are updated with.
+        for graph in programs.programs.iter().map(|program| &program.graph) {
+            for node in &graph.nodes {
+                spread.add_states(graph, node);
+            }
+        }
+        spread
+    }
+
+    /// The stage of a node.
+    pub(super) fn stage(&self, node: &Node) -> usize {
+        self.teams.stage(&node.path)
+    }
+
+    /// Deals the parameters of a stage to the spaces of its team.
+    fn add_parameters(&mut self, stage: usize, programs: &Programs) {
+        let own: Vec<u32> = self.teams.active(stage).map(|member| member.space).collect();
+        let spaces = own.len();
         let store = &programs.store;
+        let of_stage = |id: &PersistentId| self.teams.stage(&store.get(*id).name) == stage;
         let trained: Vec<PersistentId> =
-            store.of_class(Class::Parameter).map(|(id, _)| id).collect();
+            store.of_class(Class::Parameter).map(|(id, _)| id).filter(of_stage).collect();
         let bytes = |id: &PersistentId| store.get(*id).meta.bytes();
         let all: usize = trained.iter().map(bytes).sum();
         let ways = (spaces * (spaces - 1)).max(1);
         let buckets = (all / BUCKET).clamp(1, (MOST_EXCHANGES / ways).max(1));
-        let mut rows: BTreeMap<PersistentId, (Owners, usize)> = BTreeMap::new();
+        self.buckets = self.buckets.max(buckets);
         // The last layers' gradients come first.
         let mut before = 0usize;
         for id in trained.iter().rev() {
@@ -66,29 +124,22 @@ impl<'a> Spread<'a> {
             let (from, to) = (bucket * all / buckets, (bucket + 1) * all / buckets);
             let owner = |at: usize| {
                 let inside = at.saturating_sub(from) * spaces / (to - from).max(1);
-                inside.min(spaces - 1) as u32
+                inside.min(spaces - 1)
             };
             let small = meta.bytes() < TOGETHER;
             // A tensor lies in one bucket; one that is larger is dealt evenly.
             let large = meta.bytes() > to - from;
             let of = |r: usize| match (small, large) {
                 (true, _) => owner(before),
-                (_, true) => (r * spaces / count) as u32,
+                (_, true) => r * spaces / count,
                 _ => owner(before + r * row),
             };
-            let mut owners: Vec<u32> = (0..count).map(of).collect();
+            let mut owners: Vec<usize> = (0..count).map(of).collect();
             owners.sort_unstable();
-            rows.insert(*id, (owners.into(), bucket));
+            let owners: Owners = owners.into_iter().map(|member| own[member]).collect();
+            self.rows.insert(*id, (owners, bucket));
             before += meta.bytes();
         }
-        let mut spread = Self { grain, shards: &programs.shards, rows, buckets };
-        // States are dealt as the parameters that they are updated with.
-        for graph in programs.programs.iter().map(|program| &program.graph) {
-            for node in &graph.nodes {
-                spread.add_states(graph, node);
-            }
-        }
-        spread
     }
 
     fn add_states(&mut self, graph: &Graph, node: &Node) {
@@ -107,37 +158,36 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// The samples of each space among so many: at bounds of shards, where there are enough.
-    fn samples(&self, length: usize) -> Vec<Range<usize>> {
-        let spaces = self.grain.spaces;
-        let shards = self.shards.split(length);
-        let bound = |space: usize| match shards.len() >= spaces {
-            true => shards.get(space * shards.len() / spaces).map_or(length, |shard| shard.start),
-            false => space * length / spaces,
+    /// The spaces of what is dealt, in the team of a stage.
+    fn owners(&self, stage: usize, dealt: &Dealt) -> Owners {
+        let (samples, length) = match dealt {
+            Dealt::Rows(owners) => return owners.clone(),
+            Dealt::Samples(samples, length) => (samples, *length),
         };
-        (0..spaces).map(|s| bound(s)..if s + 1 < spaces { bound(s + 1) } else { length }).collect()
+        let ranges = self.teams.samples(stage, length, self.shards);
+        let members = self.teams.team(stage).iter().zip(ranges);
+        let of: Vec<u32> =
+            members.flat_map(|(member, range)| range.map(move |_| member.space)).collect();
+        samples.iter().map(|sample| of[*sample as usize]).collect()
     }
 
-    fn owners_of_samples(&self, length: usize) -> Owners {
-        let ranges = self.samples(length).into_iter().enumerate();
-        ranges.flat_map(|(space, range)| range.map(move |_| space as u32)).collect()
-    }
-
-    /// How each node of a program is run, and the nodes in the order in which they are placed.
+    /// How each node of a program is run, and the nodes in the order in which they are placed
+    /// where all are of one team.
     pub(super) fn of(&self, graph: &Graph) -> (Vec<How>, Vec<NodeId>) {
         let plan = Program::new(self, graph);
-        let mut owners: Vec<Option<Owners>> = vec![None; graph.values.len()];
+        let mut dealt: Vec<Option<Dealt>> = vec![None; graph.values.len()];
         let mut everywhere = vec![false; graph.values.len()];
         let copies = graph.inputs().next().is_none();
         for (v, value) in graph.values.iter().enumerate() {
             match value.kind {
                 Kind::Input => {
                     let length = value.meta.shape.axes().first().copied().unwrap_or(1);
-                    owners[v] = Some(self.owners_of_samples(length));
+                    dealt[v] = Some(Dealt::samples(length));
                 }
                 Kind::Persistent(id) => {
                     everywhere[v] = !copies;
-                    owners[v] = self.rows.get(&id).filter(|_| copies).map(|(rows, _)| rows.clone());
+                    let rows = self.rows.get(&id).filter(|_| copies);
+                    dealt[v] = rows.map(|(rows, _)| Dealt::Rows(rows.clone()));
                 }
                 Kind::Local => {}
             }
@@ -147,30 +197,32 @@ impl<'a> Spread<'a> {
         let (makers, roots) = (graph.makers(), graph.roots());
         for id in graph.node_ids() {
             let node = graph.node(id);
+            let stage = self.teams.stage(&node.path);
             // What is made of parameters' rows waits with them.
             let makers = node.inputs.iter().filter_map(|v| makers[roots[v.index()].value.index()]);
             bucket[id.index()] = makers.filter_map(|maker| bucket[maker.index()]).max();
             if let Some(view) = node.op.view() {
                 let (from, to) = (node.inputs[0].index(), node.outputs[0].index());
                 everywhere[to] = everywhere[from];
-                owners[to] = plan.owners_of_view(&owners, &view, (from, to));
+                dealt[to] = plan.dealt_of_view(&dealt, &view, (from, to));
                 continue;
             }
             let how = if plan.is_for_all(node, &everywhere) {
                 node.outputs.iter().for_each(|v| everywhere[v.index()] = true);
-                plan.whole(true)
-            } else if let Some(of) = plan.flow(node, &owners) {
-                owners[node.outputs[0].index()] = Some(of.clone());
-                plan.cut_at(node, &of)
+                plan.in_all_spaces(stage)
+            } else if let Some(of) = plan.flow(node, &dealt) {
+                let how = plan.cut_at(node, stage, &self.owners(stage, &of));
+                dealt[node.outputs[0].index()] = Some(of);
+                how
             } else if let Some((rows, of_bucket)) = plan.wanted[node.outputs[0].index()].clone() {
                 bucket[id.index()] = bucket[id.index()].max(Some(of_bucket));
-                owners[node.outputs[0].index()] = Some(rows.clone());
-                plan.cut_at(node, &rows)
+                dealt[node.outputs[0].index()] = Some(Dealt::Rows(rows.clone()));
+                plan.cut_at(node, stage, &rows)
             } else {
                 if node.phase == Phase::Update {
                     bucket[id.index()] = Some(self.buckets - 1);
                 }
-                plan.whole(false)
+                plan.whole(stage)
             };
             all[id.index()] = how;
         }
@@ -221,25 +273,25 @@ impl<'a> Program<'a> {
         node.op.regions(metas, &Piece { out, sum: whole.sum })
     }
 
-    fn owners_of_view(
+    fn dealt_of_view(
         &self,
-        owners: &[Option<Owners>],
+        dealt: &[Option<Dealt>],
         view: &ViewMap,
         (from, to): (usize, usize),
-    ) -> Option<Owners> {
-        let of = owners[from].as_ref()?;
+    ) -> Option<Dealt> {
+        let of = dealt[from].as_ref()?;
         let length = self.graph.values[to].meta.shape.axes().first().copied()?;
         match view {
             // A micro-batch is dealt as the batch is.
-            ViewMap::Slice { .. } => Some(self.spread.owners_of_samples(length)),
+            ViewMap::Slice { .. } => Some(Dealt::samples(length)),
             ViewMap::Select { axis: 0, .. } => None,
             _ if length == of.len() => Some(of.clone()),
             _ => None,
         }
     }
 
-    /// Whether every space runs a node for itself: it reads what all have, and what it makes is
-    /// used by all, or is one number.
+    /// Whether every space of a team runs a node for itself: it reads what all have, and what it
+    /// makes is used by all, or is one number.
     fn is_for_all(&self, node: &Node, everywhere: &[bool]) -> bool {
         let fetched = node.outputs.iter().any(|v| self.fetched[v.index()]);
         let one = |v: &ValueId| self.graph.value(*v).meta.shape.elements() == 1;
@@ -252,48 +304,49 @@ impl<'a> Program<'a> {
         !fetched && (counts || prepares)
     }
 
-    /// The owners of a result that flows over what is dealt: as the first operand is that each row
-    /// reads a part of. Of what is made from nothing, as samples are.
-    fn flow(&self, node: &Node, owners: &[Option<Owners>]) -> Option<Owners> {
+    /// What the rows of a result belong to where it flows over what is dealt: as those of the
+    /// first operand that each row reads a part of. What is made from nothing is dealt as samples
+    /// are.
+    fn flow(&self, node: &Node, dealt: &[Option<Dealt>]) -> Option<Dealt> {
         let out = self.graph.value(node.outputs[0]).meta.shape;
         let rows = out.axes().first().copied()?;
         if node.inputs.is_empty() {
-            return Some(self.spread.owners_of_samples(rows)).filter(|_| rows > 1);
+            return Some(Dealt::samples(rows)).filter(|_| rows > 1);
         }
         let all = self.regions(node, 0..rows);
         let first = self.regions(node, 0..1);
         let at = node.inputs.iter().enumerate().position(|(i, v)| {
-            let dealt = owners[v.index()].is_some() && all[i].rank() > 0;
-            dealt && (rows > 1 && first[i].range(0) != all[i].range(0))
+            let is_dealt = dealt[v.index()].is_some() && all[i].rank() > 0;
+            is_dealt && (rows > 1 && first[i].range(0) != all[i].range(0))
         })?;
-        let of = owners[node.inputs[at].index()].as_ref()?;
-        let owner =
-            |row: usize| of.get(self.regions(node, row..row + 1)[at].range(0).start).copied();
-        (0..rows).map(owner).collect()
+        let of = dealt[node.inputs[at].index()].as_ref()?;
+        of.mapped(rows, |row| self.regions(node, row..row + 1)[at].range(0).start)
     }
 
-    /// A node that is not cut: in every space, or by the first worker.
-    fn whole(&self, everywhere: bool) -> How {
-        let grain = self.spread.grain;
-        let spaces = if everywhere { grain.spaces } else { 1 };
-        let first = |space: usize| WorkerId::new(self.workers(space).start);
-        How { cuts: Vec::new(), workers: (0..spaces).map(first).collect(), everywhere }
+    /// A node that is not cut, by the first worker of its team.
+    fn whole(&self, stage: usize) -> How {
+        let teams = self.spread.teams;
+        let first = teams.active(stage).next().map_or(0, |member| member.space);
+        How { workers: vec![teams.first(stage, first)], ..How::default() }
     }
 
-    fn workers(&self, space: usize) -> Range<usize> {
-        let grain = self.spread.grain;
-        space * grain.workers / grain.spaces..(space + 1) * grain.workers / grain.spaces
+    /// A node that each space of its team runs for itself.
+    fn in_all_spaces(&self, stage: usize) -> How {
+        let teams = self.spread.teams;
+        let first = |space: u32| teams.first(stage, space);
+        let workers: Vec<WorkerId> = teams.team(stage).iter().map(|m| first(m.space)).collect();
+        How { everywhere: workers.len() > 1, workers, cuts: Vec::new() }
     }
 
     /// A node that is cut where the owner changes, and the rows of an owner among its workers.
-    fn cut_at(&self, node: &Node, owners: &Owners) -> How {
+    fn cut_at(&self, node: &Node, stage: usize, owners: &Owners) -> How {
         let (inputs, outputs) = self.graph.metas(node);
         let metas = Metas { inputs: &inputs, outputs: &outputs };
         let offered = node.op.cuts(metas);
+        let teams = self.spread.teams;
         let Some(first) = offered.iter().find(|cut| cut.axis == 0) else {
-            return How { workers: vec![self.first_of(owners[0])], ..How::default() };
+            return How { workers: vec![teams.first(stage, owners[0])], ..How::default() };
         };
-        let each = self.spread.grain.sample.div_ceil(self.spread.grain.spaces);
         let row = outputs[0].bytes() / owners.len();
         // The first row of each piece, its owner, and its place among the pieces of that.
         let mut pieces: Vec<(usize, u32, Range<usize>)> = Vec::new();
@@ -301,11 +354,14 @@ impl<'a> Program<'a> {
         for run in owners.chunk_by(|a, b| a == b) {
             // Small rows of parameters are not worth pieces of their own.
             let small = node.phase == Phase::Update && row * run.len() < TOGETHER;
-            let parts = split(run.len(), if small { 1 } else { each }, 1);
-            for (i, part) in parts.iter().enumerate() {
-                let at = (from + part.start) / first.align * first.align;
+            let starts: Vec<usize> = match small {
+                true => vec![0],
+                false => teams.pieces(stage, run[0], run.len()).iter().map(|p| p.start).collect(),
+            };
+            for (i, start) in starts.iter().enumerate() {
+                let at = (from + start) / first.align * first.align;
                 if pieces.last().is_none_or(|(before, ..)| at > *before) {
-                    pieces.push((at, run[0], i..parts.len()));
+                    pieces.push((at, run[0], i..starts.len()));
                 }
             }
             from += run.len();
@@ -316,32 +372,25 @@ impl<'a> Program<'a> {
             let bounds = pieces[1..].iter().map(|(at, ..)| *at).collect();
             cuts.push(AxisCut { axis: 0, into: Pieces::At(bounds) });
         }
+        let mut others = other_cuts(self.graph, node, self.spread.grain);
         // Where a space has fewer rows than workers, another axis is cut for these.
-        let other = offered.iter().filter(|cut| cut.axis > 0);
-        let other = other.max_by_key(|cut| outputs[0].shape[cut.axis]);
-        let wide = longest < each && row * longest >= TOGETHER;
-        let columns = match other.filter(|_| wide) {
-            Some(cut) => {
-                cuts.push((cut.axis, each).into());
-                parts(outputs[0].shape[cut.axis], each, cut.align)
-            }
-            None => 1,
-        };
-        let worker = |owner: u32, i: usize, of: usize| {
-            let own = self.workers(owner as usize);
-            WorkerId::new(own.start + i * own.len() / of)
-        };
+        let each = teams.active(stage).map(|m| teams.count_of(stage, m.space)).max().unwrap_or(1);
+        if others.is_empty() && longest < each && row * longest >= TOGETHER {
+            let other = offered.iter().filter(|cut| cut.axis > 0);
+            let other = other.max_by_key(|cut| outputs[0].shape[cut.axis]);
+            others.extend(other.map(|cut| (cut.axis, each)));
+        }
+        let align =
+            |axis: usize| offered.iter().find(|cut| cut.axis == axis).map_or(1, |c| c.align);
+        let along =
+            |&(axis, count): &(usize, usize)| parts(outputs[0].shape[axis], count, align(axis));
+        let columns: usize = others.iter().map(along).product();
+        cuts.extend(others.into_iter().map(AxisCut::from));
         let workers = pieces.iter().flat_map(|(_, owner, place)| {
-            (0..columns).map(move |column| match columns {
-                1 => worker(*owner, place.start, place.end),
-                _ => worker(*owner, column, columns),
-            })
+            let dealt = teams.deal(stage, *owner, place.end * columns);
+            dealt[place.start * columns..][..columns].to_vec()
         });
         How { workers: workers.collect(), cuts, everywhere: false }
-    }
-
-    fn first_of(&self, space: u32) -> WorkerId {
-        WorkerId::new(self.workers(space as usize).start)
     }
 
     /// The nodes with those that belong to a bucket of parameters behind the last of what they
@@ -387,12 +436,4 @@ impl<'a> Program<'a> {
         order.extend(waiting);
         order
     }
-}
-
-/// The space of each worker, in even shares.
-pub(super) fn space_of(grain: &Grain) -> Vec<SpaceId> {
-    // The first worker of a space is the first that its range begins at.
-    let start = |space: usize| space * grain.workers / grain.spaces;
-    let of = |w: usize| (0..grain.spaces).rfind(|&space| start(space) <= w).unwrap_or(0);
-    (0..grain.workers).map(of).map(SpaceId::new).collect()
 }

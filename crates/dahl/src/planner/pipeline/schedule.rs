@@ -1,10 +1,10 @@
 //! Pipelines: parts of a batch through stages of layers, each with workers of its own.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{Graph, Phase, Program, Programs};
 use crate::model::{Delays, Stages};
 use crate::plan::Placement;
-use crate::planner::grain::{Batch, Grain, place, place_batches};
+use crate::planner::grain::{Batch, Grain, Memories, place, place_batches};
 use crate::planner::recompute::Placer;
 use crate::units::NodeId;
 use std::ops::Range;
@@ -41,23 +41,51 @@ struct Visit {
 }
 
 impl Flow {
-    /// The placement of programs whose partial sums and repeated nodes are explicit.
-    fn place(&self, grain: &Grain, expanded: &Programs) -> Result<Placement> {
+    /// The placement of programs whose partial sums and repeated nodes are explicit. Where
+    /// workers are in several memories or unequal, `memories` has those of the workers.
+    fn place(
+        &self,
+        grain: &Grain,
+        memories: Option<&Memories>,
+        expanded: &Programs,
+    ) -> Result<Placement> {
         let stages = self.stages.count();
-        if grain.workers == 0 {
-            return Err(Error::config("workers", "at least 1", 0));
-        }
-        let placed = expanded.programs.iter().map(|program| match is_training(program) {
-            true => place_batches(&program.graph, grain, &self.batches(&program.graph, grain)),
-            false => place(&program.graph, grain),
-        });
+        let own: Vec<Range<usize>> = (0..stages).map(|stage| self.workers(stage, grain)).collect();
         let ahead = (0..grain.workers).map(|w| {
-            let own = (0..stages).filter(|&s| self.workers(s, grain).contains(&w));
+            let own = (0..stages).filter(|&s| own[s].contains(&w));
             let steps = |s| self.delays.as_ref().map_or(1, |delays| delays.under_way(s));
             own.map(steps).max().unwrap_or(1)
         });
-        let (workers, ahead) = (grain.workers, ahead.collect());
-        Ok(Placement { ahead, ..Placement::new(workers, placed.collect()) })
+        let ahead = ahead.collect();
+        let Some(memories) = memories else {
+            let placed = expanded.programs.iter().map(|program| match is_training(program) {
+                true => place_batches(&program.graph, grain, &self.batches(&program.graph, grain)),
+                false => place(&program.graph, grain),
+            });
+            return Ok(Placement { ahead, ..Placement::new(grain.workers, placed.collect()) });
+        };
+        // Programs that evaluate go through the stages too: the parameters stay where they are.
+        let batches = |program: &Program| -> Vec<Vec<NodeId>> {
+            match is_training(program) {
+                true => {
+                    let batches = self.batches(&program.graph, grain).into_iter();
+                    batches.map(|batch| batch.nodes).collect()
+                }
+                false => self.by_stage(&program.graph),
+            }
+        };
+        let team = (&self.stages, &own[..]);
+        let placement = grain.placement_of_stages(team, memories, expanded, &batches)?;
+        Ok(Placement { ahead, ..placement })
+    }
+
+    /// The nodes of each stage of a program that does not learn.
+    fn by_stage(&self, graph: &Graph) -> Vec<Vec<NodeId>> {
+        let of = |stage| {
+            let own = |id: &NodeId| self.stages.of(&graph.node(*id).path) == stage;
+            graph.node_ids().filter(own).collect()
+        };
+        (0..self.stages.count()).map(of).collect()
     }
 
     /// The workers of a stage; where there are fewer workers than stages they have several.
@@ -104,7 +132,29 @@ impl Flow {
 
 impl Placer for (&Flow, &Grain) {
     fn placement(&self, expanded: &Programs) -> Result<Placement> {
-        self.0.place(self.1, expanded)
+        let (flow, grain) = *self;
+        grain.check()?;
+        let own: Vec<Range<usize>> =
+            (0..flow.stages.count()).map(|stage| flow.workers(stage, grain)).collect();
+        let apart = grain.spaces > 1 || !grain.shares.is_empty();
+        let memories = apart.then(|| Memories::of_stages(grain, &own));
+        flow.place(grain, memories.as_ref(), expanded)
+    }
+}
+
+impl Placer for (&Flow, &Grain, &Memories) {
+    fn placement(&self, expanded: &Programs) -> Result<Placement> {
+        let (flow, grain, memories) = *self;
+        grain.check()?;
+        flow.place(grain, Some(memories), expanded)
+    }
+}
+
+impl Placer for (&Grain, &Memories) {
+    fn placement(&self, expanded: &Programs) -> Result<Placement> {
+        let (grain, memories) = *self;
+        grain.check()?;
+        grain.placement_in(memories, expanded)
     }
 }
 
