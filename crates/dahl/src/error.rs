@@ -64,6 +64,15 @@ pub enum Error {
     #[error("platform: {0}")]
     Platform(Unexpected),
 
+    /// A rank of a run has failed, and the run with it.
+    #[error("rank {rank}: {why}")]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// The error of that rank.
+        why: String,
+    },
+
     /// The plan does not fit into memory.
     #[error("{}", memory(*.needed, *.limit, *.least, .largest))]
     Memory {

@@ -7,19 +7,19 @@
 //!   them writes; an engine starts a task only when its edges are met.
 #![expect(unsafe_code, reason = "the module that hands out disjoint views of arenas")]
 
-use super::{NamedTensors, TensorMut, TensorRef};
+use super::{Channel, NamedTensors, TensorMut, TensorRef, Transport};
 use crate::error::{Error, MemoryLimit, Result};
 use crate::graph::{Graph, Value};
 use crate::ops::copy::CloneAny;
 use crate::ops::{Op, ViewMap};
 use crate::plan::{
-    ALIGN, CallSpec, Does, Home, Move, OperandSpec, PlannedPrograms, Space, SpaceKind, Task,
-    TaskGraph, Use,
+    ALIGN, CallSpec, Does, Home, Move, OperandSpec, PlannedPrograms, Space, SpaceKind, Storage,
+    Task, TaskGraph, Use,
 };
 use crate::units::{Bytes, PersistentId, ProgramId, SpaceId, TaskId, ValueId};
 use dahl_kernels::{Call, Isa, MAX_AXES, Operand, Piece, Region, StepScalars};
 use std::cell::UnsafeCell;
-use std::collections::TryReserveError;
+use std::collections::{BTreeMap, TryReserveError};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -88,7 +88,10 @@ pub(crate) struct SpaceArenas {
 
 /// All memory of a session: the plan's, allocated once.
 pub(crate) struct Arenas {
+    /// Empty for the spaces of other ranks.
     pub(crate) spaces: Vec<SpaceArenas>,
+    /// The space that inputs are loaded into and outputs are read from.
+    first: SpaceId,
     /// By worker; lanes have none.
     pub(crate) scratch: Vec<Arc<Buffer>>,
 }
@@ -99,6 +102,15 @@ impl Arenas {
         let memory = &planned.memory;
         let many = |count: usize, bytes: usize| (0..count).map(|_| Buffer::new(bytes)).collect();
         let spaces = memory.spaces().map(|space| -> Result<_, TryReserveError> {
+            if !planned.has(space) {
+                let (persistent, work) = (Buffer::new(0)?, Buffer::new(0)?);
+                return Ok(SpaceArenas {
+                    persistent,
+                    work,
+                    inputs: Vec::new(),
+                    outputs: Vec::new(),
+                });
+            }
             let outputs = memory.programs.iter().map(|p| (p.output_slots, p.spaces[space.index()]));
             let outputs = outputs.map(|(slots, of)| many(slots, of.outputs));
             Ok(SpaceArenas {
@@ -108,17 +120,19 @@ impl Arenas {
                 outputs: outputs.collect::<Result<_, _>>()?,
             })
         });
-        Ok(Self { spaces: spaces.collect::<Result<_, _>>()?, scratch: scratch(planned)? })
+        let spaces = spaces.collect::<Result<_, _>>()?;
+        Ok(Self { spaces, first: planned.first_space(), scratch: scratch(planned)? })
     }
 
     /// The same persistent values, inputs and outputs with the work memory of another placement.
     pub(crate) fn with_work_of(&self, planned: &PlannedPrograms) -> Result<Self, TryReserveError> {
         let work = |(s, of): (usize, &SpaceArenas)| -> Result<_, TryReserveError> {
-            let work = Buffer::new(planned.memory.work(SpaceId::new(s)))?;
-            Ok(SpaceArenas { work, ..of.clone() })
+            let space = SpaceId::new(s);
+            let bytes = if planned.has(space) { planned.memory.work(space) } else { 0 };
+            Ok(SpaceArenas { work: Buffer::new(bytes)?, ..of.clone() })
         };
-        let spaces = self.spaces.iter().enumerate().map(work);
-        Ok(Self { spaces: spaces.collect::<Result<_, _>>()?, scratch: scratch(planned)? })
+        let spaces = self.spaces.iter().enumerate().map(work).collect::<Result<_, _>>()?;
+        Ok(Self { spaces, first: self.first, scratch: scratch(planned)? })
     }
 
     /// What another placement has too: all but the work memory and scratch.
@@ -126,12 +140,12 @@ impl Arenas {
         let nothing = Buffer::new(0)?;
         let without = |of: &SpaceArenas| SpaceArenas { work: nothing.clone(), ..of.clone() };
         let spaces = self.spaces.iter().map(without);
-        Ok(Self { spaces: spaces.collect(), scratch: Vec::new() })
+        Ok(Self { spaces: spaces.collect(), first: self.first, scratch: Vec::new() })
     }
 
-    /// The space that outputs are read from.
+    /// The space that inputs are loaded into and outputs are read from.
     pub(crate) fn first(&self) -> &SpaceArenas {
-        &self.spaces[0]
+        &self.spaces[self.first.index()]
     }
 
     /// The bytes of all buffers of a space.
@@ -163,8 +177,11 @@ impl Arenas {
         let meta = planned.programs().store.get(id).meta;
         let memory = &planned.memory;
         let row = meta.bytes() / meta.shape.axes().first().copied().unwrap_or(1).max(1);
-        let own =
-            memory.replicas.iter().zip(&memory.persistent).filter(move |(r, _)| r.value == id);
+        let own = memory
+            .replicas
+            .iter()
+            .zip(&memory.persistent)
+            .filter(move |(r, _)| r.value == id && planned.has(r.space));
         let parts: Vec<_> = own
             .map(|(replica, &at)| {
                 let rows = match replica.region.rank() {
@@ -218,7 +235,9 @@ impl Arenas {
     ) -> Result<()> {
         let meta = planned.programs().store.get(id).meta;
         let replicas: Vec<_> = self.replicas(planned, id).collect();
-        if let [(buffer, own, _)] = &replicas[..] {
+        if let [(buffer, own, _)] = &replicas[..]
+            && own.len() == meta.bytes()
+        {
             // SAFETY: the caller's promise.
             let bytes = unsafe { buffer.slice_mut(own.start, own.len()) };
             return write(TensorMut { meta, bytes });
@@ -294,8 +313,100 @@ impl Arenas {
         let task = |task: &Task| match &task.does {
             Does::Calls(calls) => calls.iter().map(|spec| call(task, spec)).collect(),
             Does::Move(of) => of.parts.iter().map(|part| copy(of, part)).collect(),
+            Does::Send(_) | Does::Receive(_) | Does::Elsewhere => Box::default(),
         };
         tasks.iter().map(task).collect()
+    }
+
+    /// The messages of a program to and from other ranks, by task.
+    pub(crate) fn messages(
+        &self,
+        planned: &PlannedPrograms,
+        program: ProgramId,
+    ) -> BTreeMap<TaskId, PreparedMessage> {
+        let tasks = &planned.program(program).1.tasks;
+        let output_slots = planned.memory.programs[program.index()].output_slots;
+        let combinations = planned.memory.input_slots * output_slots;
+        let rank_of = |space| planned.placement.rank_of(space);
+        let message = |(t, task): (usize, &Task)| {
+            let (direction, of, space, peer) = match &task.does {
+                Does::Send(of) => (Direction::Send, of, of.from, rank_of(of.to)),
+                Does::Receive(of) => (Direction::Receive, of, of.to, rank_of(of.from)),
+                _ => return None,
+            };
+            let runs = (0..combinations).map(|c| {
+                let slots = Slots { input: c / output_slots, output: c % output_slots };
+                let mut runs = Vec::new();
+                for (root, region) in &of.parts {
+                    self.runs(planned, program, (space, *root, region), slots, &mut runs);
+                }
+                runs
+            });
+            let runs = runs.collect();
+            Some((TaskId::new(t), PreparedMessage { direction, peer, runs, output_slots }))
+        };
+        tasks.iter().enumerate().filter_map(message).collect()
+    }
+
+    /// The contiguous bytes of a box of a value, in order.
+    fn runs(
+        &self,
+        planned: &PlannedPrograms,
+        program: ProgramId,
+        (space, root, region): (SpaceId, ValueId, &Region),
+        slots: Slots,
+        runs: &mut Vec<(Arc<Buffer>, Range<usize>)>,
+    ) {
+        if region.is_empty() {
+            return;
+        }
+        let (graph, TaskGraph { layout, .. }) = planned.program(program);
+        let id = layout.find(space, root, region);
+        let storage = &layout.storages[id];
+        let buffer = self.buffer(program, storage, slots);
+        let meta = graph.value(root).meta;
+        let (rank, size, strides) = (meta.shape.rank(), meta.dtype.size(), meta.shape.strides());
+        let offset = planned.memory.programs[program.index()].offsets[id];
+        let skipped = if rank == 0 { 0 } else { storage.region.range(0).start * strides[0] };
+        // The axes from `whole` on are contiguous.
+        let full = |axis: &usize| region.len(*axis) == meta.shape[*axis];
+        let whole = (1..rank).rev().take_while(full).last().unwrap_or(rank).saturating_sub(1);
+        let length: usize = (whole..rank).map(|axis| region.len(axis)).product();
+        let outer: usize = (0..whole).map(|axis| region.len(axis)).product();
+        for run in 0..outer {
+            let (mut rest, mut at) = (run, 0);
+            for axis in (0..rank).rev() {
+                let start = region.range(axis).start;
+                let index = if axis < whole {
+                    let index = rest % region.len(axis);
+                    rest /= region.len(axis);
+                    start + index
+                } else {
+                    start
+                };
+                at += index * strides[axis];
+            }
+            let begin = offset + (at - skipped) * size;
+            let bytes = begin..begin + length * size;
+            assert!(bytes.end <= offset + storage.bytes, "{root} lies in its storage");
+            match runs.last_mut() {
+                Some((last, before)) if Arc::ptr_eq(last, buffer) && before.end == bytes.start => {
+                    before.end = bytes.end;
+                }
+                _ => runs.push((buffer.clone(), bytes)),
+            }
+        }
+    }
+
+    /// The buffer that a storage lies in.
+    fn buffer(&self, program: ProgramId, storage: &Storage, slots: Slots) -> &Arc<Buffer> {
+        let own = &self.spaces[storage.space.index()];
+        match storage.home {
+            Home::Input => &own.inputs[slots.input],
+            Home::Output => &own.outputs[program.index()][slots.output],
+            Home::Persistent(_) => &own.persistent,
+            Home::Work => &own.work,
+        }
     }
 
     /// The operand of a task's call in a space.
@@ -310,13 +421,7 @@ impl Arenas {
         let id = layout.find(space, spec.root, &spec.root_region);
         let storage = &layout.storages[id];
         let offset = planned.memory.programs[program.index()].offsets[id];
-        let own = &self.spaces[space.index()];
-        let buffer = match storage.home {
-            Home::Input => &own.inputs[slots.input],
-            Home::Output => &own.outputs[program.index()][slots.output],
-            Home::Persistent(_) => &own.persistent,
-            Home::Work => &own.work,
-        };
+        let buffer = self.buffer(program, storage, slots);
         let meta = graph.value(spec.value).meta;
         let size = meta.dtype.size();
         let (strides, shift) = strides_of(graph, spec.value);
@@ -348,7 +453,8 @@ impl Arenas {
 
 /// The scratch of each worker.
 fn scratch(planned: &PlannedPrograms) -> Result<Vec<Arc<Buffer>>, TryReserveError> {
-    let of = |space: &SpaceId| Buffer::new(planned.memory.scratch(*space));
+    let bytes = |space| if planned.has(space) { planned.memory.scratch(space) } else { 0 };
+    let of = |space: &SpaceId| Buffer::new(bytes(*space));
     planned.placement.space_of.iter().map(of).collect()
 }
 
@@ -394,6 +500,55 @@ impl PreparedCall {
         // SAFETY: the caller's promise.
         let call = unsafe { Call::new(operands, self.inputs, &self.piece, scalars, scratch) };
         self.op.run(self.variant, &mut call.on(isa));
+    }
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Send,
+    Receive,
+}
+
+/// A message to or from another rank, with the bytes that it consists of.
+pub(crate) struct PreparedMessage {
+    direction: Direction,
+    peer: u32,
+    /// By input slot and output slot: contiguous bytes, in order.
+    runs: Vec<Vec<(Arc<Buffer>, Range<usize>)>>,
+    output_slots: usize,
+}
+
+impl PreparedMessage {
+    /// Sends or receives it, and waits for that.
+    ///
+    /// # Errors
+    /// Those of the transport.
+    ///
+    /// # Safety
+    /// While it runs, nothing else writes what it sends, nor reads or writes what it receives.
+    pub(crate) unsafe fn run(&self, slots: Slots, transport: &dyn Transport) -> Result<()> {
+        let runs = &self.runs[slots.input * self.output_slots + slots.output];
+        match self.direction {
+            Direction::Send => {
+                // SAFETY: the caller's promise.
+                let part = |(buffer, at): &'_ (Arc<Buffer>, Range<usize>)| unsafe {
+                    let bytes = buffer.slice(at.start, at.len());
+                    std::slice::from_raw_parts(bytes.as_ptr(), bytes.len())
+                };
+                let parts: Vec<&[u8]> = runs.iter().map(part).collect();
+                transport.send(self.peer, Channel::Data, &parts)
+            }
+            Direction::Receive => {
+                // SAFETY: the caller's promise; the runs of a message do not overlap.
+                let part = |(buffer, at): &'_ (Arc<Buffer>, Range<usize>)| unsafe {
+                    let bytes = buffer.slice_mut(at.start, at.len());
+                    std::slice::from_raw_parts_mut(bytes.as_mut_ptr(), bytes.len())
+                };
+                let mut parts: Vec<&mut [u8]> = runs.iter().map(part).collect();
+                transport.receive(self.peer, Channel::Data, &mut parts)
+            }
+        }
     }
 }
 
@@ -495,7 +650,13 @@ pub(crate) fn check_machine(planned: &PlannedPrograms) -> Result<()> {
         let expected = format!("instructions of this machine, such as {}", Isa::detect());
         return Err(Error::plan("numerics", expected, isa));
     }
-    let is_here = |space: &&Space| space.rank == 0 && matches!(space.kind, SpaceKind::Host(_));
+    let rank = planned.rank();
+    let of_others = |space: &Space| rank.is_some_and(|rank| space.rank != rank);
+    let is_host = |space: &Space| matches!(space.kind, SpaceKind::Host(_));
+    let is_here = |space: &&Space| match rank {
+        Some(_) => of_others(space) || is_host(space),
+        None => space.rank == 0 && is_host(space),
+    };
     match planned.placement.spaces.iter().find(|space| !is_here(space)) {
         Some(space) => {
             let expected = "host memories of one process: host, host1, …";
@@ -510,12 +671,19 @@ pub fn input_tensors(planned: &PlannedPrograms, program: ProgramId) -> NamedTens
     let at = |(id, value): (ValueId, &Value)| {
         (value.name.clone(), value.meta, offset(planned, program, id))
     };
-    planned.program(program).0.inputs().map(at).collect()
+    // A rank has no memory for inputs that none of its tasks reads.
+    let (graph, tasks) = planned.program(program);
+    let stored =
+        |id: ValueId| !tasks.layout.of_value[planned.first_space().index()][id.index()].is_empty();
+    graph.inputs().filter(|(id, _)| stored(*id)).map(at).collect()
 }
 
 /// Where the outputs of a program lie in a slot.
 pub fn output_tensors(planned: &PlannedPrograms, program: ProgramId) -> NamedTensors {
     let graph = planned.program(program).0;
+    if !planned.has(planned.placement.output()) {
+        return NamedTensors::default();
+    }
     let roots = graph.roots();
     let at = |(name, id): &(String, ValueId)| {
         let meta = graph.value(*id).meta;
@@ -529,7 +697,7 @@ pub fn output_tensors(planned: &PlannedPrograms, program: ProgramId) -> NamedTen
 
 /// Where the first storage of a value begins.
 fn offset(planned: &PlannedPrograms, program: ProgramId, root: ValueId) -> usize {
-    let space = planned.placement.output();
+    let space = planned.first_space();
     let layout = &planned.program(program).1.layout;
     let first = layout.of_value[space.index()][root.index()].start;
     planned.memory.programs[program.index()].offsets[first]

@@ -3,7 +3,7 @@
 use super::gate::{Stopped, Waited};
 use super::runner::StepRecord;
 use super::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, lock, spin_loop, wait};
-use crate::plan::{Edges, TaskGraph};
+use crate::plan::{Does, Edges, Task, TaskGraph};
 use crate::sched::{Policy, Ready};
 use crate::units::{Nanos, ProgramId, SpaceId, TaskId, WorkerId};
 use std::collections::VecDeque;
@@ -14,6 +14,8 @@ pub(crate) struct Dependencies {
     waits: Vec<u32>,
     next: Vec<Vec<TaskId>>,
     planned: Vec<WorkerId>,
+    /// The tasks that another rank runs.
+    elsewhere: Vec<bool>,
 }
 
 impl Dependencies {
@@ -21,6 +23,8 @@ impl Dependencies {
     pub(crate) fn new(graph: &TaskGraph) -> Self {
         let mut dependencies = Self::across(&graph.edges, graph.tasks.len());
         dependencies.planned = graph.tasks.iter().map(|t| t.worker).collect();
+        let elsewhere = |t: &Task| matches!(t.does, Does::Elsewhere);
+        dependencies.elsewhere = graph.tasks.iter().map(elsewhere).collect();
         dependencies
     }
 
@@ -31,7 +35,7 @@ impl Dependencies {
             preds.iter().for_each(|p| next[p.index()].push(TaskId::new(t)));
         }
         let waits = edges.preds.iter().map(|p| p.len() as u32).collect();
-        Self { waits, next, planned: Vec::new() }
+        Self { waits, next, planned: Vec::new(), elsewhere: Vec::new() }
     }
 }
 
@@ -146,14 +150,15 @@ impl Queue {
                 }
             }
         }
-        let left = waits.len();
-        let ready: Vec<usize> = (0..left).filter(|&t| waits[t] == 0).collect();
+        let here = |&t: &usize| !own.elsewhere[t];
+        let left = (0..waits.len()).filter(here).count();
+        let ready: Vec<usize> = (0..waits.len()).filter(here).filter(|&t| waits[t] == 0).collect();
         let (step, program) = (record.number, ProgramId::new(record.program));
         state.active.push_back(Active {
             record: record.clone(),
+            taken: vec![false; waits.len()],
+            ended: vec![false; waits.len()],
             waits,
-            taken: vec![false; left],
-            ended: vec![false; left],
             left,
         });
         state.ready += ready.len();

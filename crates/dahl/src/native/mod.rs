@@ -26,8 +26,8 @@ pub use sys::{available_bytes, headroom, peak_bytes, resident_bytes};
 pub(crate) use sys::{pin, processors};
 
 use crate::error::{Error, MemoryLimit, Result};
-use crate::exec::{Arenas, Buffer, Engine, Idle, Session, check_machine};
-use crate::plan::{Memory, PlannedPrograms};
+use crate::exec::{Arenas, Buffer, Engine, Idle, Session, Transport, check_machine, in_process};
+use crate::plan::PlannedPrograms;
 use crate::sched::{Confined, FirstCome, Policy, Staged, WorkStealing};
 use crate::trace::Header;
 use crate::units::{Bytes, Headroom, ProgramId};
@@ -36,11 +36,11 @@ use counters::{SessionCounters, WorkerCounters};
 use memory::Lease;
 use recording::Recorder;
 use replan::{Before, Placed};
-use runner::{Runner, WorkerState, counted};
+use runner::{Runner, counted, counted_messages};
 use session::ProgramInfo;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use worker::{Mode, Shared, Threads};
+use worker::{Mode, Shared, Threads, driver};
 
 /// How tasks find their workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Throttle {
 const SPINS: u32 = if cfg!(debug_assertions) { 200 } else { 2_000 };
 
 /// The engine of this machine's processors.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Native {
     /// How tasks find their workers.
     pub scheduling: Scheduling,
@@ -109,6 +109,20 @@ pub struct Native {
     pub spins: u32,
     /// Who is slowed down; of several for one worker the last that has begun counts.
     pub throttles: Vec<Throttle>,
+    /// What connects the ranks of a plan that has several; this process runs the part of the
+    /// transport's rank. Without it all ranks run in this process, each as a thread of its own.
+    pub transport: Option<Arc<dyn Transport>>,
+}
+
+impl std::fmt::Debug for Native {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rank = self.transport.as_ref().map(|transport| transport.rank());
+        f.debug_struct("Native")
+            .field("scheduling", &self.scheduling)
+            .field("checks", &self.checks)
+            .field("rank", &rank)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Native {
@@ -121,6 +135,7 @@ impl Default for Native {
             pin: true,
             spins: SPINS,
             throttles: Vec::new(),
+            transport: None,
         }
     }
 }
@@ -133,7 +148,7 @@ impl Native {
         planned: &PlannedPrograms,
         policy: Box<dyn Policy>,
     ) -> Result<NativeSession> {
-        self.session(planned, Some(policy))
+        self.session(&self.part(planned)?, Some(policy))
     }
 
     /// Prepares a session.
@@ -148,13 +163,47 @@ impl Native {
                 Scheduling::Staged => Box::new(Staged::new(workers)),
             })
         };
+        let part = self.part(planned)?;
+        let lanes = part.lanes() - workers;
         let policy = policy().map(|one| match placement.spaces.len() {
             1 => one,
-            spaces => Box::new(Confined::new(&placement.space_of, spaces, &|_| {
+            _ => Box::new(Confined::new(&placement.space_of, lanes, &|_| {
                 policy().expect("a policy, as before")
             })),
         });
-        self.session(planned, policy)
+        self.session(&part, policy)
+    }
+
+    /// The session of a plan, whose part of a rank `prepare` makes a session of: all ranks in this
+    /// process, where no transport connects it with others.
+    pub(crate) fn prepare_ranks(
+        &self,
+        planned: &PlannedPrograms,
+        prepare: impl Fn(&PlannedPrograms, Option<Arc<dyn Transport>>) -> Result<Box<dyn Session>>
+        + Clone
+        + Send
+        + 'static,
+    ) -> Result<Box<dyn Session>> {
+        if self.transport.is_some() || planned.placement.ranks() == 1 {
+            return prepare(&self.part(planned)?, self.transport.clone());
+        }
+        let no_room = |limit| planned.too_large(limit, None);
+        check_room(planned.needs(), 0, headroom()).map_err(no_room)?;
+        in_process(planned, move |part, transport| prepare(part, Some(transport)))
+    }
+
+    /// The part of a plan that this process runs.
+    pub(crate) fn part(&self, planned: &PlannedPrograms) -> Result<PlannedPrograms> {
+        match &self.transport {
+            Some(transport) if planned.rank().is_none() => {
+                let (ranks, found) = (planned.placement.ranks(), transport.ranks());
+                if ranks != found {
+                    return Err(Error::plan("spaces", format!("spaces of {found} ranks"), ranks));
+                }
+                planned.of_rank(transport.rank())
+            }
+            _ => Ok(planned.clone()),
+        }
     }
 
     fn session(
@@ -179,7 +228,7 @@ impl Native {
             .map(|(index, buffer)| Idle { index, memory: Box::new(lease(buffer.clone())) });
         Ok(NativeSession {
             free: Arc::new(std::sync::Mutex::new(free.collect())),
-            driver: WorkerState::new(0, shared.buffers.scratch[0].clone()),
+            driver: driver(&shared),
             threads,
             programs: infos,
             header,
@@ -188,7 +237,7 @@ impl Native {
             undriven: VecDeque::new(),
             submitted: 0,
             last: None,
-            base: vec![0; planned.placement.lanes()],
+            base: vec![0; planned.lanes()],
             busy: VecDeque::new(),
             counters: Arc::new(SessionCounters::new(shared.runner.counters.clone())),
             engine: self.clone(),
@@ -204,12 +253,13 @@ impl Native {
         policy: Option<Box<dyn Policy>>,
         before: Before,
     ) -> Result<Placed> {
-        let (workers, memory) = (planned.placement.lanes(), &planned.memory);
+        let (workers, own) = (planned.lanes(), planned.own_lanes());
         let graphs = planned.graphs();
         let scheduling = policy.as_ref().map_or("static", |p| p.name()).to_owned();
         let processors = sys::processors();
         // Spinning helps only where every worker has a processor.
-        let spins = if workers <= processors.len() { self.spins } else { 0 };
+        let here = own.len().max(planned.placement.workers);
+        let spins = if here <= processors.len() { self.spins } else { 0 };
         let mode = match policy {
             None => Mode::Static {
                 lists: replay::Lists::new(planned),
@@ -227,16 +277,16 @@ impl Native {
         let buffers = match &before.buffers {
             None => {
                 // Where the system promises more memory than there is, it ends who uses it.
-                check_room(memory, 0, headroom()).map_err(no_memory)?;
+                check_room(planned.needs(), 0, headroom()).map_err(no_memory)?;
                 Arenas::new(planned)
             }
             // A placement that follows another was checked before that one ended.
             Some(kept) => kept.with_work_of(planned),
         };
         let buffers = buffers.map_err(|_| no_memory(MemoryLimit::Unknown))?;
-        debug_assert_eq!(buffers.allocated() as u64, memory.peak().0);
-        debug_assert!(memory.spaces().all(|space| {
-            buffers.allocated_in(planned, space) as u64 == memory.peak_of(space).0
+        debug_assert_eq!(buffers.allocated() as u64, planned.peak().0);
+        debug_assert!(planned.memory.spaces().filter(|space| planned.has(*space)).all(|space| {
+            buffers.allocated_in(planned, space) as u64 == planned.memory.peak_of(space).0
         }));
         let programs = (0..graphs.len()).map(ProgramId::new);
         let pairs = programs.clone().flat_map(|a| programs.clone().map(move |b| (a, b)));
@@ -246,7 +296,7 @@ impl Native {
             engine: self.name().to_owned(),
             scheduling,
             workers,
-            ..planned.trace_header(&between)
+            ..planned.whole().trace_header(&between)
         };
         let header = Arc::new(match &before.header {
             None => header,
@@ -256,6 +306,10 @@ impl Native {
         // Those of earlier placements come first.
         let earlier = header.programs.len() - graphs.len();
         let calls = |p: ProgramId| counted(buffers.calls(planned, p), &header, earlier + p.index());
+        let message = |p: ProgramId| {
+            counted_messages(buffers.messages(planned, p), &header, earlier + p.index())
+        };
+        let messages = programs.clone().map(message).collect();
         let programs = programs.map(calls).collect();
         let checker = (self.checks == Checks::On).then(|| Checker::new(planned, &buffers));
         let counters =
@@ -264,7 +318,17 @@ impl Native {
         let throttles = self.throttles.clone();
         let shared = Arc::new(Shared {
             mode,
-            runner: Runner { programs, isa, counters, checker, earlier, throttles },
+            runner: Runner {
+                programs,
+                messages,
+                transport: self.transport.clone(),
+                isa,
+                counters,
+                checker,
+                earlier,
+                throttles,
+            },
+            own,
             buffers,
             planned: planned.clone(),
             first_step: before.first_step,
@@ -272,20 +336,23 @@ impl Native {
             failed: sync::Mutex::new(None),
             events: sync::Mutex::new(Vec::new()),
         });
-        let pinned = if self.pin && workers <= processors.len() { &processors[..] } else { &[] };
+        let pinned = if self.pin && here <= processors.len() { &processors[..] } else { &[] };
         let threads = Threads::start(&shared, pinned)?;
         Ok(Placed { shared, threads, header })
     }
 }
 
-/// Refuses what is more than the process may still have, beside what is `kept` of an earlier
-/// plan. A copy of the persistent values is made from time to time: to load weights, and for
+/// Refuses a peak that is more than the process may still have, beside what is `kept` of an earlier
+/// plan. A copy of the persistent values (`copied`) is made from time to time: to load weights, and for
 /// each checkpoint.
-fn check_room(memory: &Memory, kept: usize, room: Option<Headroom>) -> Result<(), MemoryLimit> {
+fn check_room(
+    (peak, copied): (Bytes, Bytes),
+    kept: usize,
+    room: Option<Headroom>,
+) -> Result<(), MemoryLimit> {
     let Some(room) = room else { return Ok(()) };
-    let copied: usize = memory.persistent_bytes.iter().sum();
-    let limit = MemoryLimit::Available { room, besides: Bytes(copied as u64) };
-    let taken = memory.peak().0.saturating_sub(kept as u64);
+    let limit = MemoryLimit::Available { room, besides: copied };
+    let taken = peak.0.saturating_sub(kept as u64);
     if taken <= limit.bytes().0 { Ok(()) } else { Err(limit) }
 }
 
@@ -302,6 +369,10 @@ impl Engine for Native {
     }
 
     fn prepare(&self, planned: &PlannedPrograms) -> Result<Box<dyn Session>> {
-        Ok(Box::new(self.prepare_native(planned)?))
+        let engine = self.clone();
+        self.prepare_ranks(planned, move |part, transport| {
+            let engine = Self { transport, ..engine.clone() };
+            Ok(Box::new(engine.prepare_native(part)?))
+        })
     }
 }

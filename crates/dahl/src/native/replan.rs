@@ -9,12 +9,11 @@ use super::counters::WorkerCounters;
 use super::runner::WorkerState;
 use super::session::{NativeSession, ProgramInfo};
 use super::sys::{Ticks, headroom};
-use super::worker::{Mode, Shared, Threads};
+use super::worker::{Mode, Shared, Threads, driver};
 use crate::error::{Error, MemoryLimit, Result};
 use crate::exec::{Arenas, Decision};
 use crate::plan::PlannedPrograms;
 use crate::trace::{Event, Header};
-use crate::units::SpaceId;
 use std::sync::Arc;
 
 /// What a placement takes over: nothing at the beginning, or what another one left.
@@ -79,19 +78,23 @@ impl NativeSession {
                 return Err(Error::plan(place, "slots as before", "others"));
             }
         }
+        let first = planned.first_space();
         let (old, new) = (&self.shared.planned.memory, &planned.memory);
         let slots = |m: &crate::plan::Memory| {
-            let outputs: Vec<(usize, usize)> =
-                m.programs.iter().map(|p| (p.output_slots, p.spaces[0].outputs)).collect();
-            (m.input_slots, m.input_slot(SpaceId(0)), outputs)
+            let outputs: Vec<(usize, usize)> = m
+                .programs
+                .iter()
+                .map(|p| (p.output_slots, p.spaces[first.index()].outputs))
+                .collect();
+            (m.input_slots, m.input_slot(first), outputs)
         };
         if old.persistent != new.persistent || slots(old) != slots(new) {
             return Err(Error::plan("memory", "values and slots as before", "others"));
         }
         // The session goes on as it is where there is no room for another placement.
-        if check_room(new, self.shared.buffers.allocated(), headroom()).is_err() {
+        if check_room(planned.needs(), self.shared.buffers.allocated(), headroom()).is_err() {
             let expected = "a placement that fits into the memory that is left";
-            return Err(Error::plan("memory", expected, new.peak()));
+            return Err(Error::plan("memory", expected, planned.peak()));
         }
         self.wait_all()?;
         self.gather_events();
@@ -108,16 +111,17 @@ impl NativeSession {
             buffers: Some(kept),
         };
         // The old work memory goes before the new one comes.
-        self.driver = WorkerState::new(0, self.shared.buffers.first().persistent.clone());
+        self.driver =
+            WorkerState::new(self.driver.index, self.shared.buffers.first().persistent.clone());
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.buffers = shared.buffers.kept().map_err(no_memory)?;
             shared.runner.programs.clear();
         }
         let Placed { shared, threads, header } = self.engine.placed(planned, None, before)?;
         self.counters.go_on(shared.runner.counters.clone());
-        self.driver = WorkerState::new(0, shared.buffers.scratch[0].clone());
+        self.driver = driver(&shared);
         (self.shared, self.threads, self.header) = (shared, threads, header);
-        self.base = vec![0; planned.placement.lanes()];
+        self.base = vec![0; planned.lanes()];
         self.last = None;
         self.placement += 1;
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::gate::{Gate, Stopped, Waited};
 use super::runner::{Runner, StepRecord, WorkerState};
-use crate::plan::{PlannedPrograms, TaskGraph};
+use crate::plan::{Does, PlannedPrograms, TaskGraph};
 use crate::units::{ProgramId, TaskId};
 
 /// Wait until `worker` has ended its task at `position`.
@@ -42,7 +42,7 @@ pub(crate) struct Lists {
 impl Lists {
     /// The lists of all programs.
     pub(crate) fn new(planned: &PlannedPrograms) -> Vec<Self> {
-        let (graphs, workers) = (planned.graphs(), planned.placement.lanes());
+        let (graphs, workers) = (planned.graphs(), planned.lanes());
         let positions: Vec<Vec<(usize, u64)>> =
             graphs.iter().map(|g| positions(g, workers)).collect();
         let mut lists: Vec<Self> = graphs
@@ -53,7 +53,8 @@ impl Lists {
                 // What each worker already knows of the others, by the program
                 // whose tasks they are: this one's, then each one before.
                 let mut known = vec![vec![vec![0u64; workers]; workers]; 1 + graphs.len()];
-                for (t, task) in graph.tasks.iter().enumerate() {
+                let own = graph.tasks.iter().enumerate();
+                for (t, task) in own.filter(|(_, task)| !matches!(task.does, Does::Elsewhere)) {
                     let w = task.worker.index();
                     let mut waits = Vec::new();
                     for (a, positions) in positions.iter().enumerate() {
@@ -85,7 +86,7 @@ fn positions(graph: &TaskGraph, workers: usize) -> Vec<(usize, u64)> {
     let mut ended = vec![0; workers];
     let place = |task: &crate::plan::Task| {
         let w = task.worker.index();
-        ended[w] += 1;
+        ended[w] += u64::from(!matches!(task.does, Does::Elsewhere));
         (w, ended[w])
     };
     graph.tasks.iter().map(place).collect()
@@ -154,7 +155,7 @@ pub(crate) fn replay(
                 waited => worker.waited(&runner.counters, waited == Waited::Parked),
             }
         }
-        runner.run(worker, step, entry.task);
+        runner.run(worker, step, entry.task).map_err(|error| worker.lost(error))?;
         if entry.publish {
             gate.publish(own, step.base[own] + i as u64 + 1);
         }

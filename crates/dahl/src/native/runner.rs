@@ -4,11 +4,14 @@
 use super::Throttle;
 use super::check::Checker;
 use super::counters::WorkerCounters;
+use super::gate::Stopped;
 use super::recording::Watch;
-use crate::exec::{Buffer, PreparedCall, Slots};
+use crate::error::Error;
+use crate::exec::{Buffer, PreparedCall, PreparedMessage, Slots, Transport};
 use crate::trace::{Event, Header, TaskWork};
 use crate::units::TaskId;
 use dahl_kernels::{Isa, StepScalars};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A call, and what it is counted as.
@@ -17,6 +20,27 @@ pub(crate) struct CountedCall {
     codelet: u32,
     /// The codelet on this shape: what is counted.
     cell: u32,
+}
+
+/// A message, and what it is counted as.
+pub(crate) struct CountedMessage {
+    message: PreparedMessage,
+    codelet: u32,
+    cell: u32,
+}
+
+/// Counts the messages of a program as the header of a trace, in which it has number `index`, says.
+pub(crate) fn counted_messages(
+    messages: BTreeMap<TaskId, PreparedMessage>,
+    header: &Header,
+    index: usize,
+) -> BTreeMap<TaskId, CountedMessage> {
+    let of = |(task, message): (TaskId, PreparedMessage)| {
+        let (cell, _) = header.programs[index].work[task.index()].calls[0];
+        let codelet = header.cells[cell as usize].codelet;
+        (task, CountedMessage { message, codelet, cell })
+    };
+    messages.into_iter().map(of).collect()
 }
 
 /// A program's tasks: the calls of each, in order.
@@ -77,13 +101,22 @@ pub(crate) struct WorkerState {
     pub(crate) clock: u64,
     /// What is being run, for the report of a panic.
     pub(crate) running: Option<Running>,
+    /// Why it cannot go on, where a message to or from another rank failed.
+    pub(crate) lost: Option<Error>,
 }
 
 impl WorkerState {
     pub(crate) fn new(index: usize, scratch: Arc<Buffer>) -> Self {
         let watch = Watch::default();
         let (events, clock) = (Vec::new(), 0);
-        Self { index, scratch, recording: false, events, watch, clock, running: None }
+        let (running, lost) = (None, None);
+        Self { index, scratch, recording: false, events, watch, clock, running, lost }
+    }
+
+    /// A message failed.
+    pub(crate) fn lost(&mut self, error: Error) -> Stopped {
+        self.lost = Some(error);
+        Stopped
     }
 
     /// Turns to a step, or to a task of one.
@@ -119,6 +152,10 @@ impl WorkerState {
 /// What all workers share to run tasks.
 pub(crate) struct Runner {
     pub(crate) programs: Vec<CountedTasks>,
+    /// By program: the tasks that are messages.
+    pub(crate) messages: Vec<BTreeMap<TaskId, CountedMessage>>,
+    /// What messages go through, where there are other ranks.
+    pub(crate) transport: Option<Arc<dyn Transport>>,
     /// What tuned kernels use.
     pub(crate) isa: Isa,
     pub(crate) counters: Arc<WorkerCounters>,
@@ -132,7 +169,15 @@ pub(crate) struct Runner {
 impl Runner {
     /// Runs a task of a step. Its dependencies have been met, which makes the
     /// access to its operands exclusive.
-    pub(crate) fn run(&self, worker: &mut WorkerState, step: &StepRecord, task: TaskId) {
+    ///
+    /// # Errors
+    /// Those of messages between ranks.
+    pub(crate) fn run(
+        &self,
+        worker: &mut WorkerState,
+        step: &StepRecord,
+        task: TaskId,
+    ) -> Result<(), Error> {
         let program = &self.programs[step.program];
         worker.running = Some(Running { program: step.program, task, call: 0 });
         if let Some(checker) = &self.checker {
@@ -150,35 +195,56 @@ impl Runner {
             // SAFETY: the plan orders this task with all others that touch its
             // operands, and the engine has met its edges.
             unsafe { call.run(step.slots, &step.scalars, scratch, self.isa) };
-            let now = self.delayed(worker, step.number);
-            let took = now.wrapping_sub(worker.clock);
-            self.counters.ran(worker.index, counted.cell, took);
-            if worker.recording {
-                worker.events.push(Event::Call {
-                    step: step.number,
-                    program: self.earlier + step.program as u32,
-                    task: task.0,
-                    codelet: counted.codelet,
-                    worker: worker.index as u32,
-                    from: worker.clock,
-                    to: now,
-                });
-                if Watch::is_worth_a_look(took)
-                    && let Some((from, lost)) = worker.watch.look(&self.counters.ticks, now)
-                {
-                    let worker_id = worker.index as u32;
-                    worker.events.push(Event::Preempt { worker: worker_id, from, to: now, lost });
-                }
-            }
-            worker.clock = now;
+            self.count(worker, step, task, (counted.cell, counted.codelet));
             if let Some(checker) = &self.checker {
                 checker.after_call(step.program, task, i);
             }
+        }
+        if let Some(transport) = &self.transport
+            && let Some(counted) = self.messages[step.program].get(&task)
+        {
+            // SAFETY: the plan orders this task with all others that touch its operands, and the
+            // engine has met its edges.
+            unsafe { counted.message.run(step.slots, &**transport)? };
+            self.count(worker, step, task, (counted.cell, counted.codelet));
         }
         if let Some(checker) = &self.checker {
             checker.end(worker.index, step.program, task);
         }
         worker.running = None;
+        Ok(())
+    }
+
+    /// Counts a call that has ended now, and records it where the step is recorded.
+    #[inline]
+    fn count(
+        &self,
+        worker: &mut WorkerState,
+        step: &StepRecord,
+        task: TaskId,
+        (cell, codelet): (u32, u32),
+    ) {
+        let now = self.delayed(worker, step.number);
+        let took = now.wrapping_sub(worker.clock);
+        self.counters.ran(worker.index, cell, took);
+        if worker.recording {
+            worker.events.push(Event::Call {
+                step: step.number,
+                program: self.earlier + step.program as u32,
+                task: task.0,
+                codelet,
+                worker: worker.index as u32,
+                from: worker.clock,
+                to: now,
+            });
+            if Watch::is_worth_a_look(took)
+                && let Some((from, lost)) = worker.watch.look(&self.counters.ticks, now)
+            {
+                let worker_id = worker.index as u32;
+                worker.events.push(Event::Preempt { worker: worker_id, from, to: now, lost });
+            }
+        }
+        worker.clock = now;
     }
 
     /// Now, at the end of a call; later where the worker is throttled, who looks at the

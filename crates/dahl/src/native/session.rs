@@ -339,6 +339,10 @@ impl Session for NativeSession {
 
 impl Drop for NativeSession {
     fn drop(&mut self) {
+        // Another rank may still need the messages of this one.
+        if self.shared.runner.transport.is_some() {
+            let _ = self.wait_all();
+        }
         self.shared.stop();
         self.threads.join();
     }

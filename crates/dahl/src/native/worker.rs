@@ -15,6 +15,12 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+/// The worker whose tasks run on the thread that calls the session: the first of its rank.
+pub(super) fn driver(shared: &Shared) -> WorkerState {
+    let first = shared.own[0].index();
+    WorkerState::new(first, shared.buffers.scratch[first].clone())
+}
+
 /// How tasks find their workers.
 pub(super) enum Mode {
     /// As the plan says.
@@ -26,6 +32,15 @@ pub(super) enum Mode {
 /// Steps that can be under way, and a margin.
 const RING: usize = 4;
 
+/// Why a session has stopped.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// A task panicked, with this message.
+    Panic { task: String, message: String },
+    /// Another rank ended the run, or its messages cannot be sent.
+    Rank { rank: u32, why: String },
+}
+
 /// What all workers share.
 pub(super) struct Shared {
     pub(super) mode: Mode,
@@ -36,8 +51,10 @@ pub(super) struct Shared {
     pub(super) first_step: u64,
     /// Static mode: the steps under way, by number.
     pub(super) steps: Vec<Mutex<Option<Arc<StepRecord>>>>,
-    /// The first failure: a task and its message.
-    pub(super) failed: Mutex<Option<(String, String)>>,
+    /// The workers and lanes that run here.
+    pub(super) own: Vec<WorkerId>,
+    /// The first failure.
+    pub(super) failed: Mutex<Option<Failure>>,
     /// Events of workers other than 0, flushed a step at a time.
     pub(super) events: Mutex<Vec<Event>>,
 }
@@ -49,7 +66,7 @@ impl Shared {
 
     /// The counter of submitted steps stands behind those of the workers.
     fn submissions(&self) -> usize {
-        self.planned.placement.lanes()
+        self.planned.lanes()
     }
 
     /// How far each worker's counter goes on in a step of a program: one for
@@ -57,7 +74,7 @@ impl Shared {
     pub(super) fn lengths(&self, program: usize) -> Vec<u64> {
         match &self.mode {
             Mode::Static { lists, .. } => lists[program].lengths().map(|tasks| tasks + 1).collect(),
-            Mode::Dynamic { .. } => vec![0; self.planned.placement.lanes()],
+            Mode::Dynamic { .. } => vec![0; self.planned.lanes()],
         }
     }
 
@@ -127,8 +144,8 @@ impl Shared {
             (2, Some(before)) => before,
             _ => return self.check(),
         };
-        for (worker, &end) in ends.iter().enumerate() {
-            if gate.wait(worker, end).is_err() {
+        for worker in self.own.iter().map(|w| w.index()) {
+            if gate.wait(worker, ends[worker]).is_err() {
                 return Err(self.failure());
             }
         }
@@ -142,7 +159,18 @@ impl Shared {
         body: impl FnOnce(&Self, &mut WorkerState) -> Result<(), Stopped>,
     ) -> Result<(), Stopped> {
         match catch_unwind(AssertUnwindSafe(|| body(self, worker))) {
-            Ok(result) => result,
+            Ok(result) => {
+                if let Some(error) = worker.lost.take() {
+                    self.fail_with(match error {
+                        Error::Rank { rank, why } => Failure::Rank { rank, why },
+                        other => {
+                            let rank = self.planned.rank().unwrap_or(0);
+                            Failure::Rank { rank, why: other.to_string() }
+                        }
+                    });
+                }
+                result
+            }
             Err(panic) => {
                 self.fail(worker.running, &*panic);
                 Err(Stopped)
@@ -160,14 +188,26 @@ impl Shared {
         };
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        lock(&self.failed).get_or_insert((task, text.unwrap_or_else(|| "no message".to_owned())));
+        let message = text.unwrap_or_else(|| "no message".to_owned());
+        self.fail_with(Failure::Panic { task, message });
+    }
+
+    /// Ends the session, and the run on all ranks.
+    fn fail_with(&self, failure: Failure) {
+        lock(&self.failed).get_or_insert(failure);
+        if let Some(transport) = &self.runner.transport {
+            transport.abort(&self.failure().to_string());
+        }
         self.stop();
     }
 
     /// The error of a stopped session.
     pub(super) fn failure(&self) -> Error {
         match &*lock(&self.failed) {
-            Some((task, message)) => Error::Task { task: task.clone(), message: message.clone() },
+            Some(Failure::Panic { task, message }) => {
+                Error::Task { task: task.clone(), message: message.clone() }
+            }
+            Some(Failure::Rank { rank, why }) => Error::Rank { rank: *rank, why: why.clone() },
             None => Error::Unsupported { what: "using a session that was stopped".to_owned() },
         }
     }
@@ -241,9 +281,10 @@ impl Shared {
                 Next::Ended => return Ok(()),
                 Next::Task(ready, record) => {
                     worker.begin(&self.runner.counters, &record);
-                    self.runner.run(worker, &record, ready.task);
+                    let ran = self.runner.run(worker, &record, ready.task);
+                    ran.map_err(|error| worker.lost(error))?;
                     asking.ended = Some(ready);
-                    if worker.index > 0 {
+                    if worker.index != self.own[0].index() {
                         self.flush(worker);
                     }
                 }
@@ -269,7 +310,7 @@ impl Threads {
     /// for each.
     pub(super) fn start(shared: &Arc<Shared>, processors: &[usize]) -> Result<Self> {
         let mut threads = Self::default();
-        for index in 1..shared.planned.placement.lanes() {
+        for index in shared.own[1..].iter().map(|worker| worker.index()) {
             let shared_in = shared.clone();
             let processor = processors.get(index).copied();
             let body = move || {

@@ -7,7 +7,7 @@ use super::storage::{Home, Layout, Storage, StorageId};
 use super::tasks::{Task, TaskGraph, Use};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::units::{PersistentId, SpaceId, TaskId, ValueId};
+use crate::units::{PersistentId, SpaceId, TaskId, ValueId, WorkerId};
 use dahl_kernels::Region;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -155,7 +155,19 @@ impl Edges {
                 preds[to.index()].insert(from);
             }
         }
-        Self { preds: without_implied(a, b, preds) }
+        let mut preds = without_implied(a, b, preds);
+        let mut last: BTreeMap<WorkerId, TaskId> = BTreeMap::new();
+        for (t, task) in a.tasks.iter().enumerate().filter(|(_, task)| task.is_half()) {
+            last.insert(task.worker, TaskId::new(t));
+        }
+        for (t, task) in b.tasks.iter().enumerate().filter(|(_, task)| task.is_half()) {
+            if let Some(before) = last.remove(&task.worker)
+                && !preds[t].contains(&before)
+            {
+                preds[t].push(before);
+            }
+        }
+        Self { preds }
     }
 }
 

@@ -55,7 +55,23 @@ impl PlannedPrograms {
                                 count(codelet, work.shape, flops, bytes, layer)
                             })
                             .collect(),
-                        Does::Move(of) => of
+                        Does::Elsewhere => Vec::new(),
+                        Does::Move(of) | Does::Send(of) | Does::Receive(of)
+                            if self.placement.rank_of(of.from) != self.placement.rank_of(of.to) =>
+                        {
+                            // One message, whatever the number of boxes, which is sent by
+                            // one rank and received by another.
+                            let space = |s: SpaceId| &self.placement.spaces[s.index()];
+                            let codelet = format!("move.{}-{}", space(of.from), space(of.to));
+                            let bytes = of.bytes(&program.graph);
+                            let shape = format!("{} boxes of {bytes}", of.parts.len());
+                            let first = of.parts.first();
+                            let layer = first.map_or(String::new(), |(root, _)| {
+                                program.graph.value(*root).name.clone()
+                            });
+                            vec![count(codelet, shape, 0, bytes.0, layer); 2]
+                        }
+                        Does::Move(of) | Does::Send(of) | Does::Receive(of) => of
                             .parts
                             .iter()
                             .map(|(root, region)| {

@@ -177,6 +177,26 @@ impl Placement {
         SpaceId(0)
     }
 
+    /// The rank of a space.
+    pub fn rank_of(&self, space: SpaceId) -> u32 {
+        self.spaces[space.index()].rank
+    }
+
+    /// How many ranks (processes) the spaces belong to: they are numbered from 0.
+    pub fn ranks(&self) -> u32 {
+        self.spaces.iter().map(|space| space.rank + 1).max().unwrap_or(1)
+    }
+
+    /// The lane of messages to a rank.
+    pub fn sends_to(&self, rank: u32) -> WorkerId {
+        WorkerId::new(self.lanes() + rank as usize)
+    }
+
+    /// The lane of messages from a rank.
+    pub fn receives_from(&self, rank: u32) -> WorkerId {
+        WorkerId::new(self.lanes() + (self.ranks() + rank) as usize)
+    }
+
     /// How many lists there are in a static replay: one per worker, and where there are several
     /// spaces one for the moves to each.
     pub fn lanes(&self) -> usize {
@@ -224,6 +244,11 @@ impl Placement {
             self.loading().map(|space| self.spaces[space.index()].rank).collect();
         if let Some(space) = self.spaces.iter().find(|space| !hosts.contains(&space.rank)) {
             return wrong(format!("a host memory of rank {}", space.rank), space.to_string());
+        }
+        let last = self.ranks() - 1;
+        if hosts.len() != last as usize + 1 {
+            let found: Vec<String> = hosts.iter().map(u32::to_string).collect();
+            return wrong(format!("spaces of each rank from 0 to {last}"), found.join(", "));
         }
         Ok(())
     }

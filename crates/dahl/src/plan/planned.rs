@@ -3,7 +3,7 @@
 use super::{Edges, Memory, Numerics, Placement, Plan, Recompute, TaskGraph};
 use crate::error::{Error, MemoryLimit, Result};
 use crate::graph::{Graph, Programs};
-use crate::units::{Bytes, ProgramId};
+use crate::units::{Bytes, ProgramId, SpaceId, WorkerId};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +23,8 @@ struct Parts {
     graphs: Vec<TaskGraph>,
     /// By the program before and the program after; made when they are first asked for.
     across: Vec<OnceLock<Edges>>,
+    /// The rank whose tasks `graphs` has, and the whole plan; `None` for the tasks of all ranks.
+    part: Option<(u32, PlannedPrograms)>,
 }
 
 impl Deref for PlannedPrograms {
@@ -75,8 +77,82 @@ impl PlannedPrograms {
             graph.add_reuse(memory)?;
         }
         plan.memory.check(&expanded, &plan.placement, &graphs)?;
-        let across = graphs.iter().flat_map(|_| &graphs).map(|_| OnceLock::new()).collect();
-        Ok(Self(Arc::new(Parts { programs: programs.clone(), expanded, plan, graphs, across })))
+        let (programs, across) = (programs.clone(), unknown(&graphs));
+        Ok(Self(Arc::new(Parts { programs, expanded, plan, graphs, across, part: None })))
+    }
+
+    /// The part of a plan that one rank (process) runs: the same programs, plan and numbers of
+    /// tasks, with the tasks of this rank and its halves of the moves between ranks.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] where the plan has no such rank.
+    pub fn of_rank(&self, rank: u32) -> Result<Self> {
+        let (parts, ranks) = (&*self.0, self.placement.ranks());
+        if rank >= ranks || parts.part.is_some() {
+            return Err(Error::plan("spaces", format!("one of {ranks} ranks"), rank));
+        }
+        let all = parts.graphs.iter().zip(&parts.expanded.programs).zip(&self.memory.programs);
+        let graphs = all.map(|((tasks, program), memory)| {
+            tasks.of_rank(&program.graph, (rank, &self.placement), memory)
+        });
+        let graphs: Vec<TaskGraph> = graphs.collect::<Result<_>>()?;
+        let (programs, expanded) = (parts.programs.clone(), parts.expanded.clone());
+        let (plan, across) = (parts.plan.clone(), unknown(&graphs));
+        let part = Some((rank, self.clone()));
+        Ok(Self(Arc::new(Parts { programs, expanded, plan, graphs, across, part })))
+    }
+
+    /// The rank whose part of the plan this is; `None` where it is the whole plan.
+    pub fn rank(&self) -> Option<u32> {
+        self.0.part.as_ref().map(|(rank, _)| *rank)
+    }
+
+    /// The whole plan that this is a part of, or is.
+    pub fn whole(&self) -> &Self {
+        self.0.part.as_ref().map_or(self, |(_, whole)| whole)
+    }
+
+    /// Whether a space belongs to this part of the plan.
+    pub fn has(&self, space: SpaceId) -> bool {
+        self.rank().is_none_or(|rank| self.placement.rank_of(space) == rank)
+    }
+
+    /// The space that inputs are loaded into, and outputs are read from: the first of this part.
+    pub fn first_space(&self) -> SpaceId {
+        self.memory.spaces().find(|space| self.has(*space)).unwrap_or(SpaceId(0))
+    }
+
+    /// How many lists a static replay has: workers, one lane per space for the moves to it, and
+    /// where ranks exchange messages one lane per rank and direction.
+    pub fn lanes(&self) -> usize {
+        let messages = if self.rank().is_some() { 2 * self.placement.ranks() as usize } else { 0 };
+        self.placement.lanes() + messages
+    }
+
+    /// The workers and lanes that run here, in order: all workers of the spaces of this part, and
+    /// the lanes that have tasks in a program.
+    pub fn own_lanes(&self) -> Vec<WorkerId> {
+        let mut used = vec![false; self.lanes()];
+        for (used, space) in used.iter_mut().zip(&self.placement.space_of) {
+            *used = self.has(*space);
+        }
+        let tasks = self.graphs().iter().flat_map(|graph| &graph.tasks);
+        let moves = tasks.filter(|task| task.is_move());
+        moves.for_each(|task| used[task.worker.index()] = true);
+        (0..used.len()).filter(|&w| used[w]).map(WorkerId::new).collect()
+    }
+
+    /// The memory that this part of the plan needs, from before the first step on.
+    pub fn peak(&self) -> Bytes {
+        let own = self.memory.spaces().filter(|space| self.has(*space));
+        Bytes(own.map(|space| self.memory.peak_of(space).0).fold(0, u64::saturating_add))
+    }
+
+    /// The peak of this part of the plan, and the bytes of its persistent values.
+    pub(crate) fn needs(&self) -> (Bytes, Bytes) {
+        let own = self.memory.spaces().filter(|space| self.has(*space));
+        let persistent: usize = own.map(|space| self.memory.persistent_bytes[space.index()]).sum();
+        (self.peak(), Bytes(persistent as u64))
     }
 
     /// The programs as they were lowered.
@@ -133,7 +209,7 @@ impl PlannedPrograms {
 
     /// There is not so much memory; `least` is the smallest peak of any plan that was found.
     pub(crate) fn too_large(&self, limit: MemoryLimit, least: Option<Bytes>) -> Error {
-        Error::Memory { needed: self.memory.peak(), limit, least, largest: self.largest(5) }
+        Error::Memory { needed: self.peak(), limit, least, largest: self.largest(5) }
     }
 
     /// The same without the edges that the memory asks for: broken on purpose.
@@ -152,9 +228,14 @@ impl PlannedPrograms {
         let mut parts = Arc::into_inner(self.0).expect("no clone");
         let moves = parts.graphs[0].tasks.iter_mut().filter_map(|task| match &mut task.does {
             super::Does::Move(of) => Some(of),
-            super::Does::Calls(_) => None,
+            _ => None,
         });
         moves.skip(index).take(1).next()?.parts.clear();
         Some(Self(Arc::new(parts)))
     }
+}
+
+/// No edges between programs are known yet.
+fn unknown(graphs: &[TaskGraph]) -> Vec<OnceLock<Edges>> {
+    graphs.iter().flat_map(|_| graphs).map(|_| OnceLock::new()).collect()
 }

@@ -19,9 +19,16 @@ impl TaskGraph {
                 task.worker,
                 waits.join(", ")
             );
-            if let Does::Move(of) = &task.does {
+            let (does, of) = match &task.does {
+                Does::Calls(_) => ("", None),
+                Does::Move(of) => ("move", Some(of)),
+                Does::Send(of) => ("send", Some(of)),
+                Does::Receive(of) => ("receive", Some(of)),
+                Does::Elsewhere => ("elsewhere", None),
+            };
+            if let Some(of) = of {
                 let parts: Vec<String> = of.parts.iter().map(|(v, r)| format!("{v}{r}")).collect();
-                let _ = writeln!(text, "  move {}-{} {}", of.from, of.to, parts.join(" "));
+                let _ = writeln!(text, "  {does} {}-{} {}", of.from, of.to, parts.join(" "));
             }
             for call in task.calls() {
                 let node = graph.node(call.node);

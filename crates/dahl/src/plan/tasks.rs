@@ -66,6 +66,12 @@ pub enum Does {
     Calls(Vec<CallSpec>),
     /// Copies boxes of values from one space to another.
     Move(Move),
+    /// Sends the boxes of a move to another rank: the half of the move in the rank that has them.
+    Send(Move),
+    /// Receives the boxes of a move from another rank: the half in the rank that needs them.
+    Receive(Move),
+    /// Nothing: another rank runs the task.
+    Elsewhere,
 }
 
 /// Boxes of values that go from one space to another.
@@ -112,8 +118,18 @@ impl Task {
     pub fn calls(&self) -> &[CallSpec] {
         match &self.does {
             Does::Calls(calls) => calls,
-            Does::Move(_) => &[],
+            _ => &[],
         }
+    }
+
+    /// Whether it is a move, or the half of one.
+    pub fn is_move(&self) -> bool {
+        matches!(self.does, Does::Move(_)) || self.is_half()
+    }
+
+    /// Whether it is the half of a move between ranks.
+    pub fn is_half(&self) -> bool {
+        matches!(self.does, Does::Send(_) | Does::Receive(_))
     }
 
     /// Calls with each box that is touched: in which space, of which value, and how.
@@ -128,6 +144,13 @@ impl Task {
                 touch(*from, *root, region, Use::Read);
                 touch(*to, *root, region, Use::Write);
             }),
+            Does::Send(Move { from, parts, .. }) => {
+                parts.iter().for_each(|(root, region)| touch(*from, *root, region, Use::Read));
+            }
+            Does::Receive(Move { to, parts, .. }) => {
+                parts.iter().for_each(|(root, region)| touch(*to, *root, region, Use::Write));
+            }
+            Does::Elsewhere => {}
         }
     }
 }
@@ -183,6 +206,55 @@ impl TaskGraph {
         self.edges.add_reuse(&self.tasks, &self.layout, memory)
     }
 
+    /// The tasks of one rank, under the same ids: what other ranks run is [`Does::Elsewhere`], and
+    /// of a move between two ranks each has its half. The edges and the users of storages are
+    /// those of these tasks alone; the halves of one direction to one peer follow each other.
+    ///
+    /// # Errors
+    /// Where the plan's memory contradicts its order.
+    pub fn of_rank(
+        &self,
+        graph: &Graph,
+        (rank, placement): (u32, &Placement),
+        memory: &ProgramMemory,
+    ) -> Result<Self> {
+        let own = |space: SpaceId| placement.rank_of(space) == rank;
+        let half = |task: &Task| -> Task {
+            let mut half = task.clone();
+            match &task.does {
+                Does::Move(of) if own(of.from) && own(of.to) => {}
+                Does::Move(of) if own(of.from) => {
+                    half.worker = placement.sends_to(placement.rank_of(of.to));
+                    half.does = Does::Send(of.clone());
+                }
+                Does::Move(of) if own(of.to) => {
+                    half.worker = placement.receives_from(placement.rank_of(of.from));
+                    half.does = Does::Receive(of.clone());
+                }
+                _ if own(task.space) && !task.is_move() => {}
+                _ => half.does = Does::Elsewhere,
+            }
+            half
+        };
+        let tasks: Vec<Task> = self.tasks.iter().map(half).collect();
+        let mut layout = self.layout.clone();
+        for storage in layout.storages.iter_mut().filter(|storage| !own(storage.space)) {
+            storage.users.clear();
+        }
+        let mut edges = Edges::of_order(graph, &tasks, placement.spaces.len());
+        edges.add_reuse(&tasks, &layout, memory)?;
+        let mut last: BTreeMap<WorkerId, TaskId> = BTreeMap::new();
+        for (t, task) in tasks.iter().enumerate().filter(|(_, task)| task.is_half()) {
+            let id = TaskId::new(t);
+            if let Some(before) = last.insert(task.worker, id)
+                && !edges.preds[t].contains(&before)
+            {
+                edges.preds[t].push(before);
+            }
+        }
+        Ok(Self { tasks, edges, layout })
+    }
+
     /// The task of an id.
     pub fn task(&self, id: TaskId) -> &Task {
         &self.tasks[id.index()]
@@ -192,7 +264,8 @@ impl TaskGraph {
     pub fn label(&self, graph: &Graph, id: TaskId) -> String {
         let task = self.task(id);
         let does = match &task.does {
-            Does::Move(of) => {
+            Does::Elsewhere => return format!("{id} (of another rank)"),
+            Does::Move(of) | Does::Send(of) | Does::Receive(of) => {
                 let first = of.parts.first().map_or("", |(v, _)| &graph.value(*v).name);
                 let more = if of.parts.len() > 1 { ", …" } else { "" };
                 return format!("{id} (move {first:?}{more} from {} to {})", of.from, of.to);

@@ -76,16 +76,21 @@ impl Engine for Scheduled {
             true => self.expectations(planned)?,
             false => Expectations::of_workers(planned.placement.workers),
         };
-        let Some(policy) = self.settings.policy(&expected) else {
+        if self.settings.policy(&expected).is_none() {
             return self.native.prepare(planned);
-        };
-        let (spaces, space_of) = (planned.placement.spaces.len(), &planned.placement.space_of);
-        let policy = match spaces {
-            1 => policy,
-            _ => Box::new(Confined::new(space_of, spaces, &|own| {
-                self.settings.policy(&expected.among(own)).expect("a policy, as before")
-            })),
-        };
-        Ok(Box::new(self.native.prepare_with(planned, policy)?))
+        }
+        let (native, settings) = (self.native.clone(), self.settings.clone());
+        self.native.prepare_ranks(planned, move |part, transport| {
+            let native = Native { transport, ..native.clone() };
+            let (workers, space_of) = (part.placement.workers, &part.placement.space_of);
+            let policy = |expected: &Expectations| settings.policy(expected).expect("as before");
+            let policy = match part.placement.spaces.len() {
+                1 => policy(&expected),
+                _ => Box::new(Confined::new(space_of, part.lanes() - workers, &|own| {
+                    policy(&expected.among(own))
+                })),
+            };
+            Ok(Box::new(native.prepare_with(part, policy)?))
+        })
     }
 }

@@ -233,6 +233,27 @@ impl Event {
         }
     }
 
+    /// The event of a rank among those of all ranks: `lane` gives the numbers of workers and lanes
+    /// there, and the clock of the rank is so many nanoseconds behind.
+    pub(crate) fn of_rank(mut self, lane: &dyn Fn(u32) -> u32, behind: i64) -> Self {
+        let shift = |t: &mut u64| *t = t.saturating_add_signed(behind);
+        match &mut self {
+            Event::Submit { at, .. } => shift(at),
+            Event::Call { worker, from, to, .. }
+            | Event::Wait { worker, from, to, .. }
+            | Event::Preempt { worker, from, to, .. } => {
+                *worker = lane(*worker);
+                shift(from);
+                shift(to);
+            }
+            Event::Move { from, to, .. } | Event::Replan { from, to, .. } => {
+                shift(from);
+                shift(to);
+            }
+        }
+        self
+    }
+
     /// Converts its times by a factor: ticks to nanoseconds.
     pub(crate) fn scale(&mut self, factor: f64) {
         let scale = |t: &mut u64| *t = (*t as f64 * factor) as u64;

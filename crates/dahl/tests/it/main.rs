@@ -13,6 +13,7 @@ mod ops;
 mod outside_engine;
 mod panics;
 mod pipelines;
+mod ranks;
 mod recompute;
 mod refusals;
 mod report;

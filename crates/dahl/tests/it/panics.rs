@@ -6,7 +6,7 @@ use dahl::model::{Lowering, Model, Module, Optimizer, TrainSpec};
 use dahl::native::Scheduling;
 use dahl::ops::{Backprop, Call, Cut, Meta, Metas, Mismatch, Op, Piece, Recorder, Var};
 use dahl::plan::{Plan, PlannedPrograms};
-use dahl::planner::Gather;
+use dahl::planner::{Gather, Grain};
 use dahl::train::Trainer;
 use dahl::units::{Flops, SpaceId};
 use dahl::{DType, Error, Region};
@@ -189,6 +189,44 @@ fn check(trip: Trip, scheduling: Scheduling, (pieces, gather): (usize, Gather)) 
     assert!(message.contains("was one too many"), "{what}");
     for error in &errors {
         assert_eq!(task_of(error), (task.clone(), message.clone()), "{what}");
+    }
+}
+
+/// A panic on one of two ranks ends both, and the error names the rank and the task.
+#[test]
+fn a_panic_on_a_rank_ends_all_ranks() {
+    for scheduling in SCHEDULINGS {
+        // The worker of rank 1 is a thread, that of rank 0 the one that calls.
+        for (trip, rank) in [(Trip::Worker(5), Some(1)), (Trip::Driver(5), None)] {
+            let errors = bounded(move || {
+                let model = Model::sequential("squares", &[6], |s| {
+                    s.linear(8).relu().custom(SquareLayer(trip)).linear(5)
+                });
+                let spec = TrainSpec::new(8, DType::F64, Optimizer::sgd(0.05));
+                let over = Grain { ranks: 2, spaces: 2, ..grain(2, 2, 1, Gather::Off) };
+                let mut trainer = Trainer::new(&model, &spec, over, &engine(scheduling)).unwrap();
+                let first = (0..100_000).find_map(|seed| feed(&mut trainer, 8, seed).err());
+                let mut errors = vec![first.expect("one of the steps fails")];
+                for _ in 0..3 {
+                    errors.push(feed(&mut trainer, 8, 0).unwrap_err());
+                    errors.push(trainer.last_loss().unwrap_err());
+                    errors.push(trainer.write("0.bias", &[0.0; 8]).unwrap_err());
+                    errors.push(trainer.snapshot().map(drop).unwrap_err());
+                }
+                errors
+            });
+            for error in &errors {
+                let text = error.to_string();
+                let found = match error {
+                    Error::Rank { rank, .. } => Some(*rank),
+                    Error::Task { .. } => None,
+                    other => panic!("{other}"),
+                };
+                assert!(text.contains("square \"2\"") && text.contains("one too many"), "{text}");
+                // Rank 0 may hear of its own panic by its messages.
+                assert!(found == rank || found == Some(0), "{scheduling:?}: {text}");
+            }
+        }
     }
 }
 

@@ -272,7 +272,7 @@ fn moved(plan: &PlannedPrograms) -> (usize, u64) {
     let (graph, tasks) = plan.program(ProgramId(0));
     let moves = tasks.tasks.iter().filter_map(|task| match &task.does {
         Does::Move(of) => Some(of.bytes(graph).0),
-        Does::Calls(_) => None,
+        _ => None,
     });
     (moves.clone().count(), moves.sum())
 }

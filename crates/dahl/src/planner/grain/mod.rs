@@ -59,6 +59,8 @@ pub struct Grain {
     /// How many host memories the workers are in, equally many in each: each has a part of the
     /// batch and of the parameters, or some of the stages.
     pub spaces: usize,
+    /// How many ranks (processes) the memories belong to, in even shares.
+    pub ranks: usize,
     /// The shares of the workers in the pieces, one each; 0 leaves a worker out. None
     /// where all are alike.
     pub shares: Vec<usize>,
@@ -79,6 +81,7 @@ impl Grain {
             column: 1,
             layer: 1,
             spaces: 1,
+            ranks: 1,
             shares: Vec::new(),
             gather: Gather::On,
             target: Target::here(),
@@ -131,6 +134,10 @@ impl Grain {
             let expected = format!("at most {}, the workers", self.workers);
             return Err(Error::config("spaces", expected, self.spaces));
         }
+        if self.ranks > self.spaces {
+            let expected = format!("at most {}, the memories (spaces)", self.spaces);
+            return Err(Error::config("ranks", expected, self.ranks));
+        }
         let shares = &self.shares;
         if !shares.is_empty() && (shares.len() != self.workers || self.used() == 0) {
             let expected = format!("one for each of {} workers, not all 0", self.workers);
@@ -147,7 +154,7 @@ impl Grain {
         }
     }
 
-    fn counts(&self) -> [(&'static str, usize); 6] {
+    fn counts(&self) -> [(&'static str, usize); 7] {
         [
             ("sample", self.sample),
             ("channel", self.channel),
@@ -155,6 +162,7 @@ impl Grain {
             ("column", self.column),
             ("layer", self.layer),
             ("spaces", self.spaces),
+            ("ranks", self.ranks),
         ]
     }
 
@@ -184,7 +192,7 @@ impl Grain {
     fn parsed(&self, text: &str) -> Result<Self> {
         let mut grain = self.clone();
         for part in text.split(',').map(str::trim) {
-            let expected = "parts such as sample=4, channel=2, row=2, column=2, layer=2, spaces=2, \
+            let expected = "parts such as sample=4, channel=2, row=2, column=2, layer=2, spaces=2, ranks=2, \
                             shares=2:1, gather=on";
             let wrong = || Error::config("grain", expected, format!("{part:?}"));
             let (key, value) = part.split_once('=').ok_or_else(wrong)?;
@@ -196,6 +204,11 @@ impl Grain {
                 "column" => grain.column = number()?,
                 "layer" => grain.layer = number()?,
                 "spaces" => grain.spaces = number()?,
+                // Each rank has a memory at least.
+                "ranks" => {
+                    grain.ranks = number()?;
+                    grain.spaces = grain.spaces.max(grain.ranks);
+                }
                 "shares" => {
                     let shares = value.split(':').map(|share| share.parse::<u32>().ok());
                     let shares: Option<Vec<u32>> = shares.collect();

@@ -22,12 +22,12 @@ pub struct Memories {
 }
 
 impl Memories {
-    /// The host memories of one process that a grain names, with equal numbers of workers.
+    /// The host memories that a grain names, with equal numbers of workers.
     pub fn even(grain: &Grain) -> Self {
         // The first worker of a space is the first that its range begins at.
         let start = |space: usize| space * grain.workers / grain.spaces;
         let of = |w: usize| (0..grain.spaces).rfind(|&space| start(space) <= w).unwrap_or(0);
-        Self::hosts(grain.spaces, (0..grain.workers).map(of).collect())
+        Self::hosts(grain, (0..grain.workers).map(of).collect())
     }
 
     /// The same for the stages of a pipeline: where there are no more memories than stages, no
@@ -41,11 +41,16 @@ impl Memories {
             let stage = own.iter().position(|own| own.contains(&w)).unwrap_or(0);
             stage * spaces / stages
         };
-        Self::hosts(spaces, (0..grain.workers).map(of).collect())
+        Self::hosts(grain, (0..grain.workers).map(of).collect())
     }
 
-    fn hosts(spaces: usize, space_of: Vec<usize>) -> Self {
-        let spaces = (0..spaces as u32).map(|number| Space::host(0, number)).collect();
+    /// Host memories, dealt to the ranks in equal numbers.
+    fn hosts(grain: &Grain, space_of: Vec<usize>) -> Self {
+        let ranks = split(grain.spaces, grain.ranks, 1).into_iter().enumerate();
+        let of_rank = |(rank, own): (usize, Range<usize>)| {
+            (0..own.len()).map(move |number| Space::host(rank as u32, number as u32))
+        };
+        let spaces = ranks.flat_map(of_rank).collect();
         Self { spaces, space_of: space_of.into_iter().map(SpaceId::new).collect() }
     }
 }
@@ -301,7 +306,7 @@ mod tests {
         let stages = Stages::new([("a", 0), ("b", 1)]);
         let uneven = Teams::new(stages, &own, (&grain, &memories), Each::Worker);
         assert_eq!(uneven.pieces(0, 0, 8), [0..6, 6..8]);
-        assert_eq!(uneven.pieces(1, 1, 8), [0..8]);
+        assert_eq!(uneven.pieces(1, 1, 8), vec![0..8usize; 1]);
         assert_eq!(uneven.deal(1, 1, 1), [WorkerId(3)]);
         assert_eq!(uneven.first(1, 1), WorkerId(3));
     }

@@ -1,0 +1,117 @@
+//! The counters of all ranks as those of one session.
+
+use crate::exec::Counters;
+use crate::plan::Placement;
+use crate::trace::{Activity, CodeletCount, ShapeCount, WorkerCounts, WorkerTime};
+use crate::units::SpaceId;
+use std::sync::Arc;
+
+/// Workers and copy lanes keep their numbers; behind them come the message lanes, rank by rank.
+pub(super) struct OfRanks {
+    /// By rank.
+    all: Vec<Arc<dyn Counters>>,
+    /// How many workers and copy lanes there are.
+    shared: usize,
+}
+
+impl OfRanks {
+    pub(super) fn new(all: Vec<Arc<dyn Counters>>, placement: &Placement) -> Self {
+        Self { all, shared: placement.lanes() }
+    }
+
+    /// How many workers and lanes there are.
+    pub(super) fn workers(&self) -> usize {
+        let ranks = self.all.len();
+        self.shared + 2 * ranks * ranks
+    }
+
+    /// The number of a worker or lane of a rank among those of all ranks.
+    pub(super) fn lane(&self, rank: u32, worker: usize) -> usize {
+        let messages = if worker < self.shared { 0 } else { 2 * rank as usize * self.all.len() };
+        worker + messages
+    }
+
+    /// The time of the clock of rank 0, in nanoseconds.
+    pub(super) fn now(&self) -> u64 {
+        self.all[0].activity().elapsed
+    }
+
+    /// The names of all workers and lanes.
+    pub(super) fn names(&self, placement: &Placement) -> Vec<String> {
+        let rank_of = |space: &SpaceId| placement.rank_of(*space);
+        let worker = |(w, space)| format!("rank {} worker {w}", rank_of(space));
+        let workers = placement.space_of.iter().enumerate().map(worker);
+        let copies = placement.spaces.iter().map(|space| format!("copies to {space}"));
+        let ranks = self.all.len();
+        let message = |i: usize| {
+            let (rank, lane) = (i / (2 * ranks), i % (2 * ranks));
+            match lane < ranks {
+                true => format!("rank {rank} sends to rank {lane}"),
+                false => format!("rank {rank} receives from rank {}", lane - ranks),
+            }
+        };
+        workers.chain(copies).chain((0..2 * ranks * ranks).map(message)).collect()
+    }
+
+    /// Items of each worker of all ranks, from those that each rank has for its own.
+    fn merged<T: Copy + Default>(
+        &self,
+        of: impl Fn(&dyn Counters) -> Vec<T>,
+        add: impl Fn(T, T) -> T,
+    ) -> Vec<T> {
+        let mut all = vec![T::default(); self.workers()];
+        for (rank, counters) in self.all.iter().enumerate() {
+            for (w, item) in of(&**counters).into_iter().enumerate() {
+                let at = self.lane(rank as u32, w);
+                all[at] = add(all[at], item);
+            }
+        }
+        all
+    }
+}
+
+impl Counters for OfRanks {
+    fn codelets(&self) -> Vec<CodeletCount> {
+        let mut all = self.all[0].codelets();
+        for rank in &self.all[1..] {
+            for (sum, of) in all.iter_mut().zip(rank.codelets()) {
+                sum.calls += of.calls;
+                sum.time += of.time;
+            }
+        }
+        all
+    }
+
+    fn shapes(&self) -> Vec<ShapeCount> {
+        let mut all = self.all[0].shapes();
+        for rank in &self.all[1..] {
+            for (sum, of) in all.iter_mut().zip(rank.shapes()) {
+                sum.calls += of.calls;
+                sum.nanos += of.nanos;
+                sum.times.buckets.extend(of.times.buckets);
+                sum.times.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+            }
+        }
+        all
+    }
+
+    fn by_worker(&self) -> Vec<WorkerCounts> {
+        let mut all = self.all[0].by_worker();
+        for (cell, sum) in all.iter_mut().enumerate() {
+            let add = |a: (u64, u64), b: (u64, u64)| (a.0 + b.0, a.1 + b.1);
+            let of = |rank: &dyn Counters| rank.by_worker().swap_remove(cell).workers;
+            sum.workers = self.merged(of, add);
+        }
+        all
+    }
+
+    fn activity(&self) -> Activity {
+        let add = |a: WorkerTime, b: WorkerTime| WorkerTime {
+            busy: a.busy + b.busy,
+            spinning: a.spinning + b.spinning,
+            parked: a.parked + b.parked,
+        };
+        let elapsed = self.all[0].activity().elapsed;
+        Activity { elapsed, workers: self.merged(|rank| rank.activity().workers, add) }
+    }
+}
