@@ -62,7 +62,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let transform = Transform { normalise: card.normalise.clone(), augment: None };
     let order = Order::sequential(test.len());
     let batch = args.pass.batch;
-    let samples = Samples { data: &*test, transform: &transform, order: &order, epoch: 0, batch };
+    let samples = Samples {
+        data: &*test,
+        transform: &transform,
+        order: &order,
+        epoch: 0,
+        batch,
+        shared: None,
+    };
     let mut meter = Progress::of_looking(progress).look("eval", test.len());
     let (mut confusion, mut evaluated) = (Confusion::new(test.classes()), 0);
     let pass = trainer.output_pass(&samples, &mut |index, outputs| {

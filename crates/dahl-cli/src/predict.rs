@@ -74,7 +74,8 @@ fn predict(args: &Args) -> Result<(usize, usize)> {
     let mut trainer = weights.trainer(&args.pass, set.len(), Show::on_stderr())?;
     let transform = Transform { normalise: card.normalise.clone(), augment: None };
     let (order, batch) = (Order::sequential(set.len()), args.pass.batch);
-    let samples = Samples { data: &set, transform: &transform, order: &order, epoch: 0, batch };
+    let samples =
+        Samples { data: &set, transform: &transform, order: &order, epoch: 0, batch, shared: None };
     let known = args.images.is_empty();
     let width = (0..set.len().min(1000)).map(|i| set.place(i).chars().count()).max().unwrap_or(0);
     let mut bad = 0;

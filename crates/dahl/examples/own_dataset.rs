@@ -78,12 +78,26 @@ fn main() -> Result<()> {
     let mut trainer = Trainer::new(&model, &spec, Grain::for_workers(2), &Native::default())?;
     for epoch in 0..4 {
         let order = Order::shuffled(train.len(), 7, epoch);
-        let samples = Samples { data: &train, transform: &transform, order: &order, epoch, batch };
+        let samples = Samples {
+            data: &train,
+            transform: &transform,
+            order: &order,
+            epoch,
+            batch,
+            shared: None,
+        };
         let pass = trainer.train_pass(&samples, &mut |_| ())?;
         println!("epoch {}: loss {:.4}", epoch + 1, pass.loss());
     }
     let order = Order::sequential(test.len());
-    let samples = Samples { data: &test, transform: &transform, order: &order, epoch: 0, batch };
+    let samples = Samples {
+        data: &test,
+        transform: &transform,
+        order: &order,
+        epoch: 0,
+        batch,
+        shared: None,
+    };
     let (pass, confusion) = trainer.confusion_pass(&samples)?;
     println!("{confusion}{:.1} % right", 100.0 * pass.accuracy());
     assert!(pass.accuracy() > 0.9, "it did not learn");

@@ -29,8 +29,14 @@ fn train(trainer: &mut Trainer, epochs: std::ops::Range<u64>) -> Result<Vec<f64>
     let mut losses = Vec::new();
     for epoch in epochs {
         let order = Order::shuffled(SAMPLES, SEED, epoch);
-        let samples =
-            Samples { data: &data, transform: &transform, order: &order, epoch, batch: BATCH };
+        let samples = Samples {
+            data: &data,
+            transform: &transform,
+            order: &order,
+            epoch,
+            batch: BATCH,
+            shared: None,
+        };
         let pass = trainer.train_pass(&samples, &mut |_| ())?;
         println!("epoch {}: loss {:.6}", epoch + 1, pass.loss());
         losses.push(pass.loss());

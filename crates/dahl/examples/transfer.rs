@@ -54,7 +54,7 @@ fn network(classes: usize) -> Result<Trainer> {
 
 /// Samples of a set in this order, all in whole batches.
 fn samples<'a>(data: &'a dyn Dataset, transform: &'a Transform, order: &'a Order) -> Samples<'a> {
-    Samples { data, transform, order, epoch: 0, batch: BATCH }
+    Samples { data, transform, order, epoch: 0, batch: BATCH, shared: None }
 }
 
 /// How well a network does after learning from a hundred samples.

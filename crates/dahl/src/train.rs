@@ -9,6 +9,7 @@ mod load;
 mod loop_config;
 mod outputs;
 mod pass;
+mod shared;
 mod train_loop;
 mod weights;
 
@@ -18,6 +19,7 @@ pub use checkpoints::Checkpoints;
 pub use confusion::Confusion;
 pub use loop_config::{End, EpochRecord, EvalSet, Event, Every, LoopConfig, SampleOrder, Watcher};
 pub use pass::{Pass, Samples};
+pub use shared::SharedSets;
 pub use train_loop::TrainLoop;
 pub use weights::check_weights;
 
@@ -194,10 +196,7 @@ impl Trainer {
 
     /// A free slot for a batch of this many samples to evaluate.
     pub fn eval_slot(&mut self, batch: usize) -> Result<Slot> {
-        let Some(&program) = self.lowered.eval.get(&batch) else {
-            let known = self.lowered.eval.keys();
-            return Err(unknown_batch("a batch to evaluate", known, batch));
-        };
+        let program = self.eval_program(batch)?;
         self.session.slot(program)
     }
 
@@ -205,10 +204,7 @@ impl Trainer {
     pub fn eval(&mut self, slot: Slot) -> Result<StepId> {
         let slot = self.check_labels(slot)?;
         let batch = slot.inputs().next().map_or(0, |(_, meta)| meta.shape[0]);
-        let Some(&program) = self.lowered.eval.get(&batch) else {
-            let known = self.lowered.eval.keys();
-            return Err(unknown_batch("a batch to evaluate", known, batch));
-        };
+        let program = self.eval_program(batch)?;
         let step = self.session.step(program, slot, StepScalars::default())?;
         self.evaluated = Some(step);
         Ok(step)
@@ -293,12 +289,24 @@ impl Trainer {
         Ok(programs[(step % programs.len() as u64) as usize])
     }
 
+    /// The program that evaluates a batch of this size.
+    fn eval_program(&self, batch: usize) -> Result<ProgramId> {
+        let Some(&program) = self.lowered.eval.get(&batch) else {
+            let known = self.lowered.eval.keys();
+            return Err(unknown_batch("a batch to evaluate", known, batch));
+        };
+        Ok(program)
+    }
+
     fn check_labels(&self, slot: Slot) -> Result<Slot> {
         let mut slot = slot;
         let Some(classes) = self.classes else { return Ok(slot) };
+        let rows = slot.rows().cloned();
         let mut target = slot.input("target")?;
         let labels = target.as_mut_slice::<i64>();
-        let wrong = labels.iter().position(|&l| !(0..classes as i64).contains(&l));
+        // Other ranks read the labels of the other rows.
+        let mut rows = rows.unwrap_or(0..labels.len());
+        let wrong = rows.find(|&i| !(0..classes as i64).contains(&labels[i]));
         if let Some(i) = wrong {
             let found = format!("{} for sample {i}", labels[i]);
             return Err(Error::config("target", format!("a class below {classes}"), found));

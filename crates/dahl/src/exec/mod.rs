@@ -10,7 +10,7 @@ mod transport;
 
 pub(crate) use arenas::{Arenas, Buffer, PreparedMessage, check_machine};
 pub use arenas::{PreparedCall, PreparedPrograms, Slots, input_tensors, output_tensors};
-pub use ranks::{Leader, follow, in_process};
+pub use ranks::{Batch, BatchSource, Leader, follow, in_process};
 pub use transport::{Channel, InProcess, Transport};
 
 use crate::error::{Error, Result};
@@ -19,6 +19,7 @@ use crate::plan::PlannedPrograms;
 use crate::trace::{Activity, CodeletCount, ShapeCount, Trace, WorkerCounts};
 use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
 use dahl_kernels::{Element, StepScalars};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// Something that can run plans.
@@ -82,6 +83,19 @@ pub trait Session {
 
     /// The memory that the session allocated for the plan.
     fn allocated(&self) -> Bytes;
+
+    /// Gives a session of several ranks what its other ranks read samples with, where they are
+    /// threads of this process. Without it rank 0 sends them their samples.
+    fn share(&mut self, _: Arc<dyn BatchSource>) {}
+
+    /// Says which samples a slot is to be filled with. In a session of several ranks each rank then
+    /// reads its share of the batch, and the slot wants the [rows](Slot::rows) of rank 0 only.
+    ///
+    /// # Errors
+    /// Where the run has ended.
+    fn announce(&mut self, _: ProgramId, _: &mut Slot, _: &Batch) -> Result<()> {
+        Ok(())
+    }
 
     /// Goes on as decided. A plan of the same numerics changes no bit: values, slots, the
     /// outputs that are kept and the numbers of steps stay as they are. What was decided is
@@ -248,6 +262,18 @@ pub struct Slot {
     idle: Option<Idle>,
     returned: Returned,
     inputs: NamedTensors,
+    /// The share of the batch that is wanted here; `None` for all of it.
+    share: Option<Share>,
+}
+
+/// The share of a batch that a rank reads.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pub(crate) rows: Range<usize>,
+    /// The number of the batch among those that were announced.
+    pub(crate) number: u64,
+    /// Lives as long as the slot: a slot that is dropped is stepped with on no rank.
+    pub(crate) _alive: Arc<()>,
 }
 
 impl Drop for Slot {
@@ -261,7 +287,7 @@ impl Drop for Slot {
 impl Slot {
     /// The right to fill a slot with inputs that lie in it as `inputs` says.
     pub fn new(idle: Idle, returned: Returned, inputs: NamedTensors) -> Self {
-        Self { idle: Some(idle), returned, inputs }
+        Self { idle: Some(idle), returned, inputs, share: None }
     }
 
     /// Takes a filled slot back, to step with it.
@@ -272,6 +298,16 @@ impl Slot {
     /// Where the inputs lie: what it was made with.
     pub fn tensors(&self) -> &NamedTensors {
         &self.inputs
+    }
+
+    /// The samples of the batch that are wanted here, where other ranks read the others.
+    pub fn rows(&self) -> Option<&Range<usize>> {
+        self.share.as_ref().map(|share| &share.rows)
+    }
+
+    /// The share of the batch that is wanted here.
+    pub(crate) fn wanted(&mut self) -> &mut Option<Share> {
+        &mut self.share
     }
 
     /// The names, shapes and types of the inputs.

@@ -8,8 +8,8 @@
 mod counters;
 
 use super::{
-    Channel, Counters, Decision, InProcess, Session, Slot, Snapshot, StepId, TensorMut, TensorRef,
-    Transport,
+    Channel, Counters, Decision, InProcess, Session, Share, Slot, Snapshot, StepId, TensorMut,
+    TensorRef, Transport,
 };
 use crate::error::{Error, Result};
 use crate::graph::Kind;
@@ -20,17 +20,20 @@ use crate::units::{Bytes, PersistentId, ProgramId, ValueId};
 use counters::OfRanks;
 use dahl_kernels::StepScalars;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 
 /// What rank 0 tells the others to do.
 #[derive(Debug, Serialize, Deserialize)]
 enum Command {
-    /// A step; the rows of its inputs follow.
-    Step { program: u32, lr_bits: u64, counter: u64 },
+    /// Read your samples of a batch into the next slot of a program.
+    /// Of the batches announced before, those in `live` are still to be stepped with.
+    Load { program: u32, batch: Batch, number: u64, live: Vec<u64> },
+    /// A step on a batch that was announced; if there is none, the rows of its inputs follow.
+    Step { program: u32, lr_bits: u64, counter: u64, loaded: Option<u64> },
     /// The step of a snapshot.
     Snapshot { program: u32 },
     /// Send bytes of a persistent value.
@@ -44,6 +47,29 @@ enum Command {
     /// The run has ended.
     End,
 }
+
+/// The samples of a batch, as every rank finds them in its own copy of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// The number of the dataset in the [`BatchSource`].
+    pub set: u32,
+    /// The epoch, which decides random augmentation.
+    pub epoch: u64,
+    /// The indices of the samples.
+    pub samples: Vec<usize>,
+}
+
+/// Reads samples on a rank that follows.
+pub trait BatchSource: Send + Sync {
+    /// Fills the [rows](Slot::rows) of a slot with the samples of a batch.
+    ///
+    /// # Errors
+    /// Where a sample cannot be read.
+    fn fill(&self, slot: Slot, batch: &Batch) -> Result<Slot>;
+}
+
+/// What the ranks of this process read samples with: set once, by rank 0.
+type SharedSource = Arc<OnceLock<Arc<dyn BatchSource>>>;
 
 /// Sends a text with its length.
 fn send_text(transport: &dyn Transport, to: u32, text: &str) -> Result<()> {
@@ -64,11 +90,22 @@ fn garbled(from: u32) -> Error {
     Error::Rank { rank: from, why: "a message of another version of dahl".to_owned() }
 }
 
-/// The bytes of an input, by its name.
-type InputBytes = (String, Range<usize>);
+/// What is read of an input.
+#[derive(Clone, Debug)]
+struct InputRead {
+    name: String,
+    rows: Range<usize>,
+    bytes: Range<usize>,
+}
+
+/// The samples that are read of any of the inputs.
+fn rows_of(inputs: &[InputRead]) -> Range<usize> {
+    let start = inputs.iter().map(|input| input.rows.start).min().unwrap_or(0);
+    start..inputs.iter().map(|input| input.rows.end).max().unwrap_or(start)
+}
 
 /// The inputs of a program that the tasks of a part of a plan read, with the bytes of their rows.
-fn bytes_read(part: &PlannedPrograms, program: ProgramId) -> Vec<InputBytes> {
+fn inputs_read(part: &PlannedPrograms, program: ProgramId) -> Vec<InputRead> {
     let (graph, tasks) = part.program(program);
     let mut rows: BTreeMap<ValueId, Range<usize>> = BTreeMap::new();
     for task in &tasks.tasks {
@@ -80,11 +117,11 @@ fn bytes_read(part: &PlannedPrograms, program: ProgramId) -> Vec<InputBytes> {
             }
         });
     }
-    let bytes = |(id, rows): (ValueId, Range<usize>)| {
+    let read = |(id, rows): (ValueId, Range<usize>)| {
         let value = graph.value(id);
-        (value.name.clone(), bytes_of(value.meta, &rows))
+        InputRead { name: value.name.clone(), bytes: bytes_of(value.meta, &rows), rows }
     };
-    rows.into_iter().map(bytes).collect()
+    rows.into_iter().map(read).collect()
 }
 
 /// The bytes of rows of an input.
@@ -99,11 +136,16 @@ pub struct Leader {
     planned: PlannedPrograms,
     transport: Arc<dyn Transport>,
     /// By rank and program: what the rank reads of the inputs.
-    inputs: Vec<Vec<Vec<InputBytes>>>,
+    inputs: Vec<Vec<Vec<InputRead>>>,
     counters: Arc<OfRanks>,
     /// The memory of the other ranks.
     allocated: Bytes,
     last: Option<StepId>,
+    source: SharedSource,
+    /// The batches that were announced, and whether their slots are still there.
+    announced: Vec<(u64, Weak<()>)>,
+    /// How many batches were announced.
+    numbered: u64,
     /// The ranks that are threads of this process.
     threads: Vec<JoinHandle<()>>,
 }
@@ -123,7 +165,7 @@ impl Leader {
         let programs = || (0..planned.graphs().len()).map(ProgramId::new);
         let inputs = (0..transport.ranks()).map(|rank| -> Result<Vec<_>> {
             let part = planned.of_rank(rank)?;
-            Ok(programs().map(|program| bytes_read(&part, program)).collect())
+            Ok(programs().map(|program| inputs_read(&part, program)).collect())
         });
         let inputs = inputs.collect::<Result<_>>()?;
         let allocated = Bytes(others.iter().map(|(_, bytes)| bytes.0).sum());
@@ -131,7 +173,19 @@ impl Leader {
         let all = std::iter::once(own.counters()).chain(others).collect();
         let counters = Arc::new(OfRanks::new(all, &planned.placement));
         let (planned, threads) = (planned.clone(), Vec::new());
-        Ok(Self { own, planned, transport, inputs, counters, allocated, last: None, threads })
+        Ok(Self {
+            own,
+            planned,
+            transport,
+            inputs,
+            counters,
+            allocated,
+            last: None,
+            source: SharedSource::default(),
+            announced: Vec::new(),
+            numbered: 0,
+            threads,
+        })
     }
 
     fn others(&self) -> Range<u32> {
@@ -182,7 +236,7 @@ impl Leader {
         self.command(rank, &Command::Trace)?;
         let text = receive_text(&*self.transport, rank)?;
         let trace = Trace::parse(&text, Path::new("the trace of a rank"))?;
-        let lane = |w: u32| self.counters.lane(rank, w as usize) as u32;
+        let lane = |w: u32| self.counters.lane(rank, w as usize).map_or(w, |lane| lane as u32);
         let events = trace.events.into_iter().filter_map(|event| match event {
             // Rank 0 has recorded what was submitted and decided.
             Event::Submit { .. } | Event::Replan { .. } => None,
@@ -199,11 +253,14 @@ impl Session for Leader {
 
     fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId> {
         let mut slot = slot;
-        let StepScalars { lr, counter } = scalars;
+        let (StepScalars { lr, counter }, loaded) =
+            (scalars, slot.wanted().as_ref().map(|share| share.number));
         for rank in self.others() {
-            let command = Command::Step { program: program.0, lr_bits: lr.to_bits(), counter };
-            self.command(rank, &command)?;
-            for (name, bytes) in &self.inputs[rank as usize][program.index()] {
+            let (program_id, lr_bits) = (program.0, lr.to_bits());
+            self.command(rank, &Command::Step { program: program_id, lr_bits, counter, loaded })?;
+            let sent =
+                self.inputs[rank as usize][program.index()].iter().filter(|_| loaded.is_none());
+            for InputRead { name, bytes, .. } in sent {
                 let input = slot.input(name)?;
                 self.transport.send(rank, Channel::Control, &[&input.bytes[bytes.clone()]])?;
             }
@@ -302,6 +359,8 @@ impl Session for Leader {
 
     fn take_trace(&mut self) -> Trace {
         let mut trace = self.own.take_trace();
+        let lane = |w: u32| self.counters.lane(0, w as usize).map_or(w, |lane| lane as u32);
+        trace.events = trace.events.into_iter().map(|event| event.of_rank(&lane, 0)).collect();
         for rank in self.others() {
             // A rank that has failed has no trace; the run ends with its error.
             trace.events.extend(self.events_of(rank).unwrap_or_default());
@@ -314,6 +373,28 @@ impl Session for Leader {
 
     fn allocated(&self) -> Bytes {
         Bytes(self.own.allocated().0 + self.allocated.0)
+    }
+
+    fn share(&mut self, source: Arc<dyn BatchSource>) {
+        // What was shared first stays: ranks may be reading with it.
+        let _ = self.source.set(source);
+    }
+
+    fn announce(&mut self, program: ProgramId, slot: &mut Slot, batch: &Batch) -> Result<()> {
+        self.refuse_unknown(program)?;
+        if self.source.get().is_none() {
+            return Ok(());
+        }
+        self.announced.retain(|(_, slot)| slot.strong_count() > 0);
+        let live = self.announced.iter().map(|(number, _)| *number).collect();
+        let (number, batch) = (self.numbered, batch.clone());
+        self.command_all(&Command::Load { program: program.0, batch, number, live })?;
+        let alive = Arc::new(());
+        self.announced.push((number, Arc::downgrade(&alive)));
+        self.numbered += 1;
+        let rows = rows_of(&self.inputs[0][program.index()]);
+        *slot.wanted() = Some(Share { rows, number, _alive: alive });
+        Ok(())
     }
 
     fn replan(&mut self, _: &Decision<'_>) -> Result<()> {
@@ -334,7 +415,8 @@ impl Drop for Leader {
     }
 }
 
-/// Does what rank 0 says with the session of another rank, until the run ends.
+/// Does what rank 0 says with the session of another rank, until the run ends; `source` reads its
+/// samples, where rank 0 does not send them.
 ///
 /// # Errors
 /// Where a step failed, here or on another rank; the other ranks then end too.
@@ -342,9 +424,11 @@ pub fn follow(
     session: &mut dyn Session,
     part: &PlannedPrograms,
     with: &dyn Transport,
+    source: &dyn Fn() -> Option<Arc<dyn BatchSource>>,
 ) -> Result<()> {
+    let mut loader: Option<Loader> = None;
     let programs = (0..part.graphs().len()).map(ProgramId::new);
-    let inputs: Vec<Vec<InputBytes>> = programs.map(|p| bytes_read(part, p)).collect();
+    let inputs: Vec<Vec<InputRead>> = programs.map(|p| inputs_read(part, p)).collect();
     let mut last: Option<StepId> = None;
     loop {
         // The tasks of a session's first worker run while it waits: other ranks need them.
@@ -357,14 +441,34 @@ pub fn follow(
         let text = receive_text(with, 0)?;
         let command: Command = serde_json::from_str(&text).map_err(|_| garbled(0))?;
         match command {
-            Command::Step { program, lr_bits, counter } => {
+            Command::Load { program, batch, number, live } => {
+                let loader = match &mut loader {
+                    Some(loader) => loader,
+                    none => {
+                        let source = source().ok_or_else(|| garbled(0))?;
+                        none.insert(Loader::start(source, with.rank())?)
+                    }
+                };
+                loader.keep(&live)?;
+                let mut slot = session.slot(ProgramId(program))?;
+                let rows = rows_of(&inputs[program as usize]);
+                *slot.wanted() = Some(Share { rows, number, _alive: Arc::default() });
+                loader.begin((number, slot, batch));
+            }
+            Command::Step { program, lr_bits, counter, loaded } => {
                 let program = ProgramId(program);
-                let mut slot = session.slot(program)?;
-                for (name, bytes) in &inputs[program.index()] {
-                    let input = slot.input(name)?;
-                    let rows = &mut input.bytes[bytes.clone()];
-                    with.receive(0, Channel::Control, &mut [rows])?;
-                }
+                let slot = match (&mut loader, loaded) {
+                    (Some(loader), Some(number)) => loader.take(number)?,
+                    _ => {
+                        let mut slot = session.slot(program)?;
+                        for InputRead { name, bytes, .. } in &inputs[program.index()] {
+                            let input = slot.input(name)?;
+                            let rows = &mut input.bytes[bytes.clone()];
+                            with.receive(0, Channel::Control, &mut [rows])?;
+                        }
+                        slot
+                    }
+                };
                 let scalars = StepScalars { lr: f64::from_bits(lr_bits), counter };
                 last = Some(session.step(program, slot, scalars)?);
             }
@@ -391,6 +495,66 @@ pub fn follow(
     }
 }
 
+/// Fills slots on a thread of its own while steps run, in the order in which it is told.
+struct Loader {
+    work: mpsc::Sender<(u64, Slot, Batch)>,
+    filled: mpsc::Receiver<(u64, Result<Slot>)>,
+    /// The batches that are being read, in order.
+    begun: VecDeque<u64>,
+}
+
+impl Loader {
+    fn start(source: Arc<dyn BatchSource>, rank: u32) -> Result<Self> {
+        let (work, todo) = mpsc::channel::<(u64, Slot, Batch)>();
+        let (done, filled) = mpsc::channel();
+        let name = format!("dahl-loader-{rank}");
+        let body = move || {
+            for (number, slot, batch) in todo {
+                if done.send((number, source.fill(slot, &batch))).is_err() {
+                    return;
+                }
+            }
+        };
+        spawn(&name, body).map_err(|e| Error::thread(&name, e))?;
+        Ok(Self { work, filled, begun: VecDeque::new() })
+    }
+
+    fn begin(&mut self, work: (u64, Slot, Batch)) {
+        self.begun.push_back(work.0);
+        // Where the thread has gone, waiting for it tells.
+        drop(self.work.send(work));
+    }
+
+    /// The next batch that is filled.
+    fn next(&mut self) -> Result<(u64, Slot)> {
+        self.begun.pop_front();
+        let gone = || Error::Task {
+            task: "of the loader".to_owned(),
+            message: "it ended early".to_owned(),
+        };
+        let (number, slot) = self.filled.recv().map_err(|_| gone())?;
+        Ok((number, slot?))
+    }
+
+    /// Gives the slots of batches back that no step will use.
+    fn keep(&mut self, live: &[u64]) -> Result<()> {
+        while self.begun.front().is_some_and(|number| !live.contains(number)) {
+            self.next()?;
+        }
+        Ok(())
+    }
+
+    /// The slot of a batch.
+    fn take(&mut self, number: u64) -> Result<Slot> {
+        loop {
+            match self.next()? {
+                (found, slot) if found == number => return Ok(slot),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// All ranks of a plan in this process: rank 0 on the thread that calls the session, each other
 /// rank on a thread of its own. `prepare` makes the session of a part of the plan.
 ///
@@ -407,9 +571,11 @@ pub fn in_process(
     let first: Arc<dyn Transport> = Arc::new(transports.next().expect("there is a rank 0"));
     let own = prepare(&planned.of_rank(0)?, first.clone())?;
     let (mut threads, mut others) = (Vec::new(), Vec::new());
+    let source = SharedSource::default();
     for transport in transports {
         let (part, prepare) = (planned.of_rank(transport.rank())?, prepare.clone());
         let (ready, prepared) = mpsc::channel();
+        let source = source.clone();
         let name = format!("dahl-rank-{}", transport.rank());
         let body = move || {
             let transport: Arc<dyn Transport> = Arc::new(transport);
@@ -420,8 +586,9 @@ pub fn in_process(
             if ready.send(Ok((session.counters(), session.allocated()))).is_err() {
                 return;
             }
-            let followed =
-                catch_unwind(AssertUnwindSafe(|| follow(&mut *session, &part, &*transport)));
+            let followed = catch_unwind(AssertUnwindSafe(|| {
+                follow(&mut *session, &part, &*transport, &|| source.get().cloned())
+            }));
             match followed {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => transport.abort(&error.to_string()),
@@ -444,6 +611,6 @@ pub fn in_process(
         }
     }
     let mut leader = Leader::new(own, planned, first, others)?;
-    leader.threads = threads;
+    (leader.threads, leader.source) = (threads, source);
     Ok(Box::new(leader))
 }

@@ -8,7 +8,7 @@ use crate::data::{
 };
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::train::{Card, EvalSet, Origin};
+use crate::train::{Card, EvalSet, Origin, SharedSets};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,6 +90,15 @@ impl RunData {
         let set = |name, data| EvalSet { name, data, transform: &self.transform };
         let validation = self.validation.as_deref().map(|held| set("validation", held));
         validation.into_iter().chain([set("test", &*self.test)]).collect()
+    }
+
+    /// The same sets, and the training set before them, for ranks that read their samples by
+    /// themselves.
+    pub fn shared(&self) -> SharedSets {
+        let train = (self.train.clone(), self.training.clone());
+        let evaluated = self.validation.iter().chain([&self.test]);
+        let evaluated = evaluated.map(|set| (set.clone(), self.transform.clone()));
+        SharedSets(std::iter::once(train).chain(evaluated).collect())
     }
 
     /// The numbers of training samples and of evaluated samples.

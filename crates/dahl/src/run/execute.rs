@@ -27,6 +27,7 @@ use crate::train::{
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Checkpoints are at most this far apart, unless their distance in steps is set.
@@ -73,6 +74,7 @@ impl<'a> Run<'a> {
         let engine = Scheduled::new(native, &config.placement, known);
         let (session, changes) = announced(engine.prepare(&plan)?);
         let mut trainer = Trainer::with_session(lowered, plan, &spec, session)?;
+        trainer.session().share(Arc::new(data.shared()));
         adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
         let (epochs, batch) = (config.placement.epochs, config.identity.batch);
         let steps_per_epoch = data.train.len().div_ceil(batch);
@@ -191,7 +193,7 @@ impl<'a> Run<'a> {
     ) {
         let (data, transform) = (&*self.data.test, &self.data.transform);
         let (order, batch) = (Order::sequential(data.len()), self.config.identity.batch);
-        let samples = Samples { data, transform, order: &order, epoch: 0, batch };
+        let samples = Samples { data, transform, order: &order, epoch: 0, batch, shared: None };
         let seen = self.trainer.confusion_pass_while(&samples, &mut || match signal() {
             None => ControlFlow::Continue(()),
             Some(_) => ControlFlow::Break(()),

@@ -1,6 +1,8 @@
 //! Changes of placement, as lines of text.
 
-use crate::exec::{Counters, Decision, Session, Slot, Snapshot, StepId, TensorMut, TensorRef};
+use crate::exec::{
+    Batch, BatchSource, Counters, Decision, Session, Slot, Snapshot, StepId, TensorMut, TensorRef,
+};
 use crate::trace::Trace;
 use crate::units::{Bytes, PersistentId, ProgramId};
 use crate::{Result, StepScalars};
@@ -86,6 +88,14 @@ impl Session for Announcing {
 
     fn allocated(&self) -> Bytes {
         self.session.allocated()
+    }
+
+    fn share(&mut self, source: Arc<dyn BatchSource>) {
+        self.session.share(source);
+    }
+
+    fn announce(&mut self, program: ProgramId, slot: &mut Slot, batch: &Batch) -> Result<()> {
+        self.session.announce(program, slot, batch)
     }
 
     fn replan(&mut self, decision: &Decision<'_>) -> Result<()> {

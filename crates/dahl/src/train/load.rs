@@ -3,9 +3,11 @@
 use super::pass::Samples;
 use crate::data::{Access, Number, Visit};
 use crate::error::{Error, Result};
-use crate::exec::Slot;
+use crate::exec::{Slot, TensorMut};
+use crate::ops::Meta;
 use crate::os::threads::spawn_scoped;
-use dahl_kernels::DType;
+use dahl_kernels::{DType, Shape};
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many threads read a batch: one where samples are in memory, as many as
@@ -17,8 +19,8 @@ pub(super) fn threads(samples: &Samples<'_>) -> usize {
     }
 }
 
-/// Reads the samples of a batch into a slot. What is read does not depend on the
-/// number of threads, nor which error is returned.
+/// Reads the samples of a batch into a slot, those that it wants. What is read does not depend on
+/// the number of threads, nor which error is returned.
 pub(super) fn fill(
     slot: Slot,
     batch: &[usize],
@@ -26,14 +28,41 @@ pub(super) fn fill(
     threads: usize,
 ) -> Result<Slot> {
     let mut slot = slot;
+    let rows = slot.rows().cloned().unwrap_or(0..batch.len());
+    let batch = &batch[rows.clone()];
     let mut labels = vec![0.0; batch.len()];
-    let mut input = slot.input("input")?;
-    match input.meta.dtype {
-        DType::F32 => read(input.as_mut_slice::<f32>(), &mut labels, batch, samples, threads)?,
-        _ => read(input.as_mut_slice::<f64>(), &mut labels, batch, samples, threads)?,
+    // The stages of a pipeline may read one of the two only.
+    let names: Vec<String> = slot.inputs().map(|(name, _)| name.to_owned()).collect();
+    let has = |name: &str| names.iter().any(|own| own == name);
+    if has("input") {
+        let input = of_rows(slot.input("input")?, &rows);
+        match input.meta.dtype {
+            DType::F32 => {
+                let input: &mut [f32] = bytemuck::cast_slice_mut(input.bytes);
+                read(input, &mut labels, batch, samples, threads)?;
+            }
+            _ => {
+                let input: &mut [f64] = bytemuck::cast_slice_mut(input.bytes);
+                read(input, &mut labels, batch, samples, threads)?;
+            }
+        }
+    } else {
+        let label = |&index: &usize| samples.data.label(index).map(|label| label as f64);
+        labels = batch.iter().map(label).collect::<Result<_>>()?;
     }
-    slot.input("target")?.write_f64(labels)?;
+    if has("target") {
+        of_rows(slot.input("target")?, &rows).write_f64(labels)?;
+    }
     Ok(slot)
+}
+
+/// The part of a tensor that is rows of its first axis.
+fn of_rows<'a>(tensor: TensorMut<'a>, rows: &Range<usize>) -> TensorMut<'a> {
+    let Meta { shape, dtype } = tensor.meta;
+    let row = tensor.meta.bytes() / shape[0].max(1);
+    let axes: Vec<usize> = std::iter::once(rows.len()).chain(shape.axes()[1..].to_vec()).collect();
+    let bytes = &mut tensor.bytes[rows.start * row..rows.end * row];
+    TensorMut { meta: Meta { shape: Shape::new(&axes), dtype }, bytes }
 }
 
 /// Reads samples in the precision of the network.

@@ -4,7 +4,7 @@ use super::Trainer;
 use super::load::{fill, threads};
 use crate::data::{Dataset, Order, Transform};
 use crate::error::{Error, Result};
-use crate::exec::Slot;
+use crate::exec::{Batch, Slot};
 use crate::os::threads::spawn_scoped;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -48,6 +48,9 @@ pub struct Samples<'a> {
     pub epoch: u64,
     /// Samples per step; the last step may have fewer.
     pub batch: usize,
+    /// The number of the dataset among those that every rank of the session
+    /// [reads](crate::train::SharedSets) by itself; `None` where rank 0 reads all samples.
+    pub shared: Option<u32>,
 }
 
 /// The use of the samples of a pass.
@@ -91,9 +94,20 @@ impl Trainer {
         from: Pass,
         watch: &mut Watch<'_>,
     ) -> Result<Pass> {
-        let slot = |trainer: &mut Self, batch| match what {
-            Use::Train => trainer.slot(batch),
-            Use::Evaluate => trainer.eval_slot(batch),
+        let slot = |trainer: &mut Self, batch: &[usize]| {
+            let mut slot = match what {
+                Use::Train => trainer.slot(batch.len()),
+                Use::Evaluate => trainer.eval_slot(batch.len()),
+            }?;
+            if let Some(set) = samples.shared {
+                let program = match what {
+                    Use::Train => trainer.program(batch.len(), 0)?,
+                    Use::Evaluate => trainer.eval_program(batch.len())?,
+                };
+                let batch = Batch { set, epoch: samples.epoch, samples: batch.to_vec() };
+                trainer.session.announce(program, &mut slot, &batch)?;
+            }
+            Ok::<Slot, Error>(slot)
         };
         let mut pass = from;
         let done = from.samples.div_ceil(samples.batch.max(1));
@@ -104,13 +118,13 @@ impl Trainer {
             let (mut open, mut going) = (VecDeque::new(), true);
             let mut next = batches.next();
             if let Some(batch) = next {
-                loader.begin(slot(self, batch.len())?, batch);
+                loader.begin(slot(self, batch)?, batch);
             }
             while let Some(batch) = next {
                 let ready = loader.wait()?;
                 next = batches.next();
                 if let Some(batch) = next {
-                    loader.begin(slot(self, batch.len())?, batch);
+                    loader.begin(slot(self, batch)?, batch);
                 }
                 let step = match what {
                     Use::Train => self.step(ready)?,

@@ -254,7 +254,8 @@ impl<'a> TrainLoop<'a> {
             SampleOrder::Shuffled => Order::shuffled(train.len(), seed, epoch),
             SampleOrder::InOrder => Order::sequential(train.len()),
         };
-        let samples = Samples { data: train, transform, order: &order, epoch, batch };
+        let shared = Some(0);
+        let samples = Samples { data: train, transform, order: &order, epoch, batch, shared };
         let before = self.state.seconds;
         let (state, writer, due) = (&mut self.state, &mut self.writer, &mut self.due);
         let mut flow = ControlFlow::Continue(());
@@ -285,10 +286,11 @@ impl<'a> TrainLoop<'a> {
             return Ok(flow);
         }
         let mut evaluated = Vec::new();
-        for set in self.config.eval_sets {
+        for (number, set) in self.config.eval_sets.iter().enumerate() {
             let order = Order::sequential(set.data.len());
             let (data, transform) = (set.data, set.transform);
-            let samples = Samples { data, transform, order: &order, epoch: 0, batch };
+            let shared = Some(1 + number as u32);
+            let samples = Samples { data, transform, order: &order, epoch: 0, batch, shared };
             let (nothing, name, of) = (Pass::default(), set.name, data.len());
             let pass = self.trainer.pass(&samples, Use::Evaluate, nothing, &mut |_, pass| {
                 flow = watch(Event::Evaluating { name, pass, of });

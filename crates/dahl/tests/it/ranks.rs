@@ -3,7 +3,7 @@
 use crate::support::{
     MODELS, Rng, Run, SCHEDULINGS, Setup, engine, grain, random_placement, setup,
 };
-use dahl::DType;
+use dahl::data::{Dataset, Synthetic, Transform};
 use dahl::exec::Engine;
 use dahl::graph::Shards;
 use dahl::model::{Model, TrainSpec};
@@ -11,7 +11,14 @@ use dahl::native::{Native, Scheduling, Throttle};
 use dahl::plan::{Does, Numerics, PlannedPrograms, Space};
 use dahl::planner::{Flow, Gather, Grain, Order, Placer, even, flops};
 use dahl::trace::Event;
+use dahl::train::{
+    EvalSet, Event as TrainEvent, LoopConfig, SampleOrder, SharedSets, TrainLoop, Trainer,
+};
 use dahl::units::{ProgramId, SpaceId};
+use dahl::{DType, Shape};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
 
 fn over_ranks(ranks: usize, workers: usize, pieces: usize) -> Grain {
     Grain { ranks, spaces: ranks, ..grain(workers, pieces, 1, Gather::On) }
@@ -170,6 +177,101 @@ fn a_trace_of_ranks_has_the_tasks_of_all_in_one_time() {
             }
         }
     }
+}
+
+/// Samples that know which thread has read them.
+struct Watched {
+    samples: Synthetic,
+    reads: Arc<Mutex<BTreeSet<(usize, String)>>>,
+}
+
+impl Dataset for Watched {
+    fn shape(&self) -> Shape {
+        self.samples.shape()
+    }
+
+    fn classes(&self) -> &[String] {
+        self.samples.classes()
+    }
+
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn read(&self, index: usize, out: &mut [f32]) -> dahl::Result<usize> {
+        let thread = std::thread::current().name().unwrap_or("").to_owned();
+        self.reads.lock().unwrap().insert((index, thread));
+        self.samples.read(index, out)
+    }
+}
+
+/// Each rank reads its share of every batch, through stops between batches too.
+#[test]
+fn each_rank_reads_its_own_samples() {
+    let reads = Arc::default();
+    let samples = Synthetic::new(Shape::new(&[1, 28, 28]), 10, 12, 7).unwrap();
+    let data: Arc<dyn Dataset> = Arc::new(Watched { samples, reads: Arc::clone(&reads) });
+    let model = Model::named("seed-cnn").unwrap();
+    let mut spec = TrainSpec::new(6, DType::F32, dahl::model::Optimizer::sgd(0.05));
+    (spec.shards, spec.eval) = (Shards::new(vec![4, 2]).unwrap(), vec![6]);
+    let weights = |grain: Grain, share: bool, stops: bool| {
+        let engine = engine(Scheduling::Static);
+        let mut trainer = Trainer::new(&model, &spec, grain, &engine).unwrap();
+        let transform = Transform::default();
+        if share {
+            let sets = vec![(data.clone(), transform.clone()), (data.clone(), transform.clone())];
+            trainer.session().share(Arc::new(SharedSets(sets)));
+        }
+        let set = EvalSet { name: "test", data: &*data, transform: &transform };
+        let config = LoopConfig {
+            train: &*data,
+            transform: &transform,
+            eval_sets: &[set],
+            batch: 6,
+            seed: 1,
+            order: SampleOrder::InOrder,
+            epochs: 3,
+            canonical: |_, text| text.to_owned(),
+            recipe: Default::default(),
+            metadata: Default::default(),
+        };
+        let mut training = TrainLoop::new(&mut trainer, config).unwrap();
+        while !training.is_finished() {
+            // Stops in the evaluation of each epoch, which then begins anew.
+            let mut evaluated = 0;
+            training
+                .go(&mut |event| {
+                    evaluated += usize::from(matches!(event, TrainEvent::Evaluating { .. }));
+                    if stops && evaluated == 1 {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })
+                .unwrap();
+            if stops {
+                break;
+            }
+        }
+        drop(training);
+        trainer.weights().unwrap().sha256()
+    };
+    let one = weights(Grain::for_workers(1), false, false);
+    assert_eq!(weights(over_ranks(2, 2, 2), false, false), one);
+    assert!(reads.lock().unwrap().iter().all(|(_, thread)| !thread.contains("loader-1")));
+    reads.lock().unwrap().clear();
+    assert_eq!(weights(over_ranks(2, 2, 2), true, false), one);
+    // Batches are samples 0 to 5 and 6 to 11; rank 1 has the last two of each.
+    let of_rank_1: BTreeSet<usize> =
+        reads.lock().unwrap().iter().filter(|r| r.1 == "dahl-loader-1").map(|r| r.0).collect();
+    assert_eq!(of_rank_1, BTreeSet::from([4, 5, 10, 11]));
+    let of_rank_0: BTreeSet<usize> =
+        reads.lock().unwrap().iter().filter(|r| r.1 != "dahl-loader-1").map(|r| r.0).collect();
+    assert_eq!(of_rank_0, BTreeSet::from([0, 1, 2, 3, 6, 7, 8, 9]));
+    assert_eq!(
+        weights(over_ranks(2, 2, 2), true, true),
+        weights(Grain::for_workers(1), false, true)
+    );
 }
 
 #[test]

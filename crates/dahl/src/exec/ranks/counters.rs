@@ -22,13 +22,21 @@ impl OfRanks {
     /// How many workers and lanes there are.
     pub(super) fn workers(&self) -> usize {
         let ranks = self.all.len();
-        self.shared + 2 * ranks * ranks
+        self.shared + 2 * ranks * (ranks - 1)
     }
 
-    /// The number of a worker or lane of a rank among those of all ranks.
-    pub(super) fn lane(&self, rank: u32, worker: usize) -> usize {
-        let messages = if worker < self.shared { 0 } else { 2 * rank as usize * self.all.len() };
-        worker + messages
+    /// The number of a worker or lane of a rank among those of all ranks; `None` for the lanes of
+    /// messages from a rank to itself, which nobody has.
+    pub(super) fn lane(&self, rank: u32, worker: usize) -> Option<usize> {
+        let Some(lane) = worker.checked_sub(self.shared) else { return Some(worker) };
+        let (rank, ranks) = (rank as usize, self.all.len());
+        let (direction, peer) = (lane / ranks, lane % ranks);
+        let peers = ranks - 1;
+        if peer == rank {
+            return None;
+        }
+        let among_peers = peer - usize::from(peer > rank);
+        Some(self.shared + (2 * rank + direction) * peers + among_peers)
     }
 
     /// The time of the clock of rank 0, in nanoseconds.
@@ -42,15 +50,15 @@ impl OfRanks {
         let worker = |(w, space)| format!("rank {} worker {w}", rank_of(space));
         let workers = placement.space_of.iter().enumerate().map(worker);
         let copies = placement.spaces.iter().map(|space| format!("copies to {space}"));
-        let ranks = self.all.len();
-        let message = |i: usize| {
-            let (rank, lane) = (i / (2 * ranks), i % (2 * ranks));
-            match lane < ranks {
-                true => format!("rank {rank} sends to rank {lane}"),
-                false => format!("rank {rank} receives from rank {}", lane - ranks),
-            }
-        };
-        workers.chain(copies).chain((0..2 * ranks * ranks).map(message)).collect()
+        let ranks = 0..self.all.len();
+        let messages = ranks.clone().flat_map(|rank| {
+            let peers = || ranks.clone().filter(move |peer| *peer != rank);
+            let sends = peers().map(move |peer| format!("rank {rank} sends to rank {peer}"));
+            let receives =
+                peers().map(move |peer| format!("rank {rank} receives from rank {peer}"));
+            sends.chain(receives).collect::<Vec<_>>()
+        });
+        workers.chain(copies).chain(messages).collect()
     }
 
     /// Items of each worker of all ranks, from those that each rank has for its own.
@@ -62,8 +70,9 @@ impl OfRanks {
         let mut all = vec![T::default(); self.workers()];
         for (rank, counters) in self.all.iter().enumerate() {
             for (w, item) in of(&**counters).into_iter().enumerate() {
-                let at = self.lane(rank as u32, w);
-                all[at] = add(all[at], item);
+                if let Some(at) = self.lane(rank as u32, w) {
+                    all[at] = add(all[at], item);
+                }
             }
         }
         all
