@@ -159,15 +159,18 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let on = platform.expand();
     let workers = args.default_workers(&on);
     let base = Grain { target: identity.target(), ..Grain::for_workers(workers) };
-    let grain = given_grain(base.clone(), placement.grain.as_ref())?;
-    let flowing = identity.pipelined(&model, spec, &base, &known)?;
+    let grain = match identity.pipeline {
+        Some(_) => placement.workers_of_stages(base)?,
+        None => given_grain(base, placement.grain.as_ref())?,
+    };
+    let flowing = identity.pipelined(&model, spec, &grain, &known)?;
     if flowing.scheduling() == Scheduling::Staged {
         let expected = "gpipe or 1f1b: the others have several steps in flight";
         return Err(Error::config("pipeline", expected, "a stale one"));
     }
     let lowered = model.lower(&flowing.spec)?;
-    let numerics = Numerics::default_for(&lowered.programs, base.target);
-    let plan = match (&args.plan, flowing.plan(&base, &lowered, &numerics, None)) {
+    let numerics = Numerics::default_for(&lowered.programs, grain.target);
+    let plan = match (&args.plan, flowing.plan(&grain, &lowered, &numerics, None)) {
         (Some(path), _) => PlannedPrograms::parse(&read(path)?, &lowered.programs)
             .map_err(|error| in_file(path, error))?,
         (None, Some(fitted)) => fitted?.plan,

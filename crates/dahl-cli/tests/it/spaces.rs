@@ -27,6 +27,39 @@ fn shards_in_any_spaces_train_to_the_same_weights() {
 }
 
 #[test]
+fn uneven_shares_and_pipelines_over_spaces_train_to_the_same_weights() {
+    let place = Place::new("uneven");
+    let one = weights(&place, &["--workers", "1"]);
+    for (workers, grain) in
+        [("2", "spaces=2,shares=2:1"), ("4", "spaces=4,shares=2:1:0:3"), ("3", "layer=2,spaces=2")]
+    {
+        let same = weights(&place, &["--workers", workers, "--grain", grain]) == one;
+        assert!(same, "{grain}");
+    }
+    let pipeline = ["--pipeline", "1f1b", "--micro-batches", "4", "--stages", "2"];
+    let piped = |flags: &[&str]| weights(&place, &[&pipeline[..], flags].concat());
+    let one = piped(&["--workers", "1"]);
+    for (workers, grain) in
+        [("2", "spaces=2"), ("4", "spaces=2"), ("3", "spaces=3,shares=1:2:1"), ("4", "spaces=4")]
+    {
+        for policy in ["static", "work-stealing"] {
+            let flags = ["--workers", workers, "--grain", grain, "--scheduling", policy];
+            assert!(piped(&flags) == one, "{grain} {policy}");
+        }
+    }
+    // A pipeline that keeps old weights.
+    let stale = ["--pipeline", "pipedream", "--stages", "2", "--allow-stale"];
+    let stale = |flags: &[&str]| weights(&place, &[&stale[..], flags].concat());
+    let two = ["--workers", "2", "--grain", "spaces=2"];
+    assert!(stale(&two) == stale(&["--workers", "1"]));
+    for grain in ["sample=2,spaces=2", "layer=2", "auto"] {
+        let flags = ["--workers", "2", "--grain", grain];
+        let (code, _, stderr) = place.dahl(&[&SHARDED[..], &pipeline, &flags].concat());
+        assert!(code == 2 && stderr.contains("stages define the cut"), "{code} {stderr}");
+    }
+}
+
+#[test]
 fn a_run_goes_on_in_other_spaces_but_not_with_other_shards() {
     let place = Place::new("respaced");
     let one = weights(&place, &["--workers", "1"]);

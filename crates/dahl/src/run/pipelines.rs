@@ -1,6 +1,6 @@
 //! The training of a run: optimizer, micro-batches and the stages of a pipeline.
 
-use super::config::{IdentitySettings, PipelineKind, StagesChoice};
+use super::config::{GrainChoice, IdentitySettings, PipelineKind, PlacementSettings, StagesChoice};
 use crate::choose::MICRO_BATCHES;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Shards};
@@ -22,6 +22,21 @@ pub struct Pipelined {
     /// The training.
     pub spec: TrainSpec,
     flow: Option<Flow>,
+}
+
+impl PlacementSettings {
+    /// The workers of a pipeline and their memories: with a pipeline, the grain says nothing
+    /// else.
+    ///
+    /// # Errors
+    /// Where it cuts ops, or is chosen.
+    pub fn workers_of_stages(&self, base: Grain) -> Result<Grain> {
+        match &self.grain {
+            None => Ok(base),
+            Some(GrainChoice::Given(text)) => base.with_memories(text),
+            Some(_) => Err(Error::exclusive("grain", "pipeline, whose stages define the cut")),
+        }
+    }
 }
 
 impl IdentitySettings {
@@ -218,11 +233,6 @@ impl Pipelined {
     /// A run that was planned over units.
     pub fn of(spec: TrainSpec, flow: Option<Flow>) -> Self {
         Self { spec, flow }
-    }
-
-    /// Whether there are stages.
-    pub fn is_pipeline(&self) -> bool {
-        self.flow.is_some()
     }
 
     /// The plan of the pipeline, if there is one, with activations recomputed where it

@@ -208,11 +208,11 @@ impl Preparing<'_> {
                 (workers, identity.target())
             }
         };
-        let base = Grain { target, ..Grain::for_workers(workers) };
-        let pipelined = identity.pipelined(self.with.model, spec, &base, &self.with.known)?;
-        if pipelined.is_pipeline() && self.config.placement.grain.is_some() {
-            return Err(Error::exclusive("grain", "pipeline, whose stages define the cut"));
+        let mut base = Grain { target, ..Grain::for_workers(workers) };
+        if identity.pipeline.is_some() {
+            base = self.config.placement.workers_of_stages(base)?;
         }
+        let pipelined = identity.pipelined(self.with.model, spec, &base, &self.with.known)?;
         let lowered = self.with.model.lower(&pipelined.spec)?;
         let (plan, adapter) = match &file {
             Some(file) => (self.of_file(file, &lowered, (base, &pipelined))?, None),

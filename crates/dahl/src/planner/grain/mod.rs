@@ -173,6 +173,21 @@ impl Grain {
         Ok(grain)
     }
 
+    /// This grain with what a text says of the memories of a pipeline and of the shares of its
+    /// workers.
+    ///
+    /// # Errors
+    /// Where the text also cuts ops, which the stages do.
+    pub fn with_memories(&self, text: &str) -> Result<Self> {
+        let grain = self.with(text)?;
+        let keys = text.split(',').filter_map(|part| part.split('=').next());
+        if keys.map(str::trim).any(|key| !["spaces", "shares", "gather"].contains(&key)) {
+            let other = "pipeline, whose stages define the cut; only spaces, shares and gather can";
+            return Err(Error::exclusive("grain", other));
+        }
+        Ok(grain)
+    }
+
     /// Whether a text is one that [`with`](Self::with) reads, for some number of workers.
     ///
     /// # Errors

@@ -301,7 +301,7 @@ mod tests {
         let stages = Stages::new([("a", 0), ("b", 1)]);
         let uneven = Teams::new(stages, &own, (&grain, &memories), Each::Worker);
         assert_eq!(uneven.pieces(0, 0, 8), [0..6, 6..8]);
-        assert_eq!(uneven.pieces(1, 1, 8), [0..8]);
+        assert_eq!(uneven.pieces(1, 1, 8), std::slice::from_ref(&(0..8)));
         assert_eq!(uneven.deal(1, 1, 1), [WorkerId(3)]);
         assert_eq!(uneven.first(1, 1), WorkerId(3));
     }
