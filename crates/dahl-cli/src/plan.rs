@@ -193,9 +193,7 @@ fn text(args: &Args) -> Result<String> {
         None => planned(args, &model, (known.clone(), on_stderr))?,
     };
     let plan = &shown.plan;
-    if let Some(limit) = config.placement.memory_limit {
-        plan.check_memory(limit)?;
-    }
+    plan.check_limits(&config.placement.limits())?;
     let (train, tasks) = plan.program(ProgramId(0));
     Ok(match (args.show, args.dot) {
         (Show::Graph, true) => train.to_dot(),
@@ -283,7 +281,7 @@ fn explained(args: &Args, (model, spec): (&Model, &TrainSpec), known: PerfModel)
     let pipelined = config.identity.pipelined(model, spec.clone(), &base, &known)?;
     let lowered = model.lower(&pipelined.spec)?;
     let programs = &lowered.programs;
-    let (samples, limit) = (config.identity.batch, config.placement.memory_limit);
+    let (samples, limit) = (config.identity.batch, config.placement.limits().of_host());
     let request = grain_request(programs, base, samples, limit);
     let show = progress::Show::on_stderr();
     let progress = progress::Waiting::begin(show, "choosing the grain".to_owned());

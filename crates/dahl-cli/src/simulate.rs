@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use dahl::calibrate::this_machine;
 use dahl::model::{Fusion, Model, TrainSpec};
 use dahl::native::Scheduling;
-use dahl::plan::{Numerics, PlannedPrograms};
+use dahl::plan::{MemoryLimits, Numerics, PlannedPrograms};
 use dahl::planner::Grain;
 use dahl::platform::{Expanded, Platform, UnitId, UnitOf};
 use dahl::run::RunConfig;
@@ -170,12 +170,13 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     }
     let lowered = model.lower(&flowing.spec)?;
     let numerics = Numerics::default_for(&lowered.programs, grain.target);
-    let plan = match (&args.plan, flowing.plan(&grain, &lowered, &numerics, None)) {
-        (Some(path), _) => PlannedPrograms::parse(&read(path)?, &lowered.programs)
-            .map_err(|error| in_file(path, error))?,
-        (None, Some(fitted)) => fitted?.plan,
-        (None, None) => grain.plan(&lowered.programs)?,
-    };
+    let plan =
+        match (&args.plan, flowing.plan(&grain, &lowered, &numerics, &MemoryLimits::default())) {
+            (Some(path), _) => PlannedPrograms::parse(&read(path)?, &lowered.programs)
+                .map_err(|error| in_file(path, error))?,
+            (None, Some(fitted)) => fitted?.plan,
+            (None, None) => grain.plan(&lowered.programs)?,
+        };
     let workers = args.units_of_workers(&on, plan.placement.workers)?;
     let engine_model = args.engine_model(EngineModel::measured(&known));
     let what = (&plan, ProgramId(0));

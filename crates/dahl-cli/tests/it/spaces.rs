@@ -74,6 +74,34 @@ fn a_run_goes_on_in_other_spaces_but_not_with_other_shards() {
     assert!(fs::read(place.0.join("w")).expect("weights") == one);
 }
 
+/// A training that is refused with a code and these words, and writes nothing.
+#[track_caller]
+fn refused(place: &Place, flags: &[&str], code: i32, words: &[&str]) {
+    let before = fs::read_dir(&place.0).expect("a directory").count();
+    let args = [&SHARDED[..], &["--run", "refused"], flags].concat();
+    let (found, stdout, stderr) = place.dahl(&args);
+    assert_eq!(found, code, "{stdout}{stderr}");
+    assert!(words.iter().all(|word| stderr.contains(word)), "{stderr}");
+    let after = fs::read_dir(&place.0).expect("a directory").count();
+    assert!(before == after && !place.0.join("runs").exists(), "something was written");
+}
+
+#[test]
+fn a_limit_of_a_space_that_cannot_hold_is_refused_with_its_name() {
+    let place = Place::new("limited");
+    let two = ["--workers", "2", "--grain", "spaces=2", "--memory-limit"];
+    let with = |limit| [&two[..], &[limit]].concat();
+    let needed = ["of memory in host1, 1 KiB are allowed", "smallest peak found"];
+    refused(&place, &with("host1=1KiB"), 3, &needed);
+    refused(&place, &with("1GiB,host1=1KiB"), 3, &needed);
+    refused(&place, &with("1KiB"), 3, &["of memory, 1 KiB are allowed"]);
+    refused(&place, &with("gpu0=1GiB"), 2, &["expected spaces of the plan: host, host1"]);
+    refused(&place, &with("host1"), 2, &["host1=2GiB,gpu0=1GiB"]);
+    refused(&place, &with("host=1GiB,host=2GiB"), 2, &["each space once"]);
+    let one = weights(&place, &["--workers", "1"]);
+    assert!(weights(&place, &with("1GiB,host=1GiB,host1=1GiB")) == one);
+}
+
 #[test]
 fn a_plan_over_spaces_is_shown_and_simulated() {
     let place = Place::new("shown");

@@ -12,7 +12,7 @@ use crate::model::{Model, TrainSpec};
 use crate::native::{Native, Scheduling};
 use crate::ops::Target;
 use crate::perf::{PerfModel, cpu_kind};
-use crate::plan::PlannedPrograms;
+use crate::plan::{MemoryLimits, PlannedPrograms};
 use crate::planner::pipeline::{
     Assignment, Limits, Objective, Problem, Semantics, Solution, Stage, Watts, cost_of, infeasible,
     layers, machinery, objective_value, plan_value, shared_by_all_units, solve,
@@ -20,7 +20,6 @@ use crate::planner::pipeline::{
 use crate::planner::{Deployed, Deployment, Grain, Ran};
 use crate::platform::Platform;
 use crate::sim::StepPrediction;
-use crate::units::Bytes;
 use std::time::{Duration, Instant};
 
 /// How many plans of the front are deployed at most.
@@ -51,7 +50,7 @@ pub struct PlanRequest<'a> {
     /// The micro-batches of pipelines.
     pub micro_batches: Option<usize>,
     /// The maximum memory of a plan.
-    pub limit: Option<Bytes>,
+    pub limits: MemoryLimits,
     /// The engine that runs here, where the platform is this machine.
     pub engine: Option<&'a Native>,
     /// The steps of the run that is planned for; 0 where it is not known.
@@ -106,7 +105,7 @@ impl PlanRequest<'_> {
             let engine = self.engine.cloned().unwrap_or_default();
             let staged = Native { scheduling: Scheduling::Staged, ..engine.clone() };
             let contest = Runs { request: self, problem: &problem, engine, staged };
-            let of = For { kind: &kind, steps: self.steps, limit: self.limit };
+            let of = For { kind: &kind, steps: self.steps, limit: self.limits.of_host() };
             (deployed, _) = choose(&contest, runs, &mut known, measurer, of)?;
         }
         Ok(PlannedUnits { problem, found, deployed, known })
@@ -126,14 +125,14 @@ impl PlanRequest<'_> {
 
     /// How its plans become runs.
     pub fn deployment<'a>(&'a self, known: &'a PerfModel) -> Deployment<'a> {
-        let Self { model, spec, target, platform, limit, .. } = *self;
-        Deployment { model, spec, target, platform, known, limit }
+        let Self { model, spec, target, platform, .. } = *self;
+        Deployment { model, spec, target, platform, known, limits: &self.limits }
     }
 
     /// The model as a problem over the units.
     fn problem(&self, one: &PlannedPrograms, known: &PerfModel) -> Result<Problem> {
         let mut machines = machinery(self.platform, Watts::Likely)?;
-        if let Some(limit) = self.limit {
+        if let Some(limit) = self.limits.total {
             machines.limit_memory(limit.0 as f64);
         }
         let samples = self.spec.train.iter().copied().max().unwrap_or(1);

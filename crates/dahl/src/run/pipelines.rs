@@ -8,9 +8,8 @@ use crate::model::{Delays, Lowered, Model, Optimizer, OptimizerName, Stages, Tra
 use crate::native::Scheduling;
 use crate::ops::{Metas, Target};
 use crate::perf::{PerfModel, Profile, Work, cpu_kind};
-use crate::plan::Numerics;
+use crate::plan::{MemoryLimits, Numerics};
 use crate::planner::{Fitted, Flow, Grain, Order, even, fit, layer_count, starting_with};
-use crate::units::Bytes;
 use dahl_kernels::Isa;
 
 /// The assumed performance of processing units without measurements: the same everywhere, so that
@@ -242,11 +241,10 @@ impl Pipelined {
         grain: &Grain,
         lowered: &Lowered,
         numerics: &Numerics,
-        limit: Option<Bytes>,
+        limits: &MemoryLimits,
     ) -> Option<Result<Fitted>> {
         let flow = self.flow.as_ref()?;
-        let limit = limit.unwrap_or(Bytes(u64::MAX));
-        Some(fit(&(flow, grain), &lowered.programs, numerics, limit))
+        Some(fit(&(flow, grain), &lowered.programs, numerics, limits.clone()))
     }
 
     /// The scheduling of the tasks of its plan.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::model::{Delays, Lowered, Model, Stages, TrainSpec};
 use crate::ops::Target;
 use crate::perf::PerfModel;
-use crate::plan::{Numerics, Plan, PlannedPrograms};
+use crate::plan::{MemoryLimits, Numerics, Plan, PlannedPrograms};
 use crate::planner::grain::{Grain, shared};
 use crate::planner::recompute::fit;
 use crate::platform::{Expanded, Platform, UnitId};
@@ -34,7 +34,7 @@ pub struct Deployment<'a> {
     /// What calls take.
     pub known: &'a PerfModel,
     /// The most memory that a plan may need.
-    pub limit: Option<Bytes>,
+    pub limits: &'a MemoryLimits,
 }
 
 /// A plan that runs.
@@ -134,11 +134,11 @@ impl Deployment<'_> {
     }
 
     /// The memory that a plan may need: no more than the machine has.
-    fn most(&self) -> Bytes {
+    fn most(&self) -> MemoryLimits {
         let memories = self.platform.nodes.iter().flat_map(|node| &node.memories);
         let all = memories.map(|memory| memory.bytes).reduce(u64::saturating_add);
-        let limit = self.limit.map(|limit| limit.0);
-        Bytes(all.into_iter().chain(limit).min().unwrap_or(u64::MAX))
+        let all = all.map(Bytes).into_iter().chain(self.limits.total);
+        MemoryLimits { total: all.min(), spaces: self.limits.spaces.clone() }
     }
 
     /// The plan of a run by a plan over units; of the grains that suit its shares the one
