@@ -137,10 +137,12 @@ fn over_units(args: &Args) -> Result<()> {
     let planned = pipeline::of_model(&args.pipeline, args.config(), what)?;
     match (args.show, planned.deployed.first()) {
         (Show::Summary, _) => pipeline::tell(&args.pipeline, &planned),
-        (Show::Plan, Some(run)) => show(&run.plan.to_text()),
+        (Show::Plan, Some(run)) => {
+            note_settings(&run.spec);
+            show(&run.plan.to_text())
+        }
         (Show::Plan, None) => {
-            let expected =
-                "one machine with processors only, whose units are the workers of the plan";
+            let expected = "a platform with a plan of few enough units to be simulated";
             Err(Error::config("platform", expected, "another"))
         }
         (show, _) => {
@@ -148,6 +150,18 @@ fn over_units(args: &Args) -> Result<()> {
             let expected = "summary or plan with --platform";
             Err(Error::config("show", expected, found.unwrap_or_default()))
         }
+    }
+}
+
+/// Says what of the training a planner chose, which a run by its plan has to have too.
+fn note_settings(spec: &TrainSpec) {
+    let shards = Some(&spec.shards).filter(|shards| shards.count() > 1);
+    let shards = shards.map(|shards| format!("--shards {shards}"));
+    let parts = Some(spec.micro_batches).filter(|parts| *parts > 1);
+    let flags: Vec<String> =
+        shards.into_iter().chain(parts.map(|n| format!("--micro-batches {n}"))).collect();
+    if !flags.is_empty() {
+        say(format_args!("note: the plan is for a training with {}", flags.join(" ")));
     }
 }
 

@@ -109,7 +109,7 @@ enum CostModel {
 pub(crate) struct OverUnits {
     problem: Problem,
     found: Solution,
-    /// The best plans as runs, where the platform is one machine.
+    /// The best plans as tasks.
     pub(crate) deployed: Vec<Deployed>,
     platform: Platform,
     /// The changes that plans are requested for too.

@@ -102,6 +102,66 @@ fn a_limit_of_a_space_that_cannot_hold_is_refused_with_its_name() {
     assert!(weights(&place, &with("1GiB,host=1GiB,host1=1GiB")) == one);
 }
 
+const LAB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../platforms/lab.toml");
+
+/// A plan of `digits-cnn` over the units of a platform: what is printed, and the notes.
+fn over_lab(place: &Place, platform: &str, flags: &[&str]) -> (i32, String, String) {
+    let plan = ["plan", "digits-cnn", "--batch", "32", "--platform", platform];
+    place.dahl(&[&plan[..], &["--objective", "time"], flags].concat())
+}
+
+#[test]
+fn a_plan_over_machines_is_simulated_but_not_run_here() {
+    let place = Place::new("machines");
+    // Two kinds of units of one machine, without the others of the lab.
+    let lab = fs::read_to_string(LAB).expect("a platform");
+    let end = lab.find("[[node]]\nname = \"old server\"").expect("another machine");
+    let begin = lab.find("[[node]]\nname = \"desktop\"").expect("a machine");
+    let head = &lab[..lab.find("[[node]]").expect("a machine")];
+    let one = lab[begin..end].replace("count = 3\n", "");
+    fs::write(place.0.join("desktop.toml"), format!("{head}{one}")).expect("a platform");
+    let (code, json, stderr) = over_lab(&place, "desktop.toml", &["--json"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(json.contains("\"spaces\":[\"host\",\"gpu0\"]"), "{json}");
+    let (code, text, _) = over_lab(&place, "desktop.toml", &["--show", "plan"]);
+    assert!(code == 0 && text.contains("units = [\"desktop[0]/gpu[0]\"]"), "{text}");
+    fs::write(place.0.join("gpu.plan"), &text).expect("a plan");
+    let simulate = ["simulate", "digits-cnn", "--batch", "32", "--plan", "gpu.plan"];
+    let on = |platform| place.dahl(&[&simulate[..], &["--platform", platform]].concat());
+    let (code, stdout, stderr) = on("desktop.toml");
+    assert!(code == 0 && stdout.contains("desktop[0]/gpu[0]"), "{stdout}{stderr}");
+    // Another platform has no such unit, and a core is no device.
+    let laptop = LAB.replace("lab.toml", "laptop.toml");
+    let (code, _, stderr) = on(&laptop);
+    assert!(code == 3 && stderr.contains("plan: units: expected"), "{code} {stderr}");
+    let core = ["--platform", "desktop.toml", "--on", "desktop/core"];
+    let (code, _, stderr) = place.dahl(&[&simulate[..], &core].concat());
+    let words = "spaces: expected a memory of its own for gpu0, found desktop[0]/ram";
+    assert!(code == 3 && stderr.contains(words), "{code} {stderr}");
+    // This process has no device.
+    let before = fs::read_dir(&place.0).expect("a directory").count();
+    let train = ["train", "--plan", "gpu.plan", "--run", "r"];
+    let (code, _, stderr) = place.dahl(&train);
+    assert!(code == 3 && stderr.contains("found gpu0"), "{code} {stderr}");
+    assert_eq!(fs::read_dir(&place.0).expect("a directory").count(), before);
+}
+
+#[test]
+fn what_a_platform_lacks_for_a_plan_over_machines_is_told() {
+    let place = Place::new("lacking");
+    let lab = fs::read_to_string(LAB).expect("a platform");
+    let unlinked = &lab[..lab.find("[[link]]").expect("a link")];
+    fs::write(place.0.join("unlinked.toml"), unlinked).expect("a platform");
+    let (code, _, stderr) = over_lab(&place, "unlinked.toml", &[]);
+    assert!(code == 4 && stderr.contains("expected a way between nodes"), "{code} {stderr}");
+    let limited = ["--memory-limit", "host=1KiB,gpu0=1KiB,rank1=1KiB"];
+    let (code, _, stderr) = over_lab(&place, LAB, &limited);
+    assert!(code == 3 && stderr.contains("of memory in "), "{code} {stderr}");
+    // Plans for several processes have a shard for each.
+    let (code, stdout, _) = over_lab(&place, LAB, &["--json"]);
+    assert!(code == 0 && stdout.contains("\"rank1\""), "{stdout}");
+}
+
 #[test]
 fn a_plan_over_spaces_is_shown_and_simulated() {
     let place = Place::new("shown");

@@ -25,10 +25,11 @@ impl MemoryLimits {
     }
 
     /// The same where a space may not need more than `bytes` either.
-    pub fn within(mut self, space: &Space, bytes: Bytes) -> Self {
-        let limit = self.spaces.entry(space.clone()).or_insert(bytes);
+    pub fn within(self, space: &Space, bytes: Bytes) -> Self {
+        let Self { total, mut spaces } = self;
+        let limit = spaces.entry(space.clone()).or_insert(bytes);
         *limit = bytes.min(*limit);
-        self
+        Self { total, spaces }
     }
 }
 

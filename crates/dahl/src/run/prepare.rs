@@ -260,7 +260,7 @@ impl Preparing<'_> {
             steps,
             time: SEARCH,
         };
-        request.deployment(&PerfModel::default()).check()?;
+        request.deployment(&PerfModel::default()).check_runs()?;
         let units = platform.expand().units.len();
         if let Some(workers) = placement.workers.filter(|workers| *workers != units) {
             let expected = format!("{units} with plan auto, the units of the platform");

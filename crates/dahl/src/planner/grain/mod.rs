@@ -12,9 +12,11 @@ pub use candidates::candidates;
 pub(super) use gather::{Batch, place_batches};
 pub use gather::{Why, place, why};
 use gather::{by_part, place_batches_over, place_over};
+pub(super) use shares::apportion;
 use spread::Spread;
+pub(super) use teams::Each;
 pub use teams::Memories;
-use teams::{Each, Teams};
+use teams::Teams;
 
 use super::pipeline::{even, flops};
 use super::recompute::Placer;
@@ -240,7 +242,7 @@ impl Placer for Grain {
                 1 => Memories::even(self),
                 layers => Memories::of_stages(self, &self.stage_workers(layers)),
             };
-            return self.placement_in(&memories, expanded);
+            return self.placement_in(&memories, Each::Pieces(self.sample), expanded);
         }
         self.check_pieces(expanded)?;
         let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
@@ -250,14 +252,16 @@ impl Placer for Grain {
 
 impl Grain {
     /// The placement of programs on workers whose memories are given.
-    ///
-    /// # Errors
-    /// Where the grain does not fit the programs.
-    pub fn placement_in(&self, memories: &Memories, expanded: &Programs) -> Result<Placement> {
+    pub(super) fn placement_in(
+        &self,
+        memories: &Memories,
+        each: Each,
+        expanded: &Programs,
+    ) -> Result<Placement> {
         self.check_pieces(expanded)?;
         let placed = match self.layer {
             1 => {
-                let teams = Teams::one(self, memories);
+                let teams = Teams::one(self, memories, each);
                 let spread = Spread::new(self, &teams, expanded);
                 let placed = expanded.programs.iter();
                 placed.map(|p| place_over(&p.graph, self, &spread)).collect()
@@ -274,8 +278,7 @@ impl Grain {
                 placed.map(|p| place(&p.graph)).collect()
             }
         };
-        let Memories { spaces, space_of } = memories.clone();
-        Ok(Placement { spaces, space_of, ..Placement::new(self.workers, placed) })
+        Ok(memories.placement(placed))
     }
 
     /// The placement of a pipeline on workers whose memories are given: in each program the
@@ -293,8 +296,7 @@ impl Grain {
         let placed = expanded.programs.iter();
         let placed =
             placed.map(|p| place_batches_over(&p.graph, self, &spread, &batches(p))).collect();
-        let Memories { spaces, space_of } = memories.clone();
-        Ok(Placement { spaces, space_of, ..Placement::new(self.workers, placed) })
+        Ok(memories.placement(placed))
     }
 
     /// The workers of each of so many stages.
