@@ -75,7 +75,8 @@ mod tests {
             let room = Headroom { bound: MemoryBound::ControlGroup, limit, used };
             let limit = MemoryLimit::Available { room, besides: Bytes(0) };
             let largest = Vec::new();
-            let error = Error::Memory { needed: Bytes(1 << 30), limit, least: None, largest };
+            let error =
+                Error::Memory { space: None, needed: Bytes(1 << 30), limit, least: None, largest };
             let (_, advice) = advised(&error)
                 .rsplit_once("; ")
                 .map(|(a, b)| (a.to_owned(), b.to_owned()))

@@ -137,10 +137,12 @@ fn over_units(args: &Args) -> Result<()> {
     let planned = pipeline::of_model(&args.pipeline, args.config(), what)?;
     match (args.show, planned.deployed.first()) {
         (Show::Summary, _) => pipeline::tell(&args.pipeline, &planned),
-        (Show::Plan, Some(run)) => show(&run.plan.to_text()),
+        (Show::Plan, Some(run)) => {
+            note_settings(&run.spec);
+            show(&run.plan.to_text())
+        }
         (Show::Plan, None) => {
-            let expected =
-                "one machine with processors only, whose units are the workers of the plan";
+            let expected = "a platform with a plan of few enough units to be simulated";
             Err(Error::config("platform", expected, "another"))
         }
         (show, _) => {
@@ -148,6 +150,18 @@ fn over_units(args: &Args) -> Result<()> {
             let expected = "summary or plan with --platform";
             Err(Error::config("show", expected, found.unwrap_or_default()))
         }
+    }
+}
+
+/// Says what of the training a planner chose, which a run by its plan has to have too.
+fn note_settings(spec: &TrainSpec) {
+    let shards = Some(&spec.shards).filter(|shards| shards.count() > 1);
+    let shards = shards.map(|shards| format!("--shards {shards}"));
+    let parts = Some(spec.micro_batches).filter(|parts| *parts > 1);
+    let flags: Vec<String> =
+        shards.into_iter().chain(parts.map(|n| format!("--micro-batches {n}"))).collect();
+    if !flags.is_empty() {
+        say(format_args!("note: the plan is for a training with {}", flags.join(" ")));
     }
 }
 
@@ -193,9 +207,7 @@ fn text(args: &Args) -> Result<String> {
         None => planned(args, &model, (known.clone(), on_stderr))?,
     };
     let plan = &shown.plan;
-    if let Some(limit) = config.placement.memory_limit {
-        plan.check_memory(limit)?;
-    }
+    plan.check_limits(&config.placement.limits())?;
     let (train, tasks) = plan.program(ProgramId(0));
     Ok(match (args.show, args.dot) {
         (Show::Graph, true) => train.to_dot(),
@@ -283,7 +295,7 @@ fn explained(args: &Args, (model, spec): (&Model, &TrainSpec), known: PerfModel)
     let pipelined = config.identity.pipelined(model, spec.clone(), &base, &known)?;
     let lowered = model.lower(&pipelined.spec)?;
     let programs = &lowered.programs;
-    let (samples, limit) = (config.identity.batch, config.placement.memory_limit);
+    let (samples, limit) = (config.identity.batch, config.placement.limits().of_host());
     let request = grain_request(programs, base, samples, limit);
     let show = progress::Show::on_stderr();
     let progress = progress::Waiting::begin(show, "choosing the grain".to_owned());

@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use dahl::calibrate::this_machine;
 use dahl::model::{Fusion, Model, TrainSpec};
 use dahl::native::Scheduling;
-use dahl::plan::{Numerics, PlannedPrograms};
+use dahl::plan::{MemoryLimits, Numerics, Placement, PlannedPrograms};
 use dahl::planner::Grain;
 use dahl::platform::{Expanded, Platform, UnitId, UnitOf};
 use dahl::run::RunConfig;
@@ -159,21 +159,25 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let on = platform.expand();
     let workers = args.default_workers(&on);
     let base = Grain { target: identity.target(), ..Grain::for_workers(workers) };
-    let grain = given_grain(base.clone(), placement.grain.as_ref())?;
-    let flowing = identity.pipelined(&model, spec, &base, &known)?;
+    let grain = match identity.pipeline {
+        Some(_) => placement.workers_of_stages(base)?,
+        None => given_grain(base, placement.grain.as_ref())?,
+    };
+    let flowing = identity.pipelined(&model, spec, &grain, &known)?;
     if flowing.scheduling() == Scheduling::Staged {
         let expected = "gpipe or 1f1b: the others have several steps in flight";
         return Err(Error::config("pipeline", expected, "a stale one"));
     }
     let lowered = model.lower(&flowing.spec)?;
-    let numerics = Numerics::default_for(&lowered.programs, base.target);
-    let plan = match (&args.plan, flowing.plan(&base, &lowered, &numerics, None)) {
-        (Some(path), _) => PlannedPrograms::parse(&read(path)?, &lowered.programs)
-            .map_err(|error| in_file(path, error))?,
-        (None, Some(fitted)) => fitted?.plan,
-        (None, None) => grain.plan(&lowered.programs)?,
-    };
-    let workers = args.units_of_workers(&on, plan.placement.workers)?;
+    let numerics = Numerics::default_for(&lowered.programs, grain.target);
+    let plan =
+        match (&args.plan, flowing.plan(&grain, &lowered, &numerics, &MemoryLimits::default())) {
+            (Some(path), _) => PlannedPrograms::parse(&read(path)?, &lowered.programs)
+                .map_err(|error| in_file(path, error))?,
+            (None, Some(fitted)) => fitted?.plan,
+            (None, None) => grain.plan(&lowered.programs)?,
+        };
+    let workers = args.units_of_workers(&on, &plan.placement)?;
     let engine_model = args.engine_model(EngineModel::measured(&known));
     let what = (&plan, ProgramId(0));
     let steps = Steps::new(what, (&on, workers), args.steps.into(), &mut Known::new(&known))?;
@@ -240,8 +244,15 @@ impl Args {
         self.workers.or(of_units).unwrap_or_else(of_platform)
     }
 
-    fn units_of_workers(&self, on: &Expanded<'_>, count: usize) -> Result<Vec<Worker>> {
-        let units: Vec<UnitId> = if self.on.is_empty() {
+    fn units_of_workers(&self, on: &Expanded<'_>, placement: &Placement) -> Result<Vec<Worker>> {
+        let count = placement.workers;
+        let units: Vec<UnitId> = if self.on.is_empty() && !placement.units.is_empty() {
+            let find = |name: &String| {
+                let found = on.find(name);
+                found.map_err(|expected| Error::plan("units", expected, format!("{name:?}")))
+            };
+            placement.units.iter().map(find).collect::<Result<_>>()?
+        } else if self.on.is_empty() {
             let all = on.units.len();
             if count > all {
                 let expected = format!("at most {all}, the units of the platform");

@@ -74,8 +74,10 @@ pub enum Error {
     },
 
     /// The plan does not fit into memory.
-    #[error("{}", memory(*.needed, *.limit, *.least, .largest))]
+    #[error("{}", memory(.space.as_deref(), (*.needed, *.limit, *.least), .largest))]
     Memory {
+        /// The space of the plan that has too little; none where it is all of them together.
+        space: Option<String>,
         /// The planned peak.
         needed: Bytes,
         /// The limit that it exceeds.
@@ -588,9 +590,8 @@ fn lines(errors: &[ModelError]) -> String {
 }
 
 fn memory(
-    needed: Bytes,
-    limit: MemoryLimit,
-    least: Option<Bytes>,
+    space: Option<&str>,
+    (needed, limit, least): (Bytes, MemoryLimit, Option<Bytes>),
     largest: &[(String, Bytes)],
 ) -> String {
     let least = match least {
@@ -610,8 +611,9 @@ fn memory(
         }
         MemoryLimit::Unknown => ", which the system does not allocate".to_owned(),
     };
+    let place = space.map_or(String::new(), |space| format!(" in {space}"));
     format!(
-        "the plan needs {needed} of memory{limit}{least}; the largest tensors are {}; \
+        "the plan needs {needed} of memory{place}{limit}{least}; the largest tensors are {}; \
          try another grain, fewer workers, micro-batches or a smaller batch",
         largest.join(", ")
     )

@@ -140,7 +140,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
         if let Some(room) = headroom().filter(|room| needed > room.left()) {
             let largest =
                 vec![(format!("{} {}", node.op.name(), shapes(&inputs, &outputs)), needed)];
-            return Err(Error::Memory { needed, limit: room.into(), least: None, largest });
+            return Err(Error::Memory {
+                space: None,
+                needed,
+                limit: room.into(),
+                least: None,
+                largest,
+            });
         }
         let default = node.op.choose(metas, &target);
         for variant in node.op.allowed(metas, &target) {

@@ -10,7 +10,7 @@ use dahl::model::{Model, NormOver};
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::native::Native;
 use dahl::perf::PerfModel;
-use dahl::plan::Numerics;
+use dahl::plan::{MemoryLimits, Numerics};
 use dahl::planner::Grain;
 use dahl::run::Pipelined;
 use dahl::run::config::{IdentitySettings, PipelineKind, StagesChoice, Switch, Value};
@@ -95,7 +95,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let flowing = identity.pipelined(&model, spec, &base, &PerfModel::default())?;
         let lowered = model.lower(&flowing.spec)?;
         let numerics = Numerics::default_for(&lowered.programs, base.target);
-        let plan = flowing.plan(&base, &lowered, &numerics, None).expect("a pipeline")?.plan;
+        let plan = flowing
+            .plan(&base, &lowered, &numerics, &MemoryLimits::default())
+            .expect("a pipeline")?
+            .plan;
         let phases = plan.graphs().iter().zip(&plan.expanded().programs).map(|(graph, program)| {
             graph.tasks.iter().map(|t| program.graph.node(t.calls()[0].node).phase).collect()
         });

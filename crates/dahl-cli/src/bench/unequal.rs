@@ -11,6 +11,7 @@ use dahl::choose::{PlanRequest, ThisMachine, in_words};
 use dahl::meter::model_of;
 use dahl::model::{Optimizer, TrainSpec};
 use dahl::native::{Native, Throttle};
+use dahl::plan::MemoryLimits;
 use dahl::planner::Deployed;
 use dahl::planner::pipeline::{Assignment, Objective, Problem, Stage, cost_of};
 use dahl::platform::Platform;
@@ -149,7 +150,7 @@ fn measured(args: &Args, workload: &Workload, speed: f64) -> Result<()> {
         power_cap: None,
         allow_stale: false,
         micro_batches: Some(args.micro_batches.min(*batch)).filter(|m| *m > 1),
-        limit: None,
+        limits: MemoryLimits::default(),
         engine: Some(&engine),
         steps: args.steps,
         time: Duration::from_secs(20),

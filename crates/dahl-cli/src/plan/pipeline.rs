@@ -109,7 +109,7 @@ enum CostModel {
 pub(crate) struct OverUnits {
     problem: Problem,
     found: Solution,
-    /// The best plans as runs, where the platform is one machine.
+    /// The best plans as tasks.
     pub(crate) deployed: Vec<Deployed>,
     platform: Platform,
     /// The changes that plans are requested for too.
@@ -121,6 +121,10 @@ pub(crate) struct OverUnits {
 /// Plans a profile and prints the plan.
 pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Result<()> {
     args.check_files()?;
+    if !config.placement.limits().spaces.is_empty() {
+        let expected = "one size with --profile, the maximum of each unit";
+        return Err(Error::config("memory-limit", expected, "those of spaces"));
+    }
     let network = Imported::read(profile)?;
     let platform = args.platform()?;
     let model = args.cost_model.unwrap_or(match network {
@@ -153,7 +157,7 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
             let platform = needed("dahl")?;
             let problem_on = |platform: &Platform| {
                 let mut machines = machinery(platform, Watts::Likely)?;
-                if let Some(memory) = config.placement.memory_limit {
+                if let Some(memory) = config.placement.limits().total {
                     machines.limit_memory(memory.0 as f64);
                 }
                 let layers = match &network {
@@ -221,7 +225,7 @@ pub(crate) fn of_model(
         power_cap: args.power_cap,
         allow_stale: config.identity.allow_stale.0,
         micro_batches: config.identity.micro_batches,
-        limit: config.placement.memory_limit,
+        limits: config.placement.limits(),
         engine: None,
         steps: 0,
         time: args.max_time / args.search_parts() as u32,
@@ -381,7 +385,7 @@ fn dream(
     let on = Machines {
         count: unit.count,
         bandwidth: 1.0 / unit.reduce.seconds_per_byte.max(unit.input.seconds_per_byte),
-        memory_bytes: config.placement.memory_limit.map(|memory| memory.0 as f64),
+        memory_bytes: config.placement.limits().total.map(|memory| memory.0 as f64),
     };
     let plan = pipedream(&scaled, on)?;
     let layers = Profile::layers(profile, &machines.slowdowns);
@@ -408,7 +412,7 @@ fn max_loads(
     mut operators: Operators,
     stop: &dyn Fn() -> bool,
 ) -> Result<()> {
-    if let Some(memory) = config.placement.memory_limit {
+    if let Some(memory) = config.placement.limits().total {
         operators.accelerator_bytes = operators.accelerator_bytes.min(memory.0 as f64);
     }
     let found = max_load(&operators, 3000, stop)?;

@@ -161,9 +161,14 @@ pub(super) fn runs(problem: &Problem, deployed: &[Deployed], colour: Colour) -> 
         ]
     });
     let heads = ["", "step", "95 % interval", "energy, modelled", "memory", "units"];
+    let here = deployed.first().is_none_or(|run| run.plan.placement.units.is_empty());
+    let next = match here {
+        true => "`dahl train --plan auto` measures those that are close",
+        false => "moves between memories take the links of the platform",
+    };
     format!(
         "\nas runs with one worker per unit, simulated (stale pipelines: by the formulas), best \
-         first;\n`dahl train --plan auto` measures those that are close:\n{}",
+         first;\n{next}:\n{}",
         table(&heads, &rows.collect::<Vec<_>>(), colour)
     )
 }
@@ -177,6 +182,9 @@ pub(super) fn run_json(problem: &Problem, run: &Deployed) -> Value {
         "energy_j": step.map(|s| s.joules.0),
         "memory_bytes": run.plan.memory.peak().0,
         "micro_batches": run.spec.micro_batches,
+        "shards": run.spec.shards.shares(),
+        "spaces": run.plan.placement.spaces.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "moved_bytes": run.moved().0,
         "breaks": run.breaks(problem),
     })
 }

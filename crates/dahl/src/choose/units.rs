@@ -12,7 +12,7 @@ use crate::model::{Model, TrainSpec};
 use crate::native::{Native, Scheduling};
 use crate::ops::Target;
 use crate::perf::{PerfModel, cpu_kind};
-use crate::plan::PlannedPrograms;
+use crate::plan::{MemoryLimits, PlannedPrograms};
 use crate::planner::pipeline::{
     Assignment, Limits, Objective, Problem, Semantics, Solution, Stage, Watts, cost_of, infeasible,
     layers, machinery, objective_value, plan_value, shared_by_all_units, solve,
@@ -20,11 +20,13 @@ use crate::planner::pipeline::{
 use crate::planner::{Deployed, Deployment, Grain, Ran};
 use crate::platform::Platform;
 use crate::sim::StepPrediction;
-use crate::units::Bytes;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// How many plans of the front are deployed at most.
 const DEPLOYED: usize = 4;
+/// The most units of a plan over several machines that is deployed and simulated.
+const MOST_UNITS: usize = 64;
 /// Micro-batches of a pipeline where their number is not set: the same for any number of workers,
 /// since they decide how sums are rounded.
 pub const MICRO_BATCHES: usize = 8;
@@ -51,7 +53,7 @@ pub struct PlanRequest<'a> {
     /// The micro-batches of pipelines.
     pub micro_batches: Option<usize>,
     /// The maximum memory of a plan.
-    pub limit: Option<Bytes>,
+    pub limits: MemoryLimits,
     /// The engine that runs here, where the platform is this machine.
     pub engine: Option<&'a Native>,
     /// The steps of the run that is planned for; 0 where it is not known.
@@ -66,8 +68,8 @@ pub struct PlannedUnits {
     pub problem: Problem,
     /// The planner's solution.
     pub found: Solution,
-    /// The plans that run here, the best for the objective first; none where the platform is not
-    /// one machine of processors.
+    /// The plans as tasks, the best for the objective first. Where the platform is not one machine
+    /// of processors, they are simulated only, and those of very many units are left out.
     pub deployed: Vec<Deployed>,
     /// The times of calls that they rest on.
     pub known: PerfModel,
@@ -85,7 +87,7 @@ impl PlanRequest<'_> {
         measurer: Option<&mut dyn Measurer>,
     ) -> Result<PlannedUnits> {
         let one = self.on_one_worker()?;
-        let runs_here = self.deployment(&known).check().is_ok();
+        let runs_here = self.deployment(&known).check_runs().is_ok();
         let kind = cpu_kind(self.target.isa);
         let mut measurer = measurer.filter(|_| runs_here && self.engine.is_some());
         let is_known = known.kinds().contains(&kind) && known.bandwidth.is_some();
@@ -99,15 +101,26 @@ impl PlanRequest<'_> {
         if found.best.is_none() {
             return Err(infeasible(&problem, &found));
         }
-        let mut deployed = Vec::new();
+        let plans = finalists(&problem, &found);
+        let mut deployed;
         if runs_here {
-            let plans = finalists(&problem, &found);
             let runs = self.deploy_all(&problem, &plans, &known)?;
             let engine = self.engine.cloned().unwrap_or_default();
             let staged = Native { scheduling: Scheduling::Staged, ..engine.clone() };
             let contest = Runs { request: self, problem: &problem, engine, staged };
-            let of = For { kind: &kind, steps: self.steps, limit: self.limit };
+            let of = For { kind: &kind, steps: self.steps, limit: self.limits.of_host() };
             (deployed, _) = choose(&contest, runs, &mut known, measurer, of)?;
+        } else {
+            let units = |plan: &Assignment| plan.stages.iter().map(|s| s.replicas).sum::<usize>();
+            let few =
+                plans.into_iter().filter(|plan| units(plan) <= MOST_UNITS).collect::<Vec<_>>();
+            deployed = self.deploy_all(&problem, &few, &known)?;
+            let value =
+                |run: &Deployed| (run.breaks(&problem).is_some(), run.value(problem.objective));
+            deployed.sort_by(|a, b| {
+                let (a, b) = (value(a), value(b));
+                a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+            });
         }
         Ok(PlannedUnits { problem, found, deployed, known })
     }
@@ -126,14 +139,14 @@ impl PlanRequest<'_> {
 
     /// How its plans become runs.
     pub fn deployment<'a>(&'a self, known: &'a PerfModel) -> Deployment<'a> {
-        let Self { model, spec, target, platform, limit, .. } = *self;
-        Deployment { model, spec, target, platform, known, limit }
+        let Self { model, spec, target, platform, .. } = *self;
+        Deployment { model, spec, target, platform, known, limits: &self.limits }
     }
 
     /// The model as a problem over the units.
     fn problem(&self, one: &PlannedPrograms, known: &PerfModel) -> Result<Problem> {
         let mut machines = machinery(self.platform, Watts::Likely)?;
-        if let Some(limit) = self.limit {
+        if let Some(limit) = self.limits.total {
             machines.limit_memory(limit.0 as f64);
         }
         let samples = self.spec.train.iter().copied().max().unwrap_or(1);
@@ -315,22 +328,16 @@ fn finalists(problem: &Problem, found: &Solution) -> Vec<Assignment> {
 /// A deployed plan in words.
 pub fn in_words(problem: &Problem, run: &Deployed) -> String {
     let units = |used: &mut dyn Iterator<Item = usize>| -> String {
-        let mut used: Vec<usize> = used.collect();
+        let mut used: Vec<usize> = used.map(|worker| run.types()[worker]).collect();
         used.sort_unstable();
-        used.dedup();
-        let mut first = 0;
-        let mut parts = Vec::new();
-        for unit in &problem.units {
-            let own = used.iter().filter(|u| (first..first + unit.count).contains(*u)).count();
-            if own > 0 {
-                parts.push(format!("{} x{own}", unit.name));
-            }
-            first += unit.count;
-        }
-        parts.join(" + ")
+        let parts = used.chunk_by(|a, b| a == b);
+        let parts = parts.map(|own| format!("{} x{}", problem.units[own[0]].name, own.len()));
+        parts.collect::<Vec<_>>().join(" + ")
     };
     let groups = || run.plan.placement.programs[0].groups.iter();
-    let mut used = groups().flat_map(|group| &group.workers).map(|worker| worker.index());
+    let used: BTreeSet<usize> =
+        groups().flat_map(|group| &group.workers).map(|worker| worker.index()).collect();
+    let mut used = used.into_iter();
     match (&run.flow, &run.grain) {
         (Some(flow), _) => {
             let stages: Vec<String> = (0..flow.stages.count())
@@ -346,6 +353,15 @@ pub fn in_words(problem: &Problem, run: &Deployed) -> String {
                 parts => format!("; {parts} micro-batches"),
             };
             format!("stages {}{parts}", stages.join(", "))
+        }
+        (None, Some(_)) if !run.plan.placement.units.is_empty() => {
+            let shards = &run.spec.shards;
+            let samples = if shards.count() > 1 {
+                format!("; shards of {shards} samples")
+            } else {
+                String::new()
+            };
+            format!("{}{samples}", units(&mut used))
         }
         (None, Some(grain)) => format!("{}: {grain}", units(&mut used)),
         (None, None) => units(&mut used),

@@ -589,6 +589,11 @@ impl PreparedPrograms {
         Bytes(self.arenas.allocated() as u64)
     }
 
+    /// The bytes of all memory of a space.
+    pub fn allocated_in(&self, space: SpaceId) -> Bytes {
+        Bytes(self.arenas.allocated_in(&self.planned, space) as u64)
+    }
+
     /// A slot of inputs: [`input_tensors`] says what lies where.
     pub fn input(&mut self, slot: usize) -> &mut [u8] {
         let buffer = &self.arenas.first().inputs[slot];

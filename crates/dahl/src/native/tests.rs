@@ -276,7 +276,7 @@ fn a_plan_needs_room_for_itself_and_a_copy_of_its_values() {
     assert_eq!(check_room(needs, 100, Some(room(500))), Ok(()));
     assert!(check_room(needs, 100, Some(room(499))).is_err());
     let largest = vec![("weight".to_owned(), Bytes(100))];
-    let error = Error::Memory { needed: memory.peak(), limit, least: None, largest };
+    let error = Error::Memory { space: None, needed: memory.peak(), limit, least: None, largest };
     assert_eq!(
         error.to_string(),
         "the plan needs 500 B of memory and 100 B for a copy of its persistent values, 599 B are \

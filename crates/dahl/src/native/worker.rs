@@ -6,7 +6,7 @@ use super::replay::{Lists, replay};
 use super::runner::{Runner, Running, StepRecord, WorkerState};
 use super::sync::{Mutex, lock};
 use crate::error::{Error, Result};
-use crate::exec::Arenas;
+use crate::exec::{Arenas, Buffer};
 use crate::os::threads::{JoinHandle, spawn};
 use crate::plan::PlannedPrograms;
 use crate::trace::Event;
@@ -18,7 +18,12 @@ use std::sync::Arc;
 /// The worker whose tasks run on the thread that calls the session: the first of its rank.
 pub(super) fn driver(shared: &Shared) -> WorkerState {
     let first = shared.own[0].index();
-    WorkerState::new(first, shared.buffers.scratch[first].clone())
+    WorkerState::new(first, scratch_of(shared, first))
+}
+
+/// The scratch of a worker. Lanes need none: they copy, and exchange messages.
+fn scratch_of(shared: &Shared, worker: usize) -> Arc<Buffer> {
+    shared.buffers.scratch.get(worker).unwrap_or(&shared.buffers.scratch[0]).clone()
 }
 
 /// How tasks find their workers.
@@ -317,10 +322,7 @@ impl Threads {
                 if let Some(processor) = processor {
                     super::sys::pin(processor);
                 }
-                // Lanes have none: they copy.
-                let scratch = shared_in.buffers.scratch.get(index);
-                let scratch = scratch.unwrap_or(&shared_in.buffers.scratch[0]).clone();
-                let mut worker = WorkerState::new(index, scratch);
+                let mut worker = WorkerState::new(index, scratch_of(&shared_in, index));
                 let _ = shared_in.guarded(&mut worker, |shared, worker| shared.live(worker));
                 shared_in.flush(&mut worker);
             };

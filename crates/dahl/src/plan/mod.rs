@@ -13,6 +13,7 @@
 mod ancestors;
 mod edges;
 mod header;
+mod limits;
 mod memory;
 mod moves;
 mod numerics;
@@ -29,6 +30,7 @@ mod storage;
 mod tasks;
 
 pub use edges::Edges;
+pub use limits::MemoryLimits;
 pub use memory::{ALIGN, Memory, ProgramMemory, SpaceMemory};
 pub use numerics::{Numerics, ProgramNumerics};
 pub(crate) use placement::pieces;

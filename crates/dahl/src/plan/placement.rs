@@ -144,6 +144,9 @@ pub struct Placement {
     pub spaces: Vec<Space>,
     /// The memory of each worker.
     pub space_of: Vec<SpaceId>,
+    /// The unit of a platform that each worker is meant for, by name; empty where the plan is for
+    /// any.
+    pub units: Vec<String>,
     /// How many steps each worker may have begun and not ended, where workers are stages of
     /// a pipeline and have memory of their own; empty where they are not.
     pub ahead: Vec<usize>,
@@ -162,7 +165,7 @@ impl Placement {
     /// Workers that share their memory.
     pub fn new(workers: usize, programs: Vec<ProgramPlacement>) -> Self {
         let (spaces, space_of) = (vec![Space::host(0, 0)], vec![SpaceId(0); workers]);
-        Self { workers, spaces, space_of, ahead: Vec::new(), programs }
+        Self { workers, spaces, space_of, units: Vec::new(), ahead: Vec::new(), programs }
     }
 
     /// The spaces that inputs are loaded into: the first host memory of each process.
@@ -235,10 +238,19 @@ impl Placement {
             return wrong("host and other spaces, each once".to_owned(), found.join(", "));
         }
         let used: BTreeSet<usize> = self.space_of.iter().map(|space| space.index()).collect();
-        if self.space_of.len() != self.workers || used != (0..self.spaces.len()).collect() {
+        // Inputs are loaded into the first host memory of a process though nobody computes there.
+        let loads: BTreeSet<usize> = self.loading().map(|space| space.index()).collect();
+        let all: BTreeSet<usize> = (0..self.spaces.len()).collect();
+        if self.space_of.len() != self.workers
+            || used.union(&loads).copied().collect::<BTreeSet<_>>() != all
+        {
             let expected =
                 format!("the spaces of {} workers, all of {}", self.workers, self.spaces.len());
             return wrong(expected, format!("{:?}", self.space_of));
+        }
+        if !self.units.is_empty() && self.units.len() != self.workers {
+            let expected = format!("the units of {} workers", self.workers);
+            return wrong(expected, format!("{:?}", self.units));
         }
         let hosts: BTreeSet<u32> =
             self.loading().map(|space| self.spaces[space.index()].rank).collect();

@@ -1,11 +1,14 @@
 //! Programs with their plan and what follows from both, as one checked value.
 
-use super::{Edges, Memory, Numerics, Placement, Plan, Recompute, TaskGraph};
+use super::{Edges, Memory, MemoryLimits, Numerics, Placement, Plan, Recompute, Space, TaskGraph};
 use crate::error::{Error, MemoryLimit, Result};
 use crate::graph::{Graph, Programs};
 use crate::units::{Bytes, ProgramId, SpaceId, WorkerId};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
+
+/// How many of the largest tensors an error names.
+const LARGEST: usize = 5;
 
 /// Programs, a plan that fits them, and the tasks that it makes of them: what engines,
 /// simulations and predictions are given.
@@ -139,6 +142,10 @@ impl PlannedPrograms {
         let tasks = self.graphs().iter().flat_map(|graph| &graph.tasks);
         let moves = tasks.filter(|task| task.is_move());
         moves.for_each(|task| used[task.worker.index()] = true);
+        // A rank that only holds values still takes part in every step.
+        if !used.contains(&true) {
+            used[self.placement.workers + self.first_space().index()] = true;
+        }
         (0..used.len()).filter(|&w| used[w]).map(WorkerId::new).collect()
     }
 
@@ -185,13 +192,23 @@ impl PlannedPrograms {
 
     /// The largest tensors that are stored, by name.
     pub fn largest(&self, count: usize) -> Vec<(String, Bytes)> {
+        self.largest_of(count, &|_| true)
+    }
+
+    /// The largest tensors that a space has a part of, by name.
+    fn largest_in(&self, space: SpaceId, count: usize) -> Vec<(String, Bytes)> {
+        self.largest_of(count, &|own| own == space)
+    }
+
+    fn largest_of(&self, count: usize, counts: &dyn Fn(SpaceId) -> bool) -> Vec<(String, Bytes)> {
         let mut all: Vec<(String, u64)> = self
             .expanded()
             .programs
             .iter()
             .zip(self.graphs())
             .flat_map(|(p, graph)| {
-                let roots = graph.layout.storages.iter().map(|s| p.graph.value(s.root));
+                let storages = graph.layout.storages.iter().filter(|s| counts(s.space));
+                let roots = storages.map(|s| p.graph.value(s.root));
                 roots.map(|v| (v.name.clone(), v.meta))
             })
             .map(|(name, meta)| (format!("{name} {meta}"), meta.bytes() as u64))
@@ -207,9 +224,49 @@ impl PlannedPrograms {
         if self.memory.peak() <= limit.bytes() { Ok(()) } else { Err(self.too_large(limit, None)) }
     }
 
+    /// Refuses a plan that exceeds one of the limits.
+    pub fn check_limits(&self, limits: &MemoryLimits) -> Result<()> {
+        limits.total.map_or(Ok(()), |limit| self.check_memory(limit))?;
+        for (space, name) in self.memory.spaces().zip(&self.placement.spaces) {
+            let limit = limits.spaces.get(name).copied();
+            if let Some(limit) = limit.filter(|limit| self.memory.peak_of(space) > *limit) {
+                return Err(self.too_large_in(Some(space), limit.into(), None));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses limits of spaces that the plan does not have.
+    pub fn check_limited(&self, limits: &MemoryLimits) -> Result<()> {
+        let spaces = &self.placement.spaces;
+        match limits.spaces.keys().find(|space| !spaces.contains(space)) {
+            None => Ok(()),
+            Some(space) => {
+                let names: Vec<String> = spaces.iter().map(Space::to_string).collect();
+                let expected = format!("spaces of the plan: {}", names.join(", "));
+                Err(Error::config("memory-limit", expected, space.to_string()))
+            }
+        }
+    }
+
     /// There is not so much memory; `least` is the smallest peak of any plan that was found.
     pub(crate) fn too_large(&self, limit: MemoryLimit, least: Option<Bytes>) -> Error {
-        Error::Memory { needed: self.peak(), limit, least, largest: self.largest(5) }
+        self.too_large_in(None, limit, least)
+    }
+
+    /// The same of one space.
+    pub(crate) fn too_large_in(
+        &self,
+        space: Option<SpaceId>,
+        limit: MemoryLimit,
+        least: Option<Bytes>,
+    ) -> Error {
+        let (needed, largest) = match space {
+            Some(space) => (self.memory.peak_of(space), self.largest_in(space, LARGEST)),
+            None => (self.peak(), self.largest(LARGEST)),
+        };
+        let space = space.map(|space| self.placement.spaces[space.index()].to_string());
+        Error::Memory { space, needed, limit, least, largest }
     }
 
     /// The same without the edges that the memory asks for: broken on purpose.

@@ -122,6 +122,10 @@ fn placement_text(planned: &PlannedPrograms) -> String {
         let of: Vec<u32> = placement.space_of.iter().map(|space| space.0).collect();
         let _ = writeln!(text, "spaces = {spaces:?}\nspace_of = {of:?}");
     }
+    if !placement.units.is_empty() {
+        let units: Vec<String> = placement.units.iter().map(|unit| quoted(unit)).collect();
+        let _ = writeln!(text, "units = [{}]", units.join(", "));
+    }
     if !placement.ahead.is_empty() {
         let _ = writeln!(text, "ahead = {:?}", placement.ahead);
     }
@@ -310,6 +314,8 @@ struct PlacementHead {
     #[serde(default)]
     space_of: Vec<u32>,
     #[serde(default)]
+    units: Vec<String>,
+    #[serde(default)]
     ahead: Vec<usize>,
 }
 
@@ -484,6 +490,7 @@ impl Text {
         // Too many are refused when the plan is checked.
         placement.workers = head.workers;
         placement.ahead.clone_from(&head.ahead);
+        placement.units.clone_from(&head.units);
         if !head.spaces.is_empty() {
             placement.spaces =
                 head.spaces.iter().map(|name| name.parse()).collect::<Result<_>>()?;

@@ -39,6 +39,8 @@ struct PlacementText {
     _spaces: Vec<String>,
     #[serde(default, rename = "space_of")]
     _space_of: Vec<u32>,
+    #[serde(default, rename = "units")]
+    _units: Vec<String>,
     #[serde(flatten)]
     programs: BTreeMap<String, toml::Value>,
 }
@@ -88,6 +90,7 @@ impl PlannedPrograms {
         placement.ahead.clone_from(&plan.placement.ahead);
         placement.spaces.clone_from(&plan.placement.spaces);
         placement.space_of.clone_from(&plan.placement.space_of);
+        placement.units.clone_from(&plan.placement.units);
         let places = programs.programs.iter().enumerate().filter(|(_, p)| has(&p.name));
         for (own, (all, _)) in places.enumerate() {
             numerics.programs[all] = plan.numerics.programs[own].clone();

@@ -1,6 +1,6 @@
 //! The training of a run: optimizer, micro-batches and the stages of a pipeline.
 
-use super::config::{IdentitySettings, PipelineKind, StagesChoice};
+use super::config::{GrainChoice, IdentitySettings, PipelineKind, PlacementSettings, StagesChoice};
 use crate::choose::MICRO_BATCHES;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Shards};
@@ -8,9 +8,8 @@ use crate::model::{Delays, Lowered, Model, Optimizer, OptimizerName, Stages, Tra
 use crate::native::Scheduling;
 use crate::ops::{Metas, Target};
 use crate::perf::{PerfModel, Profile, Work, cpu_kind};
-use crate::plan::Numerics;
+use crate::plan::{MemoryLimits, Numerics};
 use crate::planner::{Fitted, Flow, Grain, Order, even, fit, layer_count, starting_with};
-use crate::units::Bytes;
 use dahl_kernels::Isa;
 
 /// The assumed performance of processing units without measurements: the same everywhere, so that
@@ -22,6 +21,21 @@ pub struct Pipelined {
     /// The training.
     pub spec: TrainSpec,
     flow: Option<Flow>,
+}
+
+impl PlacementSettings {
+    /// The workers of a pipeline and their memories: with a pipeline, the grain says nothing
+    /// else.
+    ///
+    /// # Errors
+    /// Where it cuts ops, or is chosen.
+    pub fn workers_of_stages(&self, base: Grain) -> Result<Grain> {
+        match &self.grain {
+            None => Ok(base),
+            Some(GrainChoice::Given(text)) => base.with_memories(text),
+            Some(_) => Err(Error::exclusive("grain", "pipeline, whose stages define the cut")),
+        }
+    }
 }
 
 impl IdentitySettings {
@@ -220,11 +234,6 @@ impl Pipelined {
         Self { spec, flow }
     }
 
-    /// Whether there are stages.
-    pub fn is_pipeline(&self) -> bool {
-        self.flow.is_some()
-    }
-
     /// The plan of the pipeline, if there is one, with activations recomputed where it
     /// would not fit otherwise.
     pub fn plan(
@@ -232,11 +241,10 @@ impl Pipelined {
         grain: &Grain,
         lowered: &Lowered,
         numerics: &Numerics,
-        limit: Option<Bytes>,
+        limits: &MemoryLimits,
     ) -> Option<Result<Fitted>> {
         let flow = self.flow.as_ref()?;
-        let limit = limit.unwrap_or(Bytes(u64::MAX));
-        Some(fit(&(flow, grain), &lowered.programs, numerics, limit))
+        Some(fit(&(flow, grain), &lowered.programs, numerics, limits.clone()))
     }
 
     /// The scheduling of the tasks of its plan.

@@ -1,6 +1,8 @@
 //! From a configuration to what will run, with the reasons.
 
-use super::config::{GrainChoice, PlanChoice, RunConfig, available, processors, threads};
+use super::config::{
+    GrainChoice, PlacementSettings, PlanChoice, RunConfig, available, processors, threads,
+};
 use super::directory;
 use super::forecast::predict;
 use super::pipelines::Pipelined;
@@ -13,7 +15,7 @@ use crate::native::{Native, Scheduling, headroom};
 use crate::ops::Target;
 use crate::os::disk;
 use crate::perf::PerfModel;
-use crate::plan::{Numerics, Outline, Plan, PlannedPrograms};
+use crate::plan::{MemoryLimits, Numerics, Outline, Plan, PlannedPrograms};
 use crate::planner::pipeline::Objective;
 use crate::planner::{Adapter, Fitted, Flow, Grain, Patience, Ran, fit};
 use crate::platform::Platform;
@@ -208,11 +210,11 @@ impl Preparing<'_> {
                 (workers, identity.target())
             }
         };
-        let base = Grain { target, ..Grain::for_workers(workers) };
-        let pipelined = identity.pipelined(self.with.model, spec, &base, &self.with.known)?;
-        if pipelined.is_pipeline() && self.config.placement.grain.is_some() {
-            return Err(Error::exclusive("grain", "pipeline, whose stages define the cut"));
+        let mut base = Grain { target, ..Grain::for_workers(workers) };
+        if identity.pipeline.is_some() {
+            base = self.config.placement.workers_of_stages(base)?;
         }
+        let pipelined = identity.pipelined(self.with.model, spec, &base, &self.with.known)?;
         let lowered = self.with.model.lower(&pipelined.spec)?;
         let (plan, adapter) = match &file {
             Some(file) => (self.of_file(file, &lowered, (base, &pipelined))?, None),
@@ -253,12 +255,12 @@ impl Preparing<'_> {
             power_cap: None,
             allow_stale: identity.allow_stale.0,
             micro_batches: identity.micro_batches,
-            limit: placement.memory_limit,
+            limits: placement.limits(),
             engine: Some(&engine),
             steps,
             time: SEARCH,
         };
-        request.deployment(&PerfModel::default()).check()?;
+        request.deployment(&PerfModel::default()).check_runs()?;
         let units = platform.expand().units.len();
         if let Some(workers) = placement.workers.filter(|workers| *workers != units) {
             let expected = format!("{units} with plan auto, the units of the platform");
@@ -289,6 +291,7 @@ impl Preparing<'_> {
         is_predicted: bool,
     ) -> Result<Prepared> {
         self.check_scheduling(plan.placement.workers, &pipelined)?;
+        plan.check_limited(&self.config.placement.limits())?;
         let scheduling = pipelined.scheduling();
         // The prediction is of one step at a time.
         let platform = self.with.platform.filter(|_| is_predicted);
@@ -327,8 +330,8 @@ impl Preparing<'_> {
             // hash.
             _ => self.numerics(&base, programs)?,
         };
-        let limit = self.config.placement.memory_limit;
-        match pipelined.plan(&base, lowered, &numerics, limit) {
+        let limits = self.config.placement.limits();
+        match pipelined.plan(&base, lowered, &numerics, &limits) {
             Some(fitted) => Ok((self.fitted(fitted?), None)),
             None => self.of_grain(base, programs, numerics),
         }
@@ -352,8 +355,7 @@ impl Preparing<'_> {
         numerics: Numerics,
     ) -> Result<(PlannedPrograms, Option<Adapter>)> {
         let placement = &self.config.placement;
-        let limit = placement.memory_limit;
-        let most = limit.unwrap_or(Bytes(u64::MAX));
+        let limits = placement.limits();
         let adaptive = match &placement.grain {
             Some(GrainChoice::Auto) => false,
             Some(GrainChoice::Adaptive) => true,
@@ -362,12 +364,13 @@ impl Preparing<'_> {
                     Some(GrainChoice::Given(text)) => base.with(text)?,
                     _ => base,
                 };
-                let fitted = fit(&grain, programs, &numerics, most)?;
+                let fitted = fit(&grain, programs, &numerics, limits)?;
                 return Ok((self.fitted(fitted), None));
             }
         };
         let samples = self.config.identity.batch;
         let steps = self.config.steps(self.with.samples.train);
+        let limit = limits.of_host();
         let request = GrainRequest { programs, numerics, base, samples, limit, steps };
         let measurer: Option<&mut dyn Measurer> = match &mut self.with.measurer {
             Some(measurer) => Some(&mut **measurer),
@@ -398,13 +401,12 @@ impl Preparing<'_> {
     ) -> Result<PlannedPrograms> {
         let programs = &lowered.programs;
         let numerics = Numerics::default_for(programs, base.target);
-        let others = match pipelined.plan(&base, lowered, &numerics, None) {
+        let others = match pipelined.plan(&base, lowered, &numerics, &MemoryLimits::default()) {
             Some(fitted) => fitted?.plan,
             None => base.plan_with(programs, numerics)?,
         };
         let plan = file.plan(programs, &others)?;
-        let limit = self.config.placement.memory_limit;
-        limit.map_or(Ok(()), |limit| plan.check_memory(limit))?;
+        plan.check_limits(&self.config.placement.limits())?;
         Ok(plan)
     }
 
@@ -438,6 +440,13 @@ impl Preparing<'_> {
             }
             None => Ok(()),
         }
+    }
+}
+
+impl PlacementSettings {
+    /// The maximum memory of the plan and of its spaces.
+    pub fn limits(&self) -> MemoryLimits {
+        self.memory_limit.clone().unwrap_or_default()
     }
 }
 

@@ -27,6 +27,7 @@ mod run;
 mod scenario;
 mod sharing;
 mod simgrid;
+mod spaces;
 mod steps;
 mod tasks;
 mod trace;

@@ -194,6 +194,7 @@ impl Scenario {
             if needed.0 > limit.0 {
                 let name = format!("{} of {}", node.memories[of.memory].name, node.name);
                 return Err(Error::Memory {
+                    space: Some(name.clone()),
                     needed,
                     limit: limit.into(),
                     least: None,

@@ -7,14 +7,13 @@
 //! another reads is moved once to each memory that reads it.
 
 use super::scenario::{Job, JobId, Scenario, Worker};
+use super::spaces::{check_spaces, memories_of_spaces, needed};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
 use crate::perf::Source;
-use crate::plan::{CallSpec, Does, Edges, Move, Plan, PlannedPrograms, Task, TaskGraph, Use};
+use crate::plan::{CallSpec, Does, Edges, Move, PlannedPrograms, Task, TaskGraph, Use};
 use crate::platform::{Expanded, Memory, MemoryId, Unit};
-use crate::units::{
-    Bytes, Joules, Nanos, PersistentId, ProgramId, SpaceId, TaskId, ValueId, WorkerId,
-};
+use crate::units::{Bytes, Joules, Nanos, PersistentId, ProgramId, TaskId, ValueId, WorkerId};
 use dahl_kernels::{Isa, Region};
 use std::collections::BTreeMap;
 
@@ -86,6 +85,7 @@ impl Steps {
             let expected = format!("{} workers, as the plan has", planned.placement.workers);
             return Err(Error::platform("units", expected, workers.len()));
         }
+        check_spaces(planned, on, &workers)?;
         let (graph, tasks) = planned.program(program);
         let task_costs = task_costs((planned, program), (on, &workers), costs)?;
         let memories: Vec<MemoryId> =
@@ -172,34 +172,6 @@ pub(super) fn task_costs(
     let found =
         format!("none for {first} and {} others; dahl calibrate measures them", unknown.len() - 1);
     Err(Error::config("calibration", "the time of every call", found))
-}
-
-/// The bytes of a plan in each memory that has a worker: those of its spaces; of a plan with one
-/// space all of it in each.
-fn needed(
-    planned: &PlannedPrograms,
-    on: &Expanded<'_>,
-    workers: &[Worker],
-) -> BTreeMap<MemoryId, Bytes> {
-    let memory = &planned.memory;
-    let mut needed: BTreeMap<MemoryId, Bytes> = BTreeMap::new();
-    if planned.placement.spaces.len() == 1 {
-        let memories = workers.iter().map(|w| on.units[w.unit.0 as usize].memory);
-        return memories.map(|own| (own, memory.peak())).collect();
-    }
-    for (space, own) in memory.spaces().zip(memories_of_spaces(planned, on, workers)) {
-        needed.entry(own).or_default().0 += memory.peak_of(space).0;
-    }
-    needed
-}
-
-/// The memory that each space of a plan is in: that of its first worker.
-fn memories_of_spaces(plan: &Plan, on: &Expanded<'_>, workers: &[Worker]) -> Vec<MemoryId> {
-    let of = |space: SpaceId| {
-        let first = plan.placement.space_of.iter().position(|own| *own == space).unwrap_or(0);
-        on.units[workers[first].unit.0 as usize].memory
-    };
-    plan.memory.spaces().map(of).collect()
 }
 
 /// A value of a step, or one that outlives steps.

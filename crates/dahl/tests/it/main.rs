@@ -7,6 +7,7 @@ mod claims;
 mod damaged;
 mod golden;
 mod layers;
+mod machines;
 mod memory;
 mod models;
 mod ops;

@@ -146,7 +146,7 @@ fn a_plan_fits_from_the_least_on() {
             let within = |limit: u64| fit(&grain, &programs, &numerics, Bytes(limit));
             let plain = grain.plan(&programs).unwrap().memory.peak();
             let least = |limit: u64| match within(limit).unwrap_err() {
-                Error::Memory { needed, limit: found, least: Some(least), largest } => {
+                Error::Memory { needed, limit: found, least: Some(least), largest, .. } => {
                     assert_eq!((needed, found), (plain, Bytes(limit).into()), "{name}");
                     assert!(!largest.is_empty());
                     least

@@ -3,12 +3,14 @@
 use crate::support::{
     MODELS, Rng, Run, SCHEDULINGS, Setup, engine, grain, random_placement, setup,
 };
-use dahl::DType;
+use dahl::exec::PreparedPrograms;
 use dahl::graph::Shards;
+use dahl::model::TrainSpec;
 use dahl::native::Scheduling;
-use dahl::plan::{Does, Numerics, Placement, PlannedPrograms, Space};
-use dahl::planner::{Gather, Grain};
-use dahl::units::SpaceId;
+use dahl::plan::{Does, MemoryLimits, Numerics, Placement, PlannedPrograms, Space};
+use dahl::planner::{Gather, Grain, fit};
+use dahl::units::{Bytes, SpaceId};
+use dahl::{DType, Error};
 
 /// The same placement over so many host memories, each worker in any of them.
 fn over(mut placement: Placement, spaces: usize, rng: &mut Rng) -> Placement {
@@ -126,4 +128,59 @@ fn a_policy_that_reaches_into_another_space_is_stopped() {
     let policy = Box::new(dahl::sched::FirstCome::default());
     let error = setup.train_with(&planned, &engine(Scheduling::Static), policy).unwrap_err();
     assert!(error.to_string().contains("in another space"), "{error}");
+}
+
+#[test]
+fn every_space_has_the_memory_that_is_planned() {
+    let setup = setup("lenet", DType::F32);
+    let programs = setup.lower().programs;
+    let one = Grain::for_workers(1).plan(&programs).unwrap().memory.peak();
+    for spaces in 2..=4 {
+        let plan = over_spaces(spaces, spaces, spaces, Gather::On).plan(&programs).unwrap();
+        let prepared = PreparedPrograms::new(&plan).unwrap();
+        let of = |space| prepared.allocated_in(space);
+        assert!(plan.memory.spaces().all(|space| of(space) == plan.memory.peak_of(space)));
+        assert_eq!(prepared.allocated(), plan.memory.peak());
+        println!("lenet: {one} in one space, {} in {spaces}", plan.memory.peak());
+        assert!(plan.memory.peak() > one, "replicas of parameters");
+        assert!(plan.memory.spaces().all(|space| of(space) < one));
+    }
+}
+
+#[test]
+fn a_limit_of_a_space_is_kept_or_refused_with_its_name() {
+    let setup = Setup {
+        spec: TrainSpec { train: vec![32], ..setup("projected", DType::F32).spec },
+        ..setup("projected", DType::F32)
+    };
+    let programs = setup.lower().programs;
+    let grain = over_spaces(2, 2, 2, Gather::On);
+    let numerics = Numerics::default_for(&programs, grain.target);
+    let [host, second] = [0, 1].map(|number| Space::host(0, number));
+    let within = |limits: MemoryLimits| fit(&grain, &programs, &numerics, limits);
+    let plain = within(MemoryLimits::default()).unwrap().plan;
+    let [first, peak] = [0, 1].map(|space| plain.memory.peak_of(SpaceId(space)));
+    // What is enough is enough.
+    let enough = MemoryLimits::default().within(&host, first).within(&second, peak);
+    assert_eq!(*within(enough).unwrap().plan, *plain);
+    let less = MemoryLimits::default().within(&second, Bytes(peak.0 - 1024));
+    let fitted = within(less).unwrap().plan;
+    assert!(fitted.memory.peak_of(SpaceId(1)).0 <= peak.0 - 1024);
+    assert!(fitted.recompute.programs.iter().any(|nodes| !nodes.is_empty()));
+    setup
+        .train(&fitted, &engine(Scheduling::Static))
+        .unwrap()
+        .assert_same(&setup.reference(), "with less memory in the second space");
+    let error = within(MemoryLimits::default().within(&second, Bytes(1))).unwrap_err();
+    let Error::Memory { space, needed, least: Some(least), .. } = &error else { panic!("{error}") };
+    assert_eq!((space.as_deref(), *needed), (Some("host1"), peak));
+    assert!(least.0 < peak.0);
+    let text = format!("the plan needs {needed} of memory in host1, 1 B are allowed");
+    assert!(error.to_string().starts_with(&text), "{error}");
+    // The smallest that was found is found again.
+    let again = within(MemoryLimits::default().within(&second, *least)).unwrap();
+    assert!(again.plan.memory.peak_of(SpaceId(1)) <= *least);
+    let other = MemoryLimits::default().within(&Space::host(0, 7), Bytes(1));
+    let error = plain.check_limited(&other).unwrap_err().to_string();
+    assert_eq!(error, "memory-limit: expected spaces of the plan: host, host1, found host7");
 }

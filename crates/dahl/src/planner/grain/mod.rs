@@ -12,9 +12,11 @@ pub use candidates::candidates;
 pub(super) use gather::{Batch, place_batches};
 pub use gather::{Why, place, why};
 use gather::{by_part, place_batches_over, place_over};
+pub(super) use shares::apportion;
 use spread::Spread;
+pub(super) use teams::Each;
 pub use teams::Memories;
-use teams::{Each, Teams};
+use teams::Teams;
 
 use super::pipeline::{even, flops};
 use super::recompute::Placer;
@@ -181,6 +183,21 @@ impl Grain {
         Ok(grain)
     }
 
+    /// This grain with what a text says of the memories of a pipeline and of the shares of its
+    /// workers.
+    ///
+    /// # Errors
+    /// Where the text also cuts ops, which the stages do.
+    pub fn with_memories(&self, text: &str) -> Result<Self> {
+        let grain = self.with(text)?;
+        let keys = text.split(',').filter_map(|part| part.split('=').next());
+        if keys.map(str::trim).any(|key| !["spaces", "shares", "gather"].contains(&key)) {
+            let other = "pipeline, whose stages define the cut; only spaces, shares and gather can";
+            return Err(Error::exclusive("grain", other));
+        }
+        Ok(grain)
+    }
+
     /// Whether a text is one that [`with`](Self::with) reads, for some number of workers.
     ///
     /// # Errors
@@ -238,7 +255,7 @@ impl Placer for Grain {
                 1 => Memories::even(self),
                 layers => Memories::of_stages(self, &self.stage_workers(layers)),
             };
-            return self.placement_in(&memories, expanded);
+            return self.placement_in(&memories, Each::Pieces(self.sample), expanded);
         }
         self.check_pieces(expanded)?;
         let placed = expanded.programs.iter().map(|p| place(&p.graph, self));
@@ -248,14 +265,16 @@ impl Placer for Grain {
 
 impl Grain {
     /// The placement of programs on workers whose memories are given.
-    ///
-    /// # Errors
-    /// Where the grain does not fit the programs.
-    pub fn placement_in(&self, memories: &Memories, expanded: &Programs) -> Result<Placement> {
+    pub(super) fn placement_in(
+        &self,
+        memories: &Memories,
+        each: Each,
+        expanded: &Programs,
+    ) -> Result<Placement> {
         self.check_pieces(expanded)?;
         let placed = match self.layer {
             1 => {
-                let teams = Teams::one(self, memories);
+                let teams = Teams::one(self, memories, each);
                 let spread = Spread::new(self, &teams, expanded);
                 let placed = expanded.programs.iter();
                 placed.map(|p| place_over(&p.graph, self, &spread)).collect()
@@ -272,8 +291,7 @@ impl Grain {
                 placed.map(|p| place(&p.graph)).collect()
             }
         };
-        let Memories { spaces, space_of } = memories.clone();
-        Ok(Placement { spaces, space_of, ..Placement::new(self.workers, placed) })
+        Ok(memories.placement(placed))
     }
 
     /// The placement of a pipeline on workers whose memories are given: in each program the
@@ -291,8 +309,7 @@ impl Grain {
         let placed = expanded.programs.iter();
         let placed =
             placed.map(|p| place_batches_over(&p.graph, self, &spread, &batches(p))).collect();
-        let Memories { spaces, space_of } = memories.clone();
-        Ok(Placement { spaces, space_of, ..Placement::new(self.workers, placed) })
+        Ok(memories.placement(placed))
     }
 
     /// The workers of each of so many stages.

@@ -32,7 +32,7 @@ pub(super) fn least(work: u64, own: Range<usize>, shares: &[usize], load: &[u64]
 }
 
 /// Parts of a whole number that are as the shares, by the largest remainders.
-pub(super) fn apportion(whole: usize, shares: &[usize]) -> Vec<usize> {
+pub(crate) fn apportion(whole: usize, shares: &[usize]) -> Vec<usize> {
     let all: usize = shares.iter().sum::<usize>().max(1);
     let mut parts: Vec<usize> = shares.iter().map(|share| whole * share / all).collect();
     let mut order: Vec<usize> = (0..shares.len()).collect();

@@ -8,7 +8,7 @@ use super::shares::{apportion, deal};
 use crate::graph::Shards;
 use crate::model::Stages;
 use crate::ops::split;
-use crate::plan::Space;
+use crate::plan::{Placement, ProgramPlacement, Space};
 use crate::units::{SpaceId, WorkerId};
 use std::ops::Range;
 
@@ -17,8 +17,10 @@ use std::ops::Range;
 pub struct Memories {
     /// The memories.
     pub spaces: Vec<Space>,
-    /// The memory of each worker, in the order of the memories.
+    /// The memory of each worker.
     pub space_of: Vec<SpaceId>,
+    /// The unit of a platform that each worker is meant for; empty where there is none.
+    pub units: Vec<String>,
 }
 
 impl Memories {
@@ -44,6 +46,13 @@ impl Memories {
         Self::hosts(grain, (0..grain.workers).map(of).collect())
     }
 
+    /// The placement of programs on these workers.
+    pub(super) fn placement(&self, programs: Vec<ProgramPlacement>) -> Placement {
+        let Self { spaces, space_of, units } = self.clone();
+        let workers = space_of.len();
+        Placement { spaces, space_of, units, ..Placement::new(workers, programs) }
+    }
+
     /// Host memories, dealt to the ranks in equal numbers.
     fn hosts(grain: &Grain, space_of: Vec<usize>) -> Self {
         let ranks = split(grain.spaces, grain.ranks, 1).into_iter().enumerate();
@@ -51,13 +60,14 @@ impl Memories {
             (0..own.len()).map(move |number| Space::host(rank as u32, number as u32))
         };
         let spaces = ranks.flat_map(of_rank).collect();
-        Self { spaces, space_of: space_of.into_iter().map(SpaceId::new).collect() }
+        let space_of = space_of.into_iter().map(SpaceId::new).collect();
+        Self { spaces, space_of, units: Vec::new() }
     }
 }
 
 /// How many pieces the workers of a team make of their samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Each {
+pub(crate) enum Each {
     /// So many of the whole batch, nearly equal.
     Pieces(usize),
     /// One per worker, as large as its share.
@@ -85,9 +95,8 @@ pub(crate) struct Teams {
 
 impl Teams {
     /// One team of all workers of a grain.
-    pub(super) fn one(grain: &Grain, memories: &Memories) -> Self {
+    pub(super) fn one(grain: &Grain, memories: &Memories, each: Each) -> Self {
         let all = 0..grain.workers;
-        let each = Each::Pieces(grain.sample);
         Self::new(Stages::default(), &[all], (grain, memories), each)
     }
 
@@ -252,7 +261,7 @@ mod tests {
 
     fn teams(grain: &str, workers: usize) -> Teams {
         let grain = Grain::for_workers(workers).with(grain).unwrap();
-        Teams::one(&grain, &Memories::even(&grain))
+        Teams::one(&grain, &Memories::even(&grain), Each::Pieces(grain.sample))
     }
 
     #[test]
@@ -306,7 +315,7 @@ mod tests {
         let stages = Stages::new([("a", 0), ("b", 1)]);
         let uneven = Teams::new(stages, &own, (&grain, &memories), Each::Worker);
         assert_eq!(uneven.pieces(0, 0, 8), [0..6, 6..8]);
-        assert_eq!(uneven.pieces(1, 1, 8), vec![0..8usize; 1]);
+        assert_eq!(uneven.pieces(1, 1, 8), std::slice::from_ref(&(0..8)));
         assert_eq!(uneven.deal(1, 1, 1), [WorkerId(3)]);
         assert_eq!(uneven.first(1, 1), WorkerId(3));
     }

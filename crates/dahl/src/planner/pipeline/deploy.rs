@@ -1,23 +1,30 @@
-//! Plans over the units of one machine, as plans that run there: worker i is unit i.
+//! Plans over units, as plans that run there.
+//!
+//! On one machine of processors worker i is unit i, and all share its memory. Where there are
+//! several machines or devices, the units that are used are workers, each machine is a process,
+//! and each memory a space; moves between them are tasks ([`Machines`]).
 //!
 //! What [`solve`](super::solve()) plans leaves out what pieces, tasks and waiting cost. Here
 //! its plans become tasks, whose steps are simulated on the platform: this is what is compared
 //! with a run, and what decides between plans that are about as good.
 
 use super::cost::objective_value;
+use super::machines::Machines;
 use super::schedule::{Flow, Order};
 use super::stages::layer_paths;
 use crate::error::{Error, Result};
+use crate::graph::Shards;
 use crate::model::{Delays, Lowered, Model, Stages, TrainSpec};
 use crate::ops::Target;
 use crate::perf::PerfModel;
-use crate::plan::{Numerics, Plan, PlannedPrograms};
-use crate::planner::grain::{Grain, shared};
+use crate::plan::{Does, MemoryLimits, Numerics, Plan, PlannedPrograms};
+use crate::planner::grain::{Grain, apportion, shared};
 use crate::planner::recompute::fit;
-use crate::platform::{Expanded, Platform, UnitId};
+use crate::platform::{Expanded, NodeId, Platform, UnitId, UnitOf};
 use crate::sim::{EngineModel, Known, StepPrediction, Worker, predict};
 use crate::units::{Bytes, Joules, ProgramId};
 use dahl_certify::{Assignment, Objective, Problem, Semantics, Stage};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// What is trained, and where.
@@ -29,12 +36,12 @@ pub struct Deployment<'a> {
     pub spec: &'a TrainSpec,
     /// What kernels are chosen for.
     pub target: Target,
-    /// One machine whose units are processors.
+    /// Its machines.
     pub platform: &'a Platform,
     /// What calls take.
     pub known: &'a PerfModel,
     /// The most memory that a plan may need.
-    pub limit: Option<Bytes>,
+    pub limits: &'a MemoryLimits,
 }
 
 /// A plan that runs.
@@ -56,6 +63,8 @@ pub struct Deployed {
     pub step: Option<StepPrediction>,
     /// What a step took in a trial, if there was one.
     pub ran: Option<Ran>,
+    units: Vec<UnitId>,
+    types: Vec<usize>,
 }
 
 /// A step as it ran.
@@ -102,6 +111,26 @@ impl Deployed {
         self.lowered.train.last_key_value().map_or(&[], |(_, steps)| steps)
     }
 
+    /// The unit that each worker runs on.
+    pub fn units(&self) -> &[UnitId] {
+        &self.units
+    }
+
+    /// The type of the unit of each worker, in the problem that it comes from.
+    pub fn types(&self) -> &[usize] {
+        &self.types
+    }
+
+    /// The bytes that a training step moves between memories.
+    pub fn moved(&self) -> Bytes {
+        let (graph, tasks) = self.plan.program(ProgramId(0));
+        let bytes = tasks.tasks.iter().map(|task| match &task.does {
+            Does::Move(of) => of.bytes(graph).0,
+            _ => 0,
+        });
+        Bytes(bytes.sum())
+    }
+
     /// Whether each worker gets something in a training step; who does not is off.
     pub fn used(&self) -> Vec<bool> {
         used(&self.plan)
@@ -116,11 +145,11 @@ fn used(plan: &Plan) -> Vec<bool> {
 }
 
 impl Deployment<'_> {
-    /// Refuses platforms that workers of one machine are not.
+    /// Refuses platforms that are not one machine of processors: no process runs its plans.
     ///
     /// # Errors
     /// Says what the platform has instead.
-    pub fn check(&self) -> Result<()> {
+    pub fn check_runs(&self) -> Result<()> {
         let nodes = &self.platform.nodes;
         let machines: usize = nodes.iter().map(|node| node.count).sum();
         if machines != 1 {
@@ -134,11 +163,11 @@ impl Deployment<'_> {
     }
 
     /// The memory that a plan may need: no more than the machine has.
-    fn most(&self) -> Bytes {
+    fn most(&self) -> MemoryLimits {
         let memories = self.platform.nodes.iter().flat_map(|node| &node.memories);
         let all = memories.map(|memory| memory.bytes).reduce(u64::saturating_add);
-        let limit = self.limit.map(|limit| limit.0);
-        Bytes(all.into_iter().chain(limit).min().unwrap_or(u64::MAX))
+        let all = all.map(Bytes).into_iter().chain(self.limits.total);
+        MemoryLimits { total: all.min(), spaces: self.limits.spaces.clone() }
     }
 
     /// The plan of a run by a plan over units; of the grains that suit its shares the one
@@ -147,8 +176,10 @@ impl Deployment<'_> {
     /// # Errors
     /// Where it does not fit.
     pub fn deploy(&self, problem: &Problem, of: &Assignment) -> Result<Deployed> {
-        self.check()?;
         let on = self.platform.expand();
+        if self.check_runs().is_err() {
+            return self.over_machines(problem, of, &on);
+        }
         let places = places(problem, of);
         match of.shares.is_empty() && of.stages.len() > 1 {
             true => self.stages(problem, of, (&on, &places)),
@@ -191,7 +222,9 @@ impl Deployment<'_> {
             let step = self.predicted(&plan, on, workers).ok();
             let spec = self.spec.clone();
             let (of, grain) = (of.clone(), Some(grain));
-            let deployed = Deployed { of, spec, lowered, plan, grain, flow: None, step, ran: None };
+            let (flow, ran, (units, types)) = (None, None, all_units(on));
+            let deployed =
+                Deployed { of, spec, lowered, plan, grain, flow, step, ran, units, types };
             let value = |d: &Deployed| (d.step.is_none(), d.value(problem.objective));
             if best.as_ref().is_none_or(|best| value(&deployed) < value(best)) {
                 best = Some(deployed);
@@ -215,13 +248,7 @@ impl Deployment<'_> {
             Semantics::Synchronous { micro_batches } => micro_batches,
             Semantics::Stale => 1,
         };
-        let plain = self.model.lower(self.spec)?;
-        let numerics = Numerics::default_for(&plain.programs, self.target);
-        let expanded = numerics.expand(&plain.programs)?;
-        let paths = layer_paths(&expanded.programs[0].graph);
-        let stage_of = |layer: usize| of.stages.iter().position(|s| s.layers.contains(&layer));
-        let layers = paths.iter().enumerate().filter_map(|(i, path)| Some((*path, stage_of(i)?)));
-        let stages = Stages::new(layers);
+        let stages = self.stages_of(of)?;
         let stale = problem.semantics == Semantics::Stale;
         let delays = stale.then(|| Delays::stashed(stages.clone()));
         let spec = TrainSpec { micro_batches: parts, delays: delays.clone(), ..self.spec.clone() };
@@ -242,8 +269,90 @@ impl Deployment<'_> {
                 self.predicted(&plan, on, workers).ok()
             }
         };
-        let (of, flow) = (of.clone(), Some(flow));
-        Ok(Deployed { of, spec, lowered, plan, grain: None, flow, step, ran: None })
+        let (of, grain, flow, ran) = (of.clone(), None, Some(flow), None);
+        let (units, types) = all_units(on);
+        Ok(Deployed { of, spec, lowered, plan, grain, flow, step, ran, units, types })
+    }
+
+    /// The layers of the stages of a plan.
+    fn stages_of(&self, of: &Assignment) -> Result<Stages> {
+        let plain = self.model.lower(self.spec)?;
+        let numerics = Numerics::default_for(&plain.programs, self.target);
+        let expanded = numerics.expand(&plain.programs)?;
+        let paths = layer_paths(&expanded.programs[0].graph);
+        let stage_of = |layer: usize| of.stages.iter().position(|s| s.layers.contains(&layer));
+        let layers = paths.iter().enumerate().filter_map(|(i, path)| Some((*path, stage_of(i)?)));
+        Ok(Stages::new(layers))
+    }
+
+    /// Units of several machines or devices, side by side or one behind the other.
+    fn over_machines(
+        &self,
+        problem: &Problem,
+        of: &Assignment,
+        on: &Expanded<'_>,
+    ) -> Result<Deployed> {
+        let machines = Machines::new(problem, of, on);
+        let piped = of.shares.is_empty() && of.stages.len() > 1;
+        let stale = problem.semantics == Semantics::Stale && piped;
+        let stages = if piped { Some(self.stages_of(of)?) } else { None };
+        let delays = stages.clone().filter(|_| stale).map(Delays::stashed);
+        let micro_batches = match problem.semantics {
+            Semantics::Synchronous { micro_batches } if piped => micro_batches,
+            _ => 1,
+        };
+        let shards = self.shards(&machines)?;
+        let own = self.spec.clone();
+        let spec = TrainSpec { micro_batches, shards, delays: delays.clone(), ..own };
+        let lowered = self.model.lower(&spec)?;
+        let numerics = Numerics::default_for(&lowered.programs, self.target);
+        let count = machines.workers.len();
+        let shares = machines.shares.clone();
+        let grain = Grain { target: self.target, shares, ..Grain::for_workers(count) };
+        let (limits, memories) = (machines.limits(self.limits, on), &machines.memories);
+        let order = Order::OneForwardOneBackward;
+        let flow = stages.map(|stages| Flow { stages, order, delays, own: machines.own.clone() });
+        let fitted = match &flow {
+            Some(flow) => fit(&(flow, &grain, memories), &lowered.programs, &numerics, limits)?,
+            None => fit(&(&grain, memories), &lowered.programs, &numerics, limits)?,
+        };
+        let plan = fitted.plan;
+        let step = match stale {
+            true => None,
+            false => match self.predicted(&plan, on, machines.workers.clone()) {
+                Ok(step) => Some(step),
+                // Nobody knows what some of its calls take.
+                Err(Error::Config(_)) => None,
+                Err(error) => return Err(error),
+            },
+        };
+        let units: Vec<UnitId> = machines.workers.iter().map(|worker| worker.unit).collect();
+        let types = type_of(on, &units);
+        let (of, grain, ran) = (of.clone(), flow.is_none().then_some(grain), None);
+        Ok(Deployed { of, spec, lowered, plan, grain, flow, step, ran, units, types })
+    }
+
+    /// The shards of a plan over several processes, where the training says none: the samples of
+    /// each space that shares a batch; for stages as many as can be dealt evenly to the spaces of
+    /// each, and at least one per process.
+    fn shards(&self, machines: &Machines) -> Result<Shards> {
+        let batch = self.spec.train.iter().copied().max().unwrap_or(1);
+        if machines.memories.spaces.len() == 1 || self.spec.shards.count() > 1 {
+            return Ok(self.spec.shards.clone());
+        }
+        let samples = machines.samples();
+        if machines.own.len() == 1 && samples.len() <= batch {
+            let samples = apportion(batch, &samples);
+            return if samples.contains(&0) {
+                Shards::even(batch, samples.len())
+            } else {
+                Shards::new(samples)
+            };
+        }
+        let even =
+            |count: usize| machines.spaces_of_stages().all(|spaces| count.is_multiple_of(spaces));
+        let least = machines.ranks().min(batch);
+        Shards::even(batch, (least..=batch).find(|count| even(*count)).unwrap_or(least))
     }
 
     /// A step, without the idle watts of units that get nothing: they are off.
@@ -254,17 +363,36 @@ impl Deployment<'_> {
         workers: Vec<Worker>,
     ) -> Result<StepPrediction> {
         let engine_model = EngineModel::measured(self.known);
+        let units: Vec<UnitId> = workers.iter().map(|worker| worker.unit).collect();
         let known = &mut Known::new(self.known);
         let step = predict((planned, ProgramId(0)), on, workers, &engine_model, known)?;
-        let used = used(planned);
-        let idle = |(unit, of): (usize, &crate::platform::UnitOf)| match used.get(unit) {
-            Some(true) => 0.0,
-            _ => on.platform.nodes[of.kind].units[of.unit].idle_watts.value,
+        let active = used(planned).into_iter().zip(&units).filter(|(used, _)| *used);
+        let active: BTreeSet<UnitId> = active.map(|(_, unit)| *unit).collect();
+        // Machines without a worker count nothing.
+        let nodes: BTreeSet<NodeId> = units.iter().map(|u| on.units[u.0 as usize].node).collect();
+        let idle = |(unit, of): (usize, &UnitOf)| {
+            let off = nodes.contains(&of.node) && !active.contains(&UnitId(unit as u32));
+            if off { on.platform.nodes[of.kind].units[of.unit].idle_watts.value } else { 0.0 }
         };
         let off: f64 = on.units.iter().enumerate().map(idle).sum();
         let joules = Joules(step.joules.0 - off * step.step.0 as f64 / 1e9);
         Ok(StepPrediction { joules, ..step })
     }
+}
+
+/// All units, with their types.
+fn all_units(on: &Expanded<'_>) -> (Vec<UnitId>, Vec<usize>) {
+    let units: Vec<UnitId> = (0..on.units.len() as u32).map(UnitId).collect();
+    let types = type_of(on, &units);
+    (units, types)
+}
+
+/// The types of units, as [`machinery`](super::machinery()) counts them: kind by kind.
+fn type_of(on: &Expanded<'_>, units: &[UnitId]) -> Vec<usize> {
+    let before =
+        |kind: usize| on.platform.nodes[..kind].iter().map(|n| n.units.len()).sum::<usize>();
+    let of = |unit: &UnitId| on.units[unit.0 as usize];
+    units.iter().map(of).map(|of| before(of.kind) + of.unit).collect()
 }
 
 /// The units of each stage: the first of its type that no earlier stage has.

@@ -16,6 +16,7 @@ mod front;
 mod ideals;
 mod labels;
 mod lagrange;
+mod machines;
 mod model_layers;
 mod platform_units;
 mod refine;

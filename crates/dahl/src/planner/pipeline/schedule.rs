@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::graph::{Graph, Phase, Program, Programs};
 use crate::model::{Delays, Stages};
 use crate::plan::Placement;
-use crate::planner::grain::{Batch, Grain, Memories, place, place_batches};
+use crate::planner::grain::{Batch, Each, Grain, Memories, place, place_batches};
 use crate::planner::recompute::Placer;
 use crate::units::NodeId;
 use std::ops::Range;
@@ -154,7 +154,7 @@ impl Placer for (&Grain, &Memories) {
     fn placement(&self, expanded: &Programs) -> Result<Placement> {
         let (grain, memories) = *self;
         grain.check()?;
-        grain.placement_in(memories, expanded)
+        grain.placement_in(memories, Each::Worker, expanded)
     }
 }
 

@@ -9,13 +9,17 @@
 //! claim is made that a set is the cheapest, or the least memory the least there is.
 
 mod live;
+mod room;
 mod search;
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Programs, needed_again};
-use crate::plan::{Memory, Numerics, Placement, PlannedPrograms, Recompute, TaskGraph};
+use crate::plan::{
+    Memory, MemoryLimits, Numerics, Placement, PlannedPrograms, Recompute, TaskGraph,
+};
 use crate::units::{Bytes, NodeId};
 use live::Live;
+use room::{Room, Taken};
 use search::{Found, cheapest, smallest};
 
 /// How many sets are planned for real on the way to the cheapest.
@@ -42,8 +46,8 @@ pub struct Fitted {
     pub plain: Bytes,
 }
 
-/// The plan of a grain or a pipeline that needs no more than `limit`: the plain one where it fits, else
-/// one in which nodes run again for the backward pass.
+/// The plan of a grain or a pipeline that keeps the limits: the plain one where it fits, else one
+/// in which nodes run again for the backward pass.
 ///
 /// # Errors
 /// Where no plan was found that fits, with the smallest peak that was found.
@@ -51,46 +55,56 @@ pub fn fit(
     placer: &dyn Placer,
     programs: &Programs,
     numerics: &Numerics,
-    limit: Bytes,
+    limits: impl Into<MemoryLimits>,
 ) -> Result<Fitted> {
+    let limits = limits.into();
     let planned = |recompute: Recompute| {
         PlannedPrograms::plan(programs, numerics.clone(), recompute, |p| placer.placement(p))
     };
     let plan = planned(Recompute::none(programs))?;
     let plain = plan.memory.peak();
-    if plain <= limit {
+    if plan.check_limits(&limits).is_ok() {
         return Ok(Fitted { plan, plain });
     }
-    // All but the work memory is needed whatever runs again.
-    let fixed = plain.0 - plan.memory.total_work() as u64;
-    let allowed = limit.0.saturating_sub(fixed);
-    let (mut recompute, mut least) = (Recompute::none(programs), 0);
+    let room = Room::of(&plan, &limits);
+    let mut recompute = Recompute::none(programs);
+    // What is least where a program does not fit: of several, that which is farthest from it.
+    let mut short = room.exhausted();
     for (i, memory) in plan.memory.programs.iter().enumerate() {
-        let work = memory.total_work() as u64;
-        if work <= allowed {
+        let scale = room.scale(memory);
+        if room.measure(memory, scale) <= scale {
             continue;
         }
-        match of_program(&One::of(placer, programs, numerics, i), allowed)? {
+        let one = One::of((placer, &room, scale), programs, numerics, i);
+        match of_program(&one)? {
             Ok(again) => recompute.programs[i] = again,
-            Err(smallest) => least = least.max(smallest.min(work)),
+            Err(least) => {
+                let least = least.into_iter().chain(room.taken(memory)).min_by(Taken::order);
+                short = short.into_iter().chain(least).max_by(Taken::order);
+            }
         }
     }
-    if least > 0 || limit.0 < fixed {
-        return Err(plan.too_large(limit.into(), Some(Bytes(fixed + least))));
+    if let Some(least) = short {
+        return Err(room.exceeded(&plan, least));
     }
-    Ok(Fitted { plan: planned(recompute)?, plain })
+    let plan = planned(recompute)?;
+    plan.check_limits(&limits)?;
+    Ok(Fitted { plan, plain })
 }
 
-/// One program alone, with who places it.
+/// One program alone, with who places it and the memory that it may have.
 struct One<'a> {
     placer: &'a dyn Placer,
+    room: &'a Room,
+    /// The work memory that it may have, as [`Room::measure`] measures it.
+    allowed: u64,
     programs: Programs,
     numerics: Numerics,
 }
 
 impl<'a> One<'a> {
     fn of(
-        placer: &'a dyn Placer,
+        (placer, room, allowed): (&'a dyn Placer, &'a Room, u64),
         programs: &Programs,
         numerics: &Numerics,
         program: usize,
@@ -99,6 +113,8 @@ impl<'a> One<'a> {
         let part = vec![numerics.programs[program].clone()];
         Self {
             placer,
+            room,
+            allowed,
             programs: programs.with(only),
             numerics: Numerics { isa: numerics.isa, programs: part },
         }
@@ -116,24 +132,29 @@ impl<'a> One<'a> {
         let placement = self.placer.placement(&expanded)?;
         // A stage cannot take what another one would make again behind it.
         let (graphs, replicas) = match TaskGraph::build(&expanded, &placement) {
-            Err(Error::Plan(_)) => return Ok(Planned { again, work: u64::MAX }),
+            Err(Error::Plan(_)) => return Ok(Planned { again, work: u64::MAX, taken: None }),
             built => built?,
         };
         let memory = Memory::plan(&expanded, &placement, &graphs, replicas);
-        let work = memory.total_work() as u64;
-        Ok(Planned { again, work })
+        let work = self.room.measure(&memory.programs[0], self.allowed);
+        let taken = self.room.taken(&memory.programs[0]);
+        Ok(Planned { again, work, taken })
     }
 }
 
 /// Nodes that run again, and the work memory that is planned with them.
 struct Planned {
     again: Vec<NodeId>,
+    /// As [`Room::measure`] measures it.
     work: u64,
+    /// By the limit that it exceeds most; none where it cannot be built.
+    taken: Option<Taken>,
 }
 
-/// The nodes of a program that run again so that its work memory is at most `allowed`,
-/// or the smallest that was found.
-fn of_program(one: &One<'_>, allowed: u64) -> Result<Result<Vec<NodeId>, u64>> {
+/// The nodes of a program that run again so that it keeps its limits, or the smallest work memory
+/// that was found.
+fn of_program(one: &One<'_>) -> Result<Result<Vec<NodeId>, Option<Taken>>> {
+    let allowed = one.allowed;
     let expanded = one.numerics.expand(&one.programs)?;
     let live = Live::of(one.graph(), &expanded.programs[0].graph);
     if let Some(found) = search(one, &live, allowed)? {
@@ -145,16 +166,16 @@ fn of_program(one: &One<'_>, allowed: u64) -> Result<Result<Vec<NodeId>, u64>> {
         least = Some(least.filter(|least| least.work <= found.work).unwrap_or(found));
     }
     // What was found for the least peak by the estimate may be undercut.
-    while let Some(Planned { again, work }) = &least {
+    while let Some(Planned { again, work, taken }) = &least {
         if *work <= allowed {
             return Ok(Ok(again.clone()));
         }
         match search(one, &live, work - (work / NEAR).max(1).min(*work))? {
             Some(found) => least = Some(found),
-            None => return Ok(Err(*work)),
+            None => return Ok(Err(*taken)),
         }
     }
-    Ok(Err(u64::MAX))
+    Ok(Err(None))
 }
 
 /// The cheapest set that fits when it is planned for real, of those that were tried: less

@@ -11,9 +11,10 @@ use crate::error::Expected;
 use crate::model::{NormOver, OptimizerName, ScheduleSpec};
 use crate::native::Throttle;
 use crate::ops::Accuracy;
+use crate::plan::MemoryLimits;
 use crate::planner::pipeline::Objective;
 use crate::sched::Rule;
-use crate::units::{Bytes, Joules};
+use crate::units::Joules;
 use dahl_kernels::{DType, Isa};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -232,9 +233,9 @@ settings! {
         /// sample=4,channel=2; auto for the shortest step; adaptive to also change it during the run
         /// [default: one piece of the batch per worker]
         grain: Option<GrainChoice> = None, Value::parse, PLACEMENT;
-        /// Maximum memory of the plan, such as 500MiB or 2GiB; activations are recomputed to stay
-        /// within it
-        memory_limit: Option<Bytes> = None, Value::parse, Shown { value: "SIZE", ..PLACEMENT };
+        /// Maximum memory of the plan, such as 500MiB or 2GiB, or of single spaces, such as
+        /// host1=2GiB,gpu0=1GiB; activations are recomputed to stay within it
+        memory_limit: Option<MemoryLimits> = None, Value::parse, Shown { value: "SIZE", ..PLACEMENT };
         /// Scheduling policy: which worker runs a ready task
         scheduling: Rule = Rule::Static, Value::parse, PLACEMENT;
         /// Weight of energy against time: seconds per joule (policy least-energy)

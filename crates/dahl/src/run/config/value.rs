@@ -7,6 +7,7 @@ use crate::graph::Shards;
 use crate::model::ScheduleSpec;
 use crate::names::{Named, named};
 use crate::native::Throttle;
+use crate::plan::{MemoryLimits, Space};
 use crate::planner::pipeline::Objective;
 use crate::units::{Bytes, Joules};
 use dahl_kernels::{DType, Isa};
@@ -397,6 +398,34 @@ impl Value for Bytes {
 
     fn print(&self) -> String {
         self.0.to_string()
+    }
+}
+
+impl Value for MemoryLimits {
+    /// `2GiB`, `host1=2GiB,gpu0=1GiB`, or both.
+    fn parse(text: &str) -> Result<Self, Expected> {
+        let expected = "bytes, such as 2GiB, or those of spaces, such as host1=2GiB,gpu0=1GiB";
+        let wrong = || Expected::from(expected);
+        let mut limits = Self::default();
+        for part in text.split(',').map(str::trim) {
+            let before = match part.split_once('=') {
+                None => limits.total.replace(Bytes::parse(part).map_err(|_| wrong())?),
+                Some((space, bytes)) => {
+                    let space = space.trim().parse::<Space>().map_err(|_| wrong())?;
+                    limits.spaces.insert(space, Bytes::parse(bytes).map_err(|_| wrong())?)
+                }
+            };
+            if before.is_some() {
+                return Err("each space once".into());
+            }
+        }
+        Ok(limits)
+    }
+
+    fn print(&self) -> String {
+        let total = self.total.iter().map(Bytes::print);
+        let spaces = self.spaces.iter().map(|(space, bytes)| format!("{space}={}", bytes.print()));
+        total.chain(spaces).collect::<Vec<_>>().join(",")
     }
 }
 

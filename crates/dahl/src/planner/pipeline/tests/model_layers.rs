@@ -5,7 +5,7 @@ use crate::DType;
 use crate::model::{Model, Optimizer, TrainSpec};
 use crate::ops::Target;
 use crate::perf::PerfModel;
-use crate::plan::Numerics;
+use crate::plan::{MemoryLimits, Numerics};
 use crate::planner::{Deployment, Grain};
 use crate::platform::Platform;
 
@@ -68,7 +68,7 @@ fn plans_over_units_become_runs() {
         target: Target::here(),
         platform: &platform,
         known: &known,
-        limit: None,
+        limits: &MemoryLimits::default(),
     };
     let machines = machinery(&platform, Watts::Likely).unwrap();
     let p = Problem {
@@ -124,5 +124,5 @@ fn plans_over_units_become_runs() {
     assert!((watts - (5.0 + 4.0)).abs() < 0.1, "{watts} W of the machine and one that computes");
     // No other machine is run on.
     let lab = Platform::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../platforms/lab.toml"));
-    assert!(Deployment { platform: &lab.unwrap(), ..about }.check().is_err());
+    assert!(Deployment { platform: &lab.unwrap(), ..about }.check_runs().is_err());
 }
