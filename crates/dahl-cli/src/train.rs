@@ -155,6 +155,12 @@ fn introduction(
         workers,
         identity.dtype
     )));
+    let ranks = prepared.plan.placement.ranks();
+    if ranks > 1 {
+        lines.push(Line::Log(format!(
+            "note: the {ranks} ranks of the plan run as threads of this process"
+        )));
+    }
     if identity.batch > data.train.len() && batch_is_given {
         let (batch, all) = (identity.batch, counted(data.train.len(), "training sample"));
         lines.push(Line::Warning(format!(
