@@ -44,10 +44,10 @@ pub(crate) struct Args {
     dtypes: Vec<DType>,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Measure fewer models, shapes and kernels
+    /// Measure fewer shapes and kernels of each model
     #[arg(long)]
     quick: bool,
-    /// Approximate duration in seconds [default: 180; with --quick 20]
+    /// Approximate duration in seconds [default: 180; with --quick 90]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
     /// Output file
@@ -92,17 +92,16 @@ fn calibrate(args: &Args) -> Result<()> {
     check_writable("output", &args.output)?;
     let mut model = start(args)?;
     let extent = if args.quick { Extent::Quick } else { Extent::All };
-    let quick = |name: &&&str| !args.quick || !["vgg-small", "resnet18"].contains(*name);
     let named: Vec<Model> = match &args.model {
         Some(name) => vec![Model::open(name)?],
-        None => NAMES.iter().filter(quick).map(|name| Model::named(name)).collect::<Result<_>>()?,
+        None => NAMES.iter().map(|name| Model::named(name)).collect::<Result<_>>()?,
     };
     let batch =
         args.model.as_ref().map(|_| args.batch.unwrap_or(IdentitySettings::default().batch));
     let (dtypes, kernels) = (&args.dtypes[..], &args.kernels);
     let cells = Wanted { models: named, batch, dtypes, kernels, extent }.cells()?;
 
-    let total = args.seconds.unwrap_or(if args.quick { 20.0 } else { 180.0 });
+    let total = args.seconds.unwrap_or(if args.quick { 90.0 } else { 180.0 });
     let (begin, total) = (Instant::now(), Duration::from_secs_f64(total));
     let mut measuring = Measuring::new(Show::unless(args.quiet), Some(cells.len()));
     let (mut steps, mut calls, mut skipped) = (0, 0, 0);

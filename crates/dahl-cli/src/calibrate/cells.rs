@@ -25,7 +25,7 @@ const PIECES: [usize; 4] = [1, 2, 4, 8];
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     All,
-    /// Without variants other than the default, other optimizers, and most shapes.
+    /// Two batches, in one piece and in two, without variants other than the default.
     Quick,
 }
 
@@ -83,25 +83,27 @@ impl Wanted<'_> {
             |batch: usize, rank: usize| Cell { flops: batch as f64 * one, ..cell(batch, rank) };
         let batches: Vec<usize> = match (self.batch, self.extent) {
             (Some(batch), _) => vec![batch],
-            (None, Extent::Quick) => vec![BATCHES[1]],
-            (None, Extent::All) => {
-                let fits = |batch: &&usize| **batch as f64 * one <= MUCH || **batch == BATCHES[0];
-                BATCHES.iter().filter(fits).copied().collect()
+            (None, extent) => {
+                let fits = |batch: &usize| *batch as f64 * one <= MUCH || *batch == BATCHES[0];
+                let all: Vec<usize> = BATCHES.into_iter().filter(fits).collect();
+                match extent {
+                    Extent::All => all,
+                    Extent::Quick => all[all.len().saturating_sub(2)..].to_vec(),
+                }
             }
         };
         for &batch in &batches {
             for (i, &pieces) in PIECES.iter().enumerate().filter(|(_, p)| **p <= batch) {
-                let quick = self.extent == Extent::Quick && i % 2 == 1;
-                if !quick {
+                if self.extent == Extent::All || i < 2 {
                     cells.push(Cell { pieces, ..cell(batch, i) });
                 }
             }
         }
+        let last = batches.last().copied().unwrap_or(1);
+        cells.push(Cell { optimizer: Optimizer::adam(0.01), ..cell(last, PIECES.len()) });
         if self.extent == Extent::Quick {
             return Ok(());
         }
-        let last = batches.last().copied().unwrap_or(1);
-        cells.push(Cell { optimizer: Optimizer::adam(0.01), ..cell(last, PIECES.len()) });
         let few = ((LITTLE / one.max(1.0)) as usize).clamp(1, last);
         let programs = cell(few, 0).programs()?;
         for numerics in 1..calibrate::variants(&programs, &self.kernels.target()).len() {

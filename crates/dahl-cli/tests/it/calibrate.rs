@@ -26,7 +26,7 @@ fn a_calibration_is_made_added_to_and_shown() {
     let short = ["--batch", "4", "--dtypes", "f32", "--seconds", "0.2", "--output", &file];
     let run = [&["calibrate", &model, "--quick", "--json", "--quiet"][..], &short].concat();
     let first = objects(&run).remove(0);
-    assert_eq!((&first["programs"], &first["skipped"]), (&2.into(), &0.into()), "{first}");
+    assert_eq!((&first["programs"], &first["skipped"]), (&3.into(), &0.into()), "{first}");
     for key in ["steps", "calls", "codelets", "shapes"] {
         assert!(first[key].as_u64() > Some(0), "{key} {first}");
     }
@@ -48,6 +48,11 @@ fn a_calibration_is_made_added_to_and_shown() {
     let sized = ["--batch", "4", "--workers", "1", "--optimizer", "sgd"];
     let planned = [&["plan", &model, "--calibration", &file][..], &sized].concat();
     check(&planned, 0, " per step (95 % interval ", "");
+    // One calibration predicts other models, batches and element types.
+    let other = ["plan", "lenet", "--batch", "48", "--dtype", "f64", "--calibration", &file];
+    check(&other, 0, " per step (95 % interval ", "");
+    let simulated = ["simulate", "digits-cnn", "--workers", "2", "--calibration", &file];
+    check(&simulated, 0, "times from", "");
 
     // The same again: more times of the same shapes.
     let again = objects(&run).remove(0);

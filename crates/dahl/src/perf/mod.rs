@@ -2,8 +2,10 @@
 //!
 //! A [`PerfModel`] keeps a [`History`] of times for each [`Key`]: op, variant, kind
 //! of unit and shape. A shape that was not measured is estimated from those of the
-//! same codelet that were (`regression.rs`); a kind of unit that was never calibrated
-//! from its [`Profile`], where there is one. What nothing is known of is `None`.
+//! same codelet that were (`regression.rs`); a codelet that was not measured from other
+//! kernels of its op, else from other ops on this kind of unit; a kind of unit that was
+//! never calibrated from its [`Profile`], where there is one. What nothing is known of
+//! is `None`.
 //!
 //! # What it leaves out
 //! Where the data of a call are: times are those of whole steps, so of data as warm
@@ -132,19 +134,26 @@ pub enum Source {
     Measured,
     /// Other shapes of the codelet were measured.
     Regression,
+    /// Other variants of the op were measured, or other element types.
+    OtherKernels,
+    /// Other ops were measured on this kind of unit.
+    OtherOps,
     /// Nothing of the kind was measured: a roofline.
     Profile,
 }
 
 impl Source {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Measured, Self::Regression, Self::Profile];
+    pub const ALL: [Self; 5] =
+        [Self::Measured, Self::Regression, Self::OtherKernels, Self::OtherOps, Self::Profile];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Source::Measured => "measured",
             Source::Regression => "regression",
+            Source::OtherKernels => "other kernels",
+            Source::OtherOps => "other ops",
             Source::Profile => "profile",
         }
     }
@@ -167,8 +176,12 @@ pub struct Estimate {
     pub traffic: Option<Bytes>,
 }
 
-/// The error of a roofline, and of a single shape as a measure for all others.
+/// The error of a roofline, of a single shape as a measure for all others, and the least error of
+/// other ops as a measure of one.
 const VAGUE: f64 = 0.5;
+
+/// The least error of other variants and element types of an op as a measure of one.
+const LOOSE: f64 = 0.25;
 
 /// The least deviation of a time that was measured once or twice.
 const FEW: f64 = 0.1;
@@ -246,8 +259,60 @@ impl PerfModel {
         let shapes = self.codelets.get(&key.into());
         let measured = shapes.and_then(|s| s.get(&key.shape)).and_then(|e| self.measured(e));
         let guessed = || shapes.and_then(|shapes| self.guessed(shapes, key, features));
+        let related = || self.related(key, features);
         let profiled = || Some(self.profiles.get(&key.kind)?.estimate(features));
-        measured.or_else(guessed).or_else(profiled)
+        measured.or_else(guessed).or_else(related).or_else(profiled)
+    }
+
+    /// An estimate from other kernels of the op, or else from other ops on the kind of unit.
+    fn related(&self, key: &Key, features: Features) -> Option<Estimate> {
+        let of_kind = || self.codelets.iter().filter(|(codelet, _)| codelet.kind == key.kind);
+        let of_op = || of_kind().filter(|(codelet, _)| codelet.codelet == key.codelet);
+        let form = Form::of(&key.shape);
+        let others = of_op().map(|(_, shapes)| shapes);
+        if let Some(found) = self.across(others, (&form, features), LOOSE) {
+            return Some(Estimate { source: Source::OtherKernels, ..found });
+        }
+        let others = of_kind().map(|(_, shapes)| shapes);
+        let found = self.across(others, (&form, features), VAGUE)?;
+        Some(Estimate { source: Source::OtherOps, ..found })
+    }
+
+    /// A guess from the shapes of several codelets, whatever their element types: wider elements
+    /// count as more operations, since fewer fit into a vector.
+    fn across<'a>(
+        &self,
+        codelets: impl Iterator<Item = &'a BTreeMap<String, Entry>>,
+        (form, features): (&Form, Features),
+        least: f64,
+    ) -> Option<Estimate> {
+        let weighted = |form: &Form, features: Features| Features {
+            flops: features.flops.saturating_mul(form.widest()),
+            ..features
+        };
+        let (mut forms, mut measured, mut spreads) = (Vec::new(), Vec::new(), Vec::new());
+        for entry in codelets.flat_map(BTreeMap::values) {
+            let Some(stats) = entry.alone.stats() else { continue };
+            spreads.push(stats.deviation);
+            forms.push(entry.form.of_any_elements());
+            let features = weighted(&entry.form, entry.features);
+            measured.push((features, stats.mean.max(1.0), self.demand(entry)));
+        }
+        let points: Vec<Point<'_>> = forms
+            .iter()
+            .zip(measured)
+            .map(|(form, (features, nanos, demand))| Point { form, features, nanos, demand })
+            .collect();
+        let guess = regression::guess(&points, &form.of_any_elements(), weighted(form, features))?;
+        spreads.sort_by(f64::total_cmp);
+        let traffic = guess.demand.map(|demand| Bytes((demand * guess.nanos / 1e9) as u64));
+        Some(Estimate {
+            nanos: guess.nanos,
+            spread: history::median(&spreads).unwrap_or(0.0),
+            error: guess.error.unwrap_or(VAGUE).max(least),
+            source: Source::OtherOps,
+            traffic,
+        })
     }
 
     fn measured(&self, entry: &Entry) -> Option<Estimate> {

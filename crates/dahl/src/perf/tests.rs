@@ -64,8 +64,7 @@ fn an_estimate_says_where_it_comes_from() {
 
     for unknown in [
         Key { kind: "cpu-neon".into(), ..key("f32[8] -> f32[8]") },
-        Key { variant: "dot".into(), ..key("f32[8] -> f32[8]") },
-        key("f64[8] -> f64[8]"),
+        Key { kind: "tpu".into(), ..key("f64[8] -> f64[8]") },
     ] {
         assert_eq!(model.estimate(&unknown, WORK), None, "{unknown:?}");
     }
@@ -164,4 +163,53 @@ fn a_codelet_is_summed_up() {
     assert_eq!((linear.shapes, linear.stats.count, linear.rejected), (2, 5, 1));
     assert_eq!((linear.stats.mean, linear.stats.p50), (1400.0, 1010.0));
     assert!(linear.error.is_some_and(|e| e < 0.5), "{linear:?}");
+}
+
+/// One calibration is enough to predict what it did not measure, with wider intervals the less
+/// alike it is.
+#[test]
+fn what_was_not_measured_is_estimated_from_what_was() {
+    let mut model = PerfModel::default();
+    let mut add = |codelet: &str, variant: &str, element: &str, n: u64, nanos: u64| {
+        let shape = format!("{element}[{n},64] -> {element}[{n},64]");
+        let size = if element == "f64" { 8 } else { 4 };
+        let features = Features { flops: 1000 * n, bytes: 128 * n * size };
+        let key = key_of(codelet, variant, &shape);
+        let series = Series { nanos: &[nanos; 8], most: 8, contention: Contention::None };
+        model.add(&key, features, series);
+    };
+    for n in [8, 16, 32, 64] {
+        add("linear", "gemm", "f32", n, 100 * n);
+        add("relu", "plain", "f32", n, 20 * n);
+        add("relu", "plain", "f64", n, 40 * n);
+    }
+    let ask = |codelet: &str, variant: &str, element: &str| {
+        let size = if element == "f64" { 8 } else { 4 };
+        let features = Features { flops: 1000 * 48, bytes: 128 * 48 * size };
+        let shape = format!("{element}[48,64] -> {element}[48,64]");
+        model.estimate(&key_of(codelet, variant, &shape), features)
+    };
+    let same = ask("linear", "gemm", "f32").unwrap();
+    assert_eq!(same.source, Source::Regression);
+    assert!((same.nanos / 4800.0 - 1.0).abs() < 0.01, "{same:?}");
+    // Another variant, and an element type that was measured of other ops only.
+    let variant = ask("linear", "plain", "f32").unwrap();
+    assert_eq!(variant.source, Source::OtherKernels);
+    assert!((variant.nanos / 4800.0 - 1.0).abs() < 0.05, "{variant:?}");
+    let wide = ask("linear", "gemm", "f64").unwrap();
+    assert_eq!(wide.source, Source::OtherKernels);
+    assert!((wide.nanos / 9600.0 - 1.0).abs() < 0.1, "{wide:?}");
+    let other = ask("gelu", "plain", "f32").unwrap();
+    assert_eq!(other.source, Source::OtherOps);
+    assert!((960.0..4800.0).contains(&other.nanos), "{other:?}");
+    assert!(same.error < variant.error && variant.error < other.error);
+    // Of a kind of unit that was never calibrated nothing is known.
+    let features = Features { flops: 1, bytes: 1 };
+    let gpu = Key { kind: "gpu".to_owned(), ..key_of("linear", "gemm", "f32[1] -> f32[1]") };
+    assert_eq!(model.estimate(&gpu, features), None);
+}
+
+fn key_of(codelet: &str, variant: &str, shape: &str) -> Key {
+    let [codelet, variant, shape] = [codelet, variant, shape].map(str::to_owned);
+    Key { codelet, variant, kind: "cpu-test".to_owned(), shape }
 }

@@ -147,6 +147,20 @@ impl Form {
         Self { elements, skeleton, sizes }
     }
 
+    /// The bytes of its widest floating-point element, in those of `f32`.
+    pub(super) fn widest(&self) -> u64 {
+        if self.elements.contains("f64") { 2 } else { 1 }
+    }
+
+    /// The same form, to be compared with those of other element types.
+    pub(super) fn of_any_elements(&self) -> Self {
+        let skeleton = self.elements.iter().fold(self.skeleton.clone(), |text, element| {
+            let any = if element.starts_with('f') { "f" } else { "i" };
+            text.replace(element, any)
+        });
+        Self { elements: BTreeSet::new(), skeleton, sizes: self.sizes.clone() }
+    }
+
     /// How unlike two pieces are: the sum of the logarithms of their lengths'
     /// ratios. `None` where the elements are others.
     pub(super) fn distance(&self, other: &Self, work: [Features; 2]) -> Option<f64> {
