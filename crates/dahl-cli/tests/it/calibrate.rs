@@ -52,7 +52,7 @@ fn a_calibration_is_made_added_to_and_shown() {
     let other = ["plan", "lenet", "--batch", "48", "--dtype", "f64", "--calibration", &file];
     check(&other, 0, " per step (95 % interval ", "");
     let simulated = ["simulate", "digits-cnn", "--workers", "2", "--calibration", &file];
-    check(&simulated, 0, "times from", "");
+    check(&simulated, 0, "times from", "no --platform");
 
     // The same again: more times of the same shapes.
     let again = objects(&run).remove(0);
