@@ -26,14 +26,16 @@ use std::time::Duration;
 /// runs from its own calibration, so that the machine's drift is in neither. A cut that is not
 /// calibrated is predicted from the shapes of the others. A step is simulated from the times of its
 /// calls, the engine's overheads and the memory bandwidth: no measured step enters its prediction.
+/// With --calibration, all runs are predicted from this file instead.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl bench predictions
   dahl bench predictions lenet-b64 vgg-small-b32 --threads 2
   dahl bench predictions --markdown predictions.md
+  dahl calibrate --quick && dahl bench predictions --calibration calibration.json
 
-The error is the median over the rounds. A prediction is good if its error is at most 5 %, or
-twice the spread of the run over the rounds. The order of two rows is wrong if neither the
+The error is the median over the rounds. A prediction is good if its error is at most 5 % (15 %
+with --calibration), or twice the spread of the run over the rounds. The order of two rows is wrong if neither the
 measured nor the predicted intervals overlap and they disagree on which is faster.")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -50,6 +52,9 @@ pub(crate) struct Args {
     /// Numbers of pieces of the batch to calibrate
     #[arg(long, value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
     calibrated: Vec<usize>,
+    /// Predict from this calibration file, and calibrate nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "calibrated")]
+    calibration: Option<PathBuf>,
     #[command(flatten)]
     kernels: Settings<Kernels>,
     /// Number of rounds
@@ -66,8 +71,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The error that a good prediction has at most.
-const GOOD: f64 = 0.05;
+/// The error that a good prediction has at most: from a calibration of its own, and from one that
+/// was made for all.
+const GOOD: [f64; 2] = [0.05, 0.15];
 
 /// The part of the time that threads have their processors, if nobody else has.
 const OWN: f64 = 0.97;
@@ -89,12 +95,14 @@ struct Cell {
     error: f64,
     /// The part of the time that no shape was measured for.
     guessed: f64,
-    /// Relative error of a good prediction.
+    /// The half width of the predicted interval, relative.
     doubt: f64,
+    /// The error that it has at most if it is good.
+    good: f64,
 }
 
 impl Cell {
-    fn new(workload: String, dtype: DType, of: Ready) -> Self {
+    fn new(workload: String, dtype: DType, of: Ready, good: f64) -> Self {
         let Place { pieces, threads, measured: rounds, predicted } = of.of;
         let measured = median(rounds.clone());
         let deviations = rounds.iter().map(|m| (m - measured).abs()).collect();
@@ -117,6 +125,7 @@ impl Cell {
             error: median(errors.map(|(m, p)| time(p) / m - 1.0).collect()),
             guessed: 1.0 - median(predicted.iter().map(known).collect()),
             doubt: median(predicted.iter().map(doubt).collect()),
+            good,
         }
     }
 
@@ -125,7 +134,7 @@ impl Cell {
     }
 
     fn is_good(&self) -> bool {
-        self.error.abs() <= GOOD.max(2.0 * self.spread)
+        self.error.abs() <= self.good.max(2.0 * self.spread)
     }
 
     /// Intervals of the measured and of the predicted time.
@@ -188,6 +197,7 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
         ..Grain::for_workers(workers)
     };
     let kind = cpu_kind(target.isa);
+    let file = args.calibration.as_ref().map(|path| PerfModel::load(path)).transpose()?;
     let calibrate = |known: &mut PerfModel| -> Result<()> {
         for &pieces in args.calibrated.iter().filter(|p| **p <= *batch) {
             let plan = grain(pieces, 1).plan(&lowered.programs)?;
@@ -206,12 +216,16 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
         }
     }
     for _ in 0..args.rounds {
-        let mut known = PerfModel::default();
-        calibrate(&mut known)?;
+        let mut known = file.clone().unwrap_or_default();
+        if file.is_none() {
+            calibrate(&mut known)?;
+        }
         for ready in &mut all {
             ready.run_undisturbed()?;
         }
-        calibrate(&mut known)?;
+        if file.is_none() {
+            calibrate(&mut known)?;
+        }
         let platform = this_machine(&known)?;
         let (on, engine_model) = (platform.expand(), EngineModel::measured(&known));
         for Racer { of, .. } in &mut all {
@@ -223,7 +237,8 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
         }
     }
     let name = &workload.name;
-    Ok(all.into_iter().map(|ready| Cell::new(name.clone(), dtype, ready)).collect())
+    let good = GOOD[usize::from(file.is_some())];
+    Ok(all.into_iter().map(|ready| Cell::new(name.clone(), dtype, ready, good)).collect())
 }
 
 impl Ready {
