@@ -10,7 +10,9 @@ use dahl::model::{Model, TrainSpec};
 use dahl::ops::Target;
 use dahl::planner::Deployed;
 use dahl::planner::advice::{Change, Changed, Prices, TimeLimit, WhatIf, advice, changed, what_if};
-use dahl::planner::baselines::{Imported, Machines, Operators, Profile, max_load, pipedream};
+use dahl::planner::baselines::{
+    Effort, Imported, Machines, Operators, Profile, max_load, pipedream,
+};
 use dahl::planner::pipeline::{
     Assignment, Certificate, Layer, Limits, Machinery, Objective, Problem, Semantics, Solution,
     Watts, certificate, in_short, infeasible, machinery, solve,
@@ -415,7 +417,7 @@ fn max_loads(
     if let Some(memory) = config.placement.limits().total {
         operators.accelerator_bytes = operators.accelerator_bytes.min(memory.0 as f64);
     }
-    let found = max_load(&operators, 3000, stop)?;
+    let found = max_load(&operators, &Effort { rounds: usize::MAX, stop, ..Effort::default() })?;
     if let Some(period) = args.period.filter(|period| found.load > *period) {
         let best = format!("{} (no less than {})", found.load, found.lower_bound);
         return Err(Error::plan("period", format!("a largest load of at most {period}"), best));

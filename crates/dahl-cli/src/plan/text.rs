@@ -4,7 +4,7 @@ use crate::output::Colour;
 use crate::table::{facts, table};
 use dahl::choose::in_words;
 use dahl::planner::Deployed;
-use dahl::planner::baselines::{Load, MaxLoad, Operators};
+use dahl::planner::baselines::{Compared, Load, MaxLoad, Operators};
 use dahl::planner::pipeline::{Objective, Problem, in_short, semantics_of};
 use dahl::platform::{Origin, Platform};
 use dahl::report::PlanReport;
@@ -198,15 +198,24 @@ fn status(found: &MaxLoad) -> &'static str {
     if found.gap() == 0.0 { "optimal" } else { "best found" }
 }
 
-const LOAD_SPACE: &str = "devices in an order, contiguous forward parts, colour classes together";
+/// The placements that were compared.
+fn load_space(found: &MaxLoad) -> String {
+    let compared = match found.compared {
+        Compared::Ideals(count) => format!("all {count} ideals"),
+        Compared::Orders(count) => {
+            format!("{count} topological orders and the ideals near them, not all ideals")
+        }
+    };
+    format!("devices in an order, contiguous forward parts, colour classes together; {compared}")
+}
 
 pub(super) fn loads(of: &Operators, found: &MaxLoad, colour: Colour) -> String {
     let gap = 100.0 * found.gap();
     let claims = [
         ("plan", format!("{} for the largest load", status(found))),
-        ("space", format!("cost model max-load; {LOAD_SPACE}; {} states", found.states)),
+        ("space", format!("cost model max-load; {}", load_space(found))),
         ("largest load", format!("{:.4}", found.load)),
-        ("lower bound", format!("{:.4}, gap {gap:.3} %", found.lower_bound)),
+        ("lower bound", format!("of any placement: {:.4}, gap {gap:.3} %", found.lower_bound)),
     ];
     let rows = found.devices.iter().map(|device| {
         let bytes: f64 = device.operators.iter().map(|&i| of.nodes[i].bytes).sum();
@@ -243,7 +252,7 @@ pub(super) fn loads_json(of: &Operators, found: &MaxLoad) -> Value {
         "cost_model": "max-load",
         "semantics": "stale",
         "status": status(found),
-        "plan_space": LOAD_SPACE,
+        "plan_space": load_space(found),
         "max_load": found.load,
         "period_s": found.load / 1000.0,
         "energy_j": null,

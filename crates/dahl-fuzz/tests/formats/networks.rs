@@ -8,8 +8,8 @@ use dahl::graph::Programs;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::plan::PlannedPrograms;
 use dahl::planner::Grain;
-use dahl::planner::baselines::{Imported, max_load};
-use dahl::planner::pipeline::{Certificate, Limits, certify_within};
+use dahl::planner::baselines::{Effort, Imported, max_load};
+use dahl::planner::pipeline::{Certificate, certify_within};
 use dahl::platform::Platform;
 use dahl::sim::Tasks;
 use dahl::train::Card;
@@ -118,7 +118,7 @@ fn profile(case: &Case, place: &Path) -> bool {
     let layers = match &network {
         Imported::Profile(profile) => profile.layers(&[1.0, 2.0]),
         Imported::Operators(operators) => {
-            let _ = max_load(operators, Limits::default().ideals, &|| true);
+            let _ = max_load(operators, &Effort { stop: &|| true, ..Effort::default() });
             operators.layers(&[1.0, 2.0])
         }
     };

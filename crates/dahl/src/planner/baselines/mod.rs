@@ -9,5 +9,5 @@ mod pipedream;
 pub(crate) mod tests;
 
 pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
-pub use max_load::{Device, Load, MaxLoad, max_load};
+pub use max_load::{Compared, Device, Effort, Load, MaxLoad, max_load};
 pub use pipedream::{Machines, PipeDreamPlan, pipedream};
