@@ -1,5 +1,6 @@
 //! `dahl plan --profile`: a pipeline over the units of a platform.
 
+use super::score;
 use super::text::{self, Figures};
 use crate::args::choice;
 use crate::files::{calibrations, check_outputs, write};
@@ -17,6 +18,7 @@ use dahl::planner::pipeline::{
     Assignment, Certificate, Layer, Limits, Machinery, Objective, Problem, Semantics, Solution,
     Watts, certificate, in_short, infeasible, machinery, solve,
 };
+use dahl::planner::score::ForeignPlan;
 use dahl::platform::Platform;
 use dahl::report::{PlanReport, front_svg};
 use dahl::run::RunConfig;
@@ -45,10 +47,14 @@ pub(crate) struct PipelineArgs {
     cost_model: Option<CostModel>,
     /// Maximum period: seconds per batch
     #[arg(long, value_name = "SECONDS", requires = "over")]
-    period: Option<f64>,
+    pub(super) period: Option<f64>,
     /// Maximum power: watts, averaged over a batch
     #[arg(long, value_name = "WATTS", requires = "over")]
     power_cap: Option<f64>,
+    /// Print the price of another planner's plan (JSON, docs/planner.md) and its distance from the
+    /// lower bound, instead of planning only
+    #[arg(long, value_name = "FILE", requires = "over", conflicts_with_all = ["svg", "what_if", "advice"])]
+    pub(crate) score: Option<PathBuf>,
     /// Number of copies of each machine in the platform
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, requires = "over")]
     machines: usize,
@@ -57,18 +63,18 @@ pub(crate) struct PipelineArgs {
     full_power: bool,
     /// Print one JSON object
     #[arg(long, requires = "over")]
-    json: bool,
+    pub(super) json: bool,
     /// Write the Pareto front of period and energy as SVG
     #[arg(long, value_name = "FILE", requires = "over")]
     svg: Option<PathBuf>,
     /// Write a certificate of the lower bound, for `dahl certify`
     #[arg(long, value_name = "FILE", requires = "over")]
-    certificate: Option<PathBuf>,
+    pub(super) certificate: Option<PathBuf>,
     /// Time limit of search, certificate, what-if and advice together (90s, 10m); at the limit the
     /// best plan found so far is printed. Reading the profile, lowering the model and simulating the
     /// best plans are not included
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = <Duration as Value>::parse, requires = "over")]
-    max_time: Duration,
+    pub(super) max_time: Duration,
     /// Also plan for a changed platform: add=1xA40, remove=2xP100; repeatable. Units are added and
     /// removed with their whole machine
     #[arg(long, value_name = "CHANGE", requires = "over")]
@@ -169,6 +175,9 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
                 Ok(problem(args, config, layers, &machines))
             };
             let problem = problem_on(&platform)?;
+            if let Some(file) = &args.score {
+                return score::tell(args, file, (&problem, &platform, from));
+            }
             // Changes that cannot be made are refused before the search.
             let changes = changed(&args.what_if, &platform, &problem_on)?;
             let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
@@ -205,12 +214,12 @@ fn problem(
     }
 }
 
-/// Plans the training of a model over the units of a platform.
+/// Plans the training of a model over the units of a platform; nothing if a plan is scored instead.
 pub(crate) fn of_model(
     args: &PipelineArgs,
     config: &RunConfig,
     (model, spec, target): (&Model, &TrainSpec, Target),
-) -> Result<OverUnits> {
+) -> Result<Option<OverUnits>> {
     args.check_files()?;
     if args.cost_model.is_some_and(|model| model != CostModel::Dahl) {
         return Err(Error::config("cost-model", "dahl for a model", "another"));
@@ -236,9 +245,13 @@ pub(crate) fn of_model(
     // Changes that cannot be made are refused before the search.
     let problem_on =
         |platform: &Platform| PlanRequest { platform, ..request.clone() }.problem_of(&known);
+    if let Some(file) = &args.score {
+        score::tell(args, file, (&problem_on(&platform)?, &platform, from))?;
+        return Ok(None);
+    }
     let changes = changed(&args.what_if, &platform, &problem_on)?;
     let PlannedUnits { problem, found, deployed, .. } = request.plan(known, None)?;
-    Ok(OverUnits { problem, found, deployed, platform, changes, from })
+    Ok(Some(OverUnits { problem, found, deployed, platform, changes, from }))
 }
 
 impl PipelineArgs {
@@ -249,7 +262,7 @@ impl PipelineArgs {
 
     /// Into how many equal shares the time of the command is cut, of which the search has the
     /// first: what else is asked for has the other half.
-    fn search_parts(&self) -> usize {
+    pub(super) fn search_parts(&self) -> usize {
         let more = self.certificate.is_some() || !self.what_if.is_empty() || self.advice;
         if more { 2 } else { 1 }
     }
@@ -262,8 +275,10 @@ impl PipelineArgs {
             CostModel::MaxLoad => "max-load",
         };
         let period = model == CostModel::Pipedream && self.period.is_some();
+        let score = model == CostModel::Pipedream && self.score.is_some();
         let given = [
             ("period", period),
+            ("score", score),
             ("power-cap", self.power_cap.is_some()),
             ("objective", self.objective.is_some_and(|objective| objective != Objective::Time)),
             ("svg", self.svg.is_some()),
@@ -341,7 +356,7 @@ impl PriceArgs {
 }
 
 /// Proves what can be proved and writes it; nothing where there is no proof.
-fn write_proof(
+pub(super) fn write_proof(
     (problem, found, best): (&Problem, &Solution, &Assignment),
     path: &Path,
     stop: &dyn Fn() -> bool,
@@ -417,7 +432,13 @@ fn max_loads(
     if let Some(memory) = config.placement.limits().total {
         operators.accelerator_bytes = operators.accelerator_bytes.min(memory.0 as f64);
     }
+    let loads = |file: &Path| ForeignPlan::read(file)?.loads(&operators);
+    let scored =
+        args.score.as_deref().map(|file| Ok::<_, Error>((loads(file)?, file))).transpose()?;
     let found = max_load(&operators, &Effort { rounds: usize::MAX, stop, ..Effort::default() })?;
+    if let Some((loads, file)) = scored {
+        return score::tell_loads(args, (&loads, file), (&operators, &found));
+    }
     if let Some(period) = args.period.filter(|period| found.load > *period) {
         let best = format!("{} (no less than {})", found.load, found.lower_bound);
         return Err(Error::plan("period", format!("a largest load of at most {period}"), best));

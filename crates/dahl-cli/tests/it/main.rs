@@ -21,6 +21,7 @@ mod predict;
 mod robust;
 mod runs;
 mod scheduling;
+mod score;
 mod see;
 mod sets;
 mod simulate;

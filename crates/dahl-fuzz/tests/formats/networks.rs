@@ -8,8 +8,11 @@ use dahl::graph::Programs;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::plan::PlannedPrograms;
 use dahl::planner::Grain;
-use dahl::planner::baselines::{Effort, Imported, max_load};
-use dahl::planner::pipeline::{Certificate, certify_within};
+use dahl::planner::baselines::{Effort, Imported, Operators, max_load};
+use dahl::planner::pipeline::{
+    Certificate, Objective, Problem, Semantics, Watts, certify_within, machinery,
+};
+use dahl::planner::score::ForeignPlan;
 use dahl::platform::Platform;
 use dahl::sim::Tasks;
 use dahl::train::Card;
@@ -134,6 +137,47 @@ fn fuzz_pipedream() {
 #[test]
 fn fuzz_dnn_partitioning() {
     fuzz!(text("dnn_partitioning", profile));
+}
+
+/// A network and units that plans of other planners are priced on.
+static PROBLEM: LazyLock<Problem> = LazyLock::new(|| {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/pipedream/small.graph.txt");
+    let Imported::Profile(profile) = Imported::read(&corpus).unwrap() else {
+        panic!("{} is a profile", corpus.display())
+    };
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../platforms/lab.toml");
+    let machines = machinery(&Platform::read(&lab).unwrap(), Watts::Likely).unwrap();
+    Problem {
+        layers: profile.layers(&machines.slowdowns),
+        units: machines.units,
+        nodes: machines.nodes,
+        semantics: Semantics::Stale,
+        objective: Objective::Time,
+        period_cap: None,
+        power_cap: None,
+        samples: None,
+    }
+});
+
+/// Operators that splits of other planners are priced on.
+static OPERATORS: LazyLock<Operators> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dahl/tests/planner");
+    match Imported::read(&path.join("bert24_inference.json")).unwrap() {
+        Imported::Operators(of) => of,
+        Imported::Profile(_) => panic!("{} has a graph of operators", path.display()),
+    }
+});
+
+#[test]
+fn fuzz_score() {
+    fuzz!(text("score", |case, place| {
+        let Ok(plan) = ForeignPlan::parse(&case.text(), place) else { return false };
+        if let Ok(score) = plan.score(&PROBLEM) {
+            assert!(score.plan.period_s >= 0.0 && score.plan.energy_j >= 0.0);
+        }
+        let _ = plan.loads(&OPERATORS);
+        true
+    }));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //!   [`Deployment`] makes runs of such plans, a [`Flow`] takes micro-batches through stages.
 //! - [`baselines`]: PipeDream's planner, the max-load model, and the files of both.
 //! - [`advice`]: which units are not worth switching on, and what other units would change.
+//! - [`score`]: prices of plans that other planners made.
 //! - `recompute`: [`fit`] finds what has to run again for a plan to fit into less memory.
 
 pub mod advice;
@@ -14,6 +15,7 @@ pub mod baselines;
 pub mod grain;
 pub mod pipeline;
 mod recompute;
+pub mod score;
 
 pub use grain::{
     Adapter, Circumstances, Gather, Grain, Memories, Patience, Verdict, Why, candidates, place,

@@ -9,6 +9,7 @@
 //! turned around.
 
 use super::import::Operators;
+use super::max_load::Load;
 
 /// Operators that are always together.
 #[derive(Clone, Debug, PartialEq)]
@@ -266,6 +267,25 @@ impl<'a> Grouped<'a> {
         });
         Self { of: self.of, groups: merged.collect(), users: self.users.clone() }
     }
+}
+
+/// The load of a device with some operators.
+pub(in crate::planner) fn device_load(of: &Operators, kind: Load, operators: &[usize]) -> f64 {
+    let nodes = || operators.iter().map(|&node| &of.nodes[node]);
+    if kind == Load::Core {
+        return nodes().map(|node| node.core).sum();
+    }
+    let graph = Grouped { of, groups: Vec::new(), users: operator_users(of) };
+    let mut transfers = graph.transfers();
+    transfers.add(&Group {
+        operators: operators.to_vec(),
+        accelerator: 0.0,
+        core: 0.0,
+        bytes: 0.0,
+        inputs: Vec::new(),
+    });
+    let work: f64 = nodes().map(|node| node.accelerator.unwrap_or(f64::INFINITY)).sum();
+    work + transfers.total()
 }
 
 /// The operators that use the output of each operator.

@@ -234,7 +234,7 @@ fn outputs(path: &Path, place: &str, text: &str) -> Result<f64> {
 
 /// Nodes behind their inputs, of the ready ones the one with the least key first; nothing
 /// where there is a cycle.
-pub(super) fn in_order(inputs: &[Vec<usize>], keys: &[u64]) -> Option<Vec<usize>> {
+pub(in crate::planner) fn in_order(inputs: &[Vec<usize>], keys: &[u64]) -> Option<Vec<usize>> {
     let mut left: Vec<usize> = inputs.iter().map(Vec::len).collect();
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); inputs.len()];
     for (to, from) in inputs.iter().enumerate() {

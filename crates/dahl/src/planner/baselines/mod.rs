@@ -8,6 +8,8 @@ mod pipedream;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(in crate::planner) use groups::device_load;
+pub(in crate::planner) use import::in_order;
 pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
 pub use max_load::{Compared, Device, Effort, Load, MaxLoad, max_load};
 pub use pipedream::{Machines, PipeDreamPlan, pipedream};

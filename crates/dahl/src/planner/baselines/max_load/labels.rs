@@ -250,8 +250,8 @@ impl Remains {
         }
         let k = multipliers.len();
         let mut weights = vec![f64::NAN; lattice.len() * k];
-        for m in 0..k {
-            weights[m] = own.iter().skip(m).step_by(k).sum();
+        for (m, all) in weights.iter_mut().take(k).enumerate() {
+            *all = own.iter().skip(m).step_by(k).sum();
         }
         for set in 0..lattice.len() {
             for (group, to) in lattice.range(set).map(|link| lattice.link(link)) {
