@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(group(ArgGroup::new("over").args(["profile", "platform"]).multiple(true)))]
 pub(crate) struct PipelineArgs {
-    /// Plan a network by its measured profile instead of a model: PipeDream's graph.txt, or the JSON
-    /// of dnn-partitioning
+    /// Plan a network by its measured profile instead of a model: PipeDream's graph.txt, the JSON of
+    /// dnn-partitioning, or dahl's own (docs/planner.md; `dahl import` makes it of others)
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) profile: Option<PathBuf>,
     /// Platform file (TOML) with the processing units; profiles of dnn-partitioning contain theirs
@@ -148,6 +148,7 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
         CostModel::MaxLoad => {
             let operators = match network {
                 Imported::Operators(operators) => operators,
+                Imported::Measured(_) => return Err(only_dahl("max-load")),
                 Imported::Profile(profile) => {
                     Operators::of(&profile, &machinery(&needed("max-load")?, Watts::Likely)?)?
                 }
@@ -156,6 +157,7 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
         }
         CostModel::Pipedream => match network {
             Imported::Profile(profile) => dream(args, config, &profile, &needed("pipedream")?),
+            Imported::Measured(_) => Err(only_dahl("pipedream")),
             Imported::Operators(_) => {
                 let expected = "max-load or dahl for a graph of dnn-partitioning";
                 Err(Error::config("cost-model", expected, "pipedream"))
@@ -171,6 +173,13 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
                 let layers = match &network {
                     Imported::Profile(profile) => profile.layers(&machines.slowdowns),
                     Imported::Operators(operators) => operators.layers(&machines.slowdowns),
+                    Imported::Measured(measured) => {
+                        let parts = match config.identity.allow_stale.0 {
+                            true => 1,
+                            false => config.identity.micro_batches.unwrap_or(MICRO_BATCHES),
+                        };
+                        measured.layers(platform, &mut machines, parts)?
+                    }
                 };
                 Ok(problem(args, config, layers, &machines))
             };
@@ -185,6 +194,11 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
             tell(args, &OverUnits { problem, found, deployed, platform, changes, from })
         }
     }
+}
+
+/// Times by unit type are for unequal units.
+fn only_dahl(found: &str) -> Error {
+    Error::config("cost-model", "dahl for a profile with times by unit type", found)
 }
 
 fn missing_platform(model: &str) -> Error {

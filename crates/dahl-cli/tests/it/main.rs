@@ -12,6 +12,7 @@ mod disk;
 mod ends;
 mod flows;
 mod fuzz;
+mod import;
 mod kernels;
 mod lost;
 mod meters;

@@ -8,7 +8,9 @@ use dahl::graph::Programs;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::plan::PlannedPrograms;
 use dahl::planner::Grain;
-use dahl::planner::baselines::{Effort, Imported, Operators, max_load};
+use dahl::planner::baselines::{
+    Effort, Imported, MeasuredProfile, Operators, SailorRequest, max_load,
+};
 use dahl::planner::pipeline::{
     Certificate, Objective, Problem, Semantics, Watts, certify_within, machinery,
 };
@@ -104,12 +106,14 @@ fn fuzz_platform() {
     fuzz!(Target { peak: Bound { times: 300, plus: 8 << 20 }, ..target });
 }
 
+/// Unequal machines.
+static LAB: LazyLock<Platform> = LazyLock::new(|| {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../platforms/lab.toml");
+    Platform::read(root).unwrap()
+});
+
 #[test]
 fn fuzz_tasks() {
-    static LAB: LazyLock<Platform> = LazyLock::new(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../platforms/lab.toml");
-        Platform::read(root).unwrap()
-    });
     fuzz!(text("tasks", |case, place| {
         Tasks::parse(&case.text(), place, &LAB.expand()).is_ok()
     }));
@@ -124,6 +128,13 @@ fn profile(case: &Case, place: &Path) -> bool {
             let _ = max_load(operators, &Effort { stop: &|| true, ..Effort::default() });
             operators.layers(&[1.0, 2.0])
         }
+        Imported::Measured(measured) => {
+            let printed = measured.to_json();
+            assert_eq!(MeasuredProfile::parse(&printed, place).unwrap(), *measured);
+            let mut machines = machinery(&LAB, Watts::Likely).unwrap();
+            let _ = measured.layers(&LAB, &mut machines, 3);
+            return true;
+        }
     };
     assert!(!layers.is_empty());
     true
@@ -132,6 +143,30 @@ fn profile(case: &Case, place: &Path) -> bool {
 #[test]
 fn fuzz_pipedream() {
     fuzz!(text("pipedream", profile));
+}
+
+#[test]
+fn fuzz_profile() {
+    fuzz!(text("profile", profile));
+}
+
+/// Times and bytes in one file each.
+#[test]
+fn fuzz_sailor() {
+    let read = |case: &Case, place: &Path| {
+        let request = SailorRequest {
+            times: &[],
+            sizes: None,
+            model: "OPT-350",
+            batch: 16,
+            tensor_parallel: 1,
+        };
+        let text = |name: &str| String::from_utf8_lossy(case.bytes(name)).into_owned();
+        let [times, sizes] = ["times.json", "sizes.json"].map(text);
+        let sizes = (!sizes.is_empty()).then_some((&*sizes, place));
+        request.parse(&[("gpu", &times, place)], sizes).is_ok()
+    };
+    fuzz!(text("sailor", read));
 }
 
 #[test]
@@ -145,8 +180,7 @@ static PROBLEM: LazyLock<Problem> = LazyLock::new(|| {
     let Imported::Profile(profile) = Imported::read(&corpus).unwrap() else {
         panic!("{} is a profile", corpus.display())
     };
-    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../platforms/lab.toml");
-    let machines = machinery(&Platform::read(&lab).unwrap(), Watts::Likely).unwrap();
+    let machines = machinery(&LAB, Watts::Likely).unwrap();
     Problem {
         layers: profile.layers(&machines.slowdowns),
         units: machines.units,
@@ -164,7 +198,7 @@ static OPERATORS: LazyLock<Operators> = LazyLock::new(|| {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dahl/tests/planner");
     match Imported::read(&path.join("bert24_inference.json")).unwrap() {
         Imported::Operators(of) => of,
-        Imported::Profile(_) => panic!("{} has a graph of operators", path.display()),
+        _ => panic!("{} has a graph of operators", path.display()),
     }
 });
 

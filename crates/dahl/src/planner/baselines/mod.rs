@@ -4,7 +4,9 @@
 mod groups;
 mod import;
 mod max_load;
+mod measured;
 mod pipedream;
+mod sailor;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -12,4 +14,6 @@ pub(in crate::planner) use groups::device_load;
 pub(in crate::planner) use import::in_order;
 pub use import::{Imported, Operator, Operators, Profile, ProfileNode};
 pub use max_load::{Compared, Device, Effort, Load, MaxLoad, max_load};
+pub use measured::{MeasuredLayer, MeasuredProfile};
 pub use pipedream::{Machines, PipeDreamPlan, pipedream};
+pub use sailor::SailorRequest;

@@ -11,7 +11,7 @@ pub(crate) fn file(name: &str) -> PathBuf {
 pub(crate) fn profile(name: &str) -> Profile {
     match Imported::read(&file(name)).unwrap() {
         Imported::Profile(profile) => profile,
-        Imported::Operators(_) => panic!("{name} is no profile"),
+        _ => panic!("{name} is no profile"),
     }
 }
 
