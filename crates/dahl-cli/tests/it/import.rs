@@ -83,3 +83,23 @@ fn published_profiles_of_sailor_are_planned() {
     check(&["import", "sailor", "x=none.json", "--model", "m", "--batch", "1"], 4, "", "none.json");
     check(&["import", "sailor", "x=none.json", "--model", "m", "--batch", "0"], 2, "", "batch");
 }
+
+#[test]
+fn published_tables_of_zeus_are_a_platform() {
+    let scratch = Scratch::new("zeus");
+    let (platform, profile) = (scratch.path("gpus.toml"), data("vgg16.graph.txt"));
+    let tables =
+        ["a40", "v100"].map(|gpu| format!("{gpu}={}", data(&format!("zeus/excerpt_{gpu}.csv"))));
+    let import = ["import", "zeus", &tables[0], &tables[1], "--memory", "48GiB,32GiB"];
+    let whole = [&import[..], &["--network", "imagenet/resnet50", "--batch", "128"]].concat();
+    check(&[&whole[..], &["--output", &platform]].concat(), 0, "", "");
+    check(&["platform", "check", &platform], 0, "", "");
+    let plan = ["plan", "--profile", &profile, "--platform", &platform, "--allow-stale"];
+    check(&plan, 0, "gpu x1 @ 1", "");
+    // It is printed without --output.
+    check(&whole, 0, "busy_watts = { value = 244.26", "");
+    let other = [&import[..], &["--network", "vgg"]].concat();
+    check(&other, 4, "", "network: expected the network vgg, found imagenet/resnet50");
+    let three = ["import", "zeus", &tables[0], "--memory", "1GiB,2GiB", "--network", "resnet50"];
+    check(&three, 2, "", "memory: expected one size, or 1 for the tables");
+}

@@ -15,7 +15,7 @@ use dahl::planner::pipeline::{
     Certificate, Objective, Problem, Semantics, Watts, certify_within, machinery,
 };
 use dahl::planner::score::ForeignPlan;
-use dahl::platform::Platform;
+use dahl::platform::{Platform, ZeusRequest, ZeusTable};
 use dahl::sim::Tasks;
 use dahl::train::Card;
 use dahl_fuzz::{Bound, Case, Target, fuzz};
@@ -167,6 +167,15 @@ fn fuzz_sailor() {
         request.parse(&[("gpu", &times, place)], sizes).is_ok()
     };
     fuzz!(text("sailor", read));
+}
+
+#[test]
+fn fuzz_zeus() {
+    fuzz!(text("zeus", |case, place| {
+        let table = ZeusTable { name: "gpu".to_owned(), path: place.to_owned(), memory: 1 << 30 };
+        let request = ZeusRequest { tables: &[table], network: "resnet50", batch: None };
+        request.parse(&[case.text()]).is_ok()
+    }));
 }
 
 #[test]

@@ -18,10 +18,12 @@ mod reader;
 mod root;
 #[cfg(test)]
 mod tests;
+mod zeus;
 
 pub use detect::{Detected, detect};
 pub use expand::{CapacityId, Expanded, MemoryId, MemoryOf, NodeId, Route, UnitId, UnitOf};
 pub use headroom::headroom;
+pub use zeus::{ZeusRequest, ZeusTable};
 
 use std::fmt;
 
