@@ -12,6 +12,7 @@ mod expand;
 mod figures;
 mod headroom;
 mod limits;
+mod messages;
 mod parse;
 mod print;
 mod reader;
@@ -23,6 +24,7 @@ mod zeus;
 pub use detect::{Detected, detect};
 pub use expand::{CapacityId, Expanded, MemoryId, MemoryOf, NodeId, Route, UnitId, UnitOf};
 pub use headroom::headroom;
+pub use messages::Message;
 pub use zeus::{ZeusRequest, ZeusTable};
 
 use std::fmt;
@@ -217,6 +219,8 @@ pub struct Link<P> {
     pub bandwidth: Figure,
     /// Seconds until the first byte arrives.
     pub latency: Figure,
+    /// Measured messages, from which bandwidth and latency are fitted where the file does not have them.
+    pub messages: Vec<Message>,
     /// Joules for each byte.
     pub joules_per_byte: Figure,
     /// The transfers that share the bandwidth.

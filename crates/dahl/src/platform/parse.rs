@@ -1,12 +1,13 @@
 //! Platforms from TOML (docs/platform-format.md).
 
 use super::limits::{
-    BANDWIDTH, BYTE_UNITS, FLOPS, JOULES, JOULES_PER_BYTE, LONGEST_NAME, MOST_BYTES, MOST_PARTS,
-    Quantity, SECONDS, SPEED, WATTS,
+    ARRIVAL, BANDWIDTH, BYTE_UNITS, FLOPS, JOULES, JOULES_PER_BYTE, LONGEST_NAME, MESSAGE,
+    MOST_BYTES, MOST_PARTS, Quantity, SECONDS, SPEED, WATTS,
 };
 use super::reader::{Source, Table, Value, one_of};
 use super::{
-    Fairness, Figure, Link, Memory, Node, Origin, Place, Platform, PowerState, Sharing, Sleep, Unit,
+    Fairness, Figure, Link, Memory, Message, Node, Origin, Place, Platform, PowerState, Sharing,
+    Sleep, Unit,
 };
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -37,7 +38,7 @@ pub(super) const UNIT: &[&str] = &[
 ];
 pub(super) const STATE: &[&str] = &["name", "speed", "busy_watts"];
 pub(super) const LINK: &[&str] =
-    &["name", "connects", "bandwidth", "latency", "joules_per_byte", "shared"];
+    &["name", "connects", "bandwidth", "latency", "messages", "joules_per_byte", "shared"];
 pub(super) const FIGURE: &[&str] = &["value", "low", "high", "from"];
 
 impl Platform {
@@ -278,11 +279,21 @@ impl Reader {
         if all && ends < 2 && t.optional("connects").is_some() {
             t.wrong("connects", "at least two ends", ends);
         }
+        let messages = messages(t);
+        let fitted = super::messages::fitted(&messages);
+        // What the file has counts; what it lacks comes from its messages.
+        let figure = |key, quantity, place: usize| match (t.optional(key), &fitted) {
+            (None, Some(fitted)) => fitted[place],
+            // Wrong messages have their own error.
+            (None, None) if t.optional("messages").is_some() => Figure::exact(WRONG, self.from),
+            _ => self.figure(t, key, quantity),
+        };
         Link {
             name: name(t, "name"),
             connects,
-            bandwidth: self.figure(t, "bandwidth", BANDWIDTH),
-            latency: self.figure(t, "latency", SECONDS),
+            bandwidth: figure("bandwidth", BANDWIDTH, 1),
+            latency: figure("latency", SECONDS, 0),
+            messages,
             joules_per_byte: self.figure(t, "joules_per_byte", JOULES_PER_BYTE),
             sharing: t
                 .optional("shared")
@@ -314,6 +325,29 @@ impl Reader {
         let from = t.optional("from").map(|v| choice(&v, &Origin::ALL, Origin::name));
         Figure { value, low, high, from: from.unwrap_or(self.from) }
     }
+}
+
+/// Measured messages of a link, of ascending sizes.
+fn messages(t: &Table<'_>) -> Vec<Message> {
+    const EXPECTED: &str = "a list of [bytes, seconds], at least two, of ascending sizes";
+    let Some(value) = t.optional("messages") else { return Vec::new() };
+    let mut messages: Vec<Message> = Vec::new();
+    for pair in value.list(EXPECTED) {
+        let numbers = pair.list("[bytes, seconds]");
+        let [bytes, seconds] = &numbers[..] else {
+            pair.wrong("[bytes, seconds]");
+            return Vec::new();
+        };
+        let [bytes, seconds] = [(bytes, MESSAGE), (seconds, ARRIVAL)].map(|(x, q)| number(x, q));
+        messages.push(Message { bytes, seconds });
+    }
+    if messages.len() < 2 || messages.windows(2).any(|pair| pair[0].bytes >= pair[1].bytes) {
+        value.wrong(EXPECTED);
+    }
+    if messages.iter().any(|message| message.bytes.is_nan() || message.seconds.is_nan()) {
+        return Vec::new();
+    }
+    messages
 }
 
 fn number(value: &Value<'_>, quantity: Quantity) -> f64 {

@@ -2,7 +2,7 @@
 
 use super::limits::{BYTE_UNITS, number};
 use super::parse::VERSION;
-use super::{Fairness, Figure, Link, Node, Origin, Place, Platform, Sharing, Unit};
+use super::{Fairness, Figure, Link, Message, Node, Origin, Place, Platform, Sharing, Unit};
 use std::fmt::Write as _;
 
 impl Platform {
@@ -134,6 +134,11 @@ impl Printer {
         self.line("connects", list(link.connects.iter().map(end)));
         self.figure("bandwidth", &link.bandwidth);
         self.figure("latency", &link.latency);
+        if !link.messages.is_empty() {
+            let message = |m: &Message| format!("[{}, {}]", number(m.bytes), number(m.seconds));
+            let messages: Vec<String> = link.messages.iter().map(message).collect();
+            self.line("messages", format!("[{}]", messages.join(", ")));
+        }
         self.figure("joules_per_byte", &link.joules_per_byte);
         if link.sharing != Sharing::default() {
             self.line("shared", quoted(link.sharing.name()));

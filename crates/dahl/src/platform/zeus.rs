@@ -129,6 +129,7 @@ impl ZeusRequest<'_> {
             connects: (0..nodes.len()).map(Place::Nodes).collect(),
             bandwidth: guess(1.17e9, 1e9, 1.25e9),
             latency: guess(30e-6, 10e-6, 100e-6),
+            messages: Vec::new(),
             joules_per_byte: guess(1e-8, 2e-9, 3e-8),
             sharing: Sharing::Ends,
         };
@@ -229,6 +230,7 @@ fn node(table: &ZeusTable, runs: &Runs, fastest: &Runs, key: &(String, usize)) -
         connects: vec![0, 1],
         bandwidth: guess(12e9, 9.6e9, 25e9),
         latency: guess(8e-6, 3e-6, 20e-6),
+        messages: Vec::new(),
         joules_per_byte: guess(1e-10, 5e-11, 5e-10),
         sharing: Sharing::Ends,
     };

@@ -50,6 +50,7 @@ fn line(name: &str, connects: &[usize], bandwidth: f64, latency: f64) -> Link<Pl
         connects: connects.iter().map(|&kind| Place::Nodes(kind)).collect(),
         bandwidth: exact(bandwidth),
         latency: exact(latency),
+        messages: Vec::new(),
         joules_per_byte: exact(0.0),
         sharing: Sharing::All,
     }
