@@ -1,6 +1,7 @@
 //! `dahl plan`: what a training run will do, before it does it.
 
 mod explain;
+mod money;
 mod pipeline;
 mod score;
 mod text;

@@ -1,8 +1,7 @@
 //! `dahl plan --profile`: a pipeline over the units of a platform.
 
-use super::score;
 use super::text::{self, Figures};
-use crate::args::choice;
+use super::{money, score};
 use crate::files::{calibrations, check_outputs, write};
 use crate::output::{Colour, say, show, show_json};
 use clap::{ArgGroup, Args, ValueEnum};
@@ -40,8 +39,8 @@ pub(crate) struct PipelineArgs {
     pub(crate) platform: Option<PathBuf>,
     /// Quantity to minimise, per batch [default: time with the cost models pipedream and max-load,
     /// else energy]
-    #[arg(long, value_parser = choice::<Objective>(), requires = "over")]
-    objective: Option<Objective>,
+    #[arg(long, value_enum, requires = "over")]
+    objective: Option<Least>,
     /// Cost model [default: max-load for dnn-partitioning's profiles, else dahl]
     #[arg(long, value_enum, requires = "over")]
     cost_model: Option<CostModel>,
@@ -83,16 +82,16 @@ pub(crate) struct PipelineArgs {
     #[arg(long, requires = "over")]
     advice: bool,
     #[command(flatten)]
-    prices: PriceArgs,
+    pub(super) prices: PriceArgs,
 }
 
 /// The run and its prices, for --what-if
 #[derive(Args)]
-struct PriceArgs {
-    /// Number of batches of the run, for --what-if
+pub(super) struct PriceArgs {
+    /// Number of batches of the run, for --what-if and --objective money
     #[arg(long, value_name = "N", default_value_t = 100_000.0, requires = "over")]
     batches: f64,
-    /// Price per kilowatt-hour, for --what-if
+    /// Price per kilowatt-hour, for --what-if and for --objective money where the platform has none
     #[arg(long, value_name = "MONEY", default_value_t = 0.25, requires = "over")]
     price: f64,
     /// Grams of CO2 per kilowatt-hour, for --what-if
@@ -101,6 +100,30 @@ struct PriceArgs {
     /// Total price of the added units, for --what-if
     #[arg(long, value_name = "MONEY", default_value_t = 0.0, requires = "over")]
     unit_price: f64,
+}
+
+/// What is minimised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Least {
+    /// Joules per batch
+    Energy,
+    /// Seconds per batch
+    Time,
+    /// Energy-delay product: joules times seconds per batch
+    Edp,
+    /// Money per batch: rent of machines and units, energy, transfers, by the prices of the platform
+    Money,
+}
+
+impl Least {
+    /// The objective of the problem: on a platform with prices for watts, money is energy.
+    fn objective(self) -> Objective {
+        match self {
+            Self::Energy | Self::Money => Objective::Energy,
+            Self::Time => Objective::Time,
+            Self::Edp => Objective::Edp,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -187,6 +210,9 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
             if let Some(file) = &args.score {
                 return score::tell(args, file, (&problem, &platform, from));
             }
+            if args.is_money() {
+                return money::tell(args, (&platform, &problem_on, from));
+            }
             // Changes that cannot be made are refused before the search.
             let changes = changed(&args.what_if, &platform, &problem_on)?;
             let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
@@ -221,7 +247,7 @@ fn problem(
             true => Semantics::Stale,
             false => Semantics::Synchronous { micro_batches },
         },
-        objective: args.objective.unwrap_or(Objective::Energy),
+        objective: args.objective.map_or(Objective::Energy, Least::objective),
         period_cap: args.period,
         power_cap: args.power_cap,
         samples: None,
@@ -235,6 +261,7 @@ pub(crate) fn of_model(
     (model, spec, target): (&Model, &TrainSpec, Target),
 ) -> Result<Option<OverUnits>> {
     args.check_files()?;
+    args.check_money()?;
     if args.cost_model.is_some_and(|model| model != CostModel::Dahl) {
         return Err(Error::config("cost-model", "dahl for a model", "another"));
     }
@@ -245,7 +272,7 @@ pub(crate) fn of_model(
         spec,
         target,
         platform: &platform,
-        objective: args.objective.unwrap_or(Objective::Energy),
+        objective: args.objective.map_or(Objective::Energy, Least::objective),
         period: args.period,
         power_cap: args.power_cap,
         allow_stale: config.identity.allow_stale.0,
@@ -261,6 +288,10 @@ pub(crate) fn of_model(
         |platform: &Platform| PlanRequest { platform, ..request.clone() }.problem_of(&known);
     if let Some(file) = &args.score {
         score::tell(args, file, (&problem_on(&platform)?, &platform, from))?;
+        return Ok(None);
+    }
+    if args.is_money() {
+        money::tell(args, (&platform, &problem_on, from))?;
         return Ok(None);
     }
     let changes = changed(&args.what_if, &platform, &problem_on)?;
@@ -281,8 +312,30 @@ impl PipelineArgs {
         if more { 2 } else { 1 }
     }
 
+    /// Whether money is minimised.
+    pub(super) fn is_money(&self) -> bool {
+        self.objective == Some(Least::Money)
+    }
+
+    /// Refuses flags that speak of joules or watts, where money takes their place.
+    fn check_money(&self) -> Result<()> {
+        let given = [
+            ("power-cap", self.power_cap.is_some()),
+            ("svg", self.svg.is_some()),
+            ("certificate", self.certificate.is_some()),
+            ("what-if", !self.what_if.is_empty()),
+            ("advice", self.advice),
+            ("score", self.score.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given && self.is_money()) {
+            Some((flag, _)) => Err(Error::exclusive(flag, "objective money")),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses flags that a cost model has no use for.
     fn only_for(&self, model: CostModel) -> Result<()> {
+        self.check_money()?;
         let name = match model {
             CostModel::Dahl => return Ok(()),
             CostModel::Pipedream => "pipedream",
@@ -294,7 +347,7 @@ impl PipelineArgs {
             ("period", period),
             ("score", score),
             ("power-cap", self.power_cap.is_some()),
-            ("objective", self.objective.is_some_and(|objective| objective != Objective::Time)),
+            ("objective", self.objective.is_some_and(|objective| objective != Least::Time)),
             ("svg", self.svg.is_some()),
             ("certificate", self.certificate.is_some()),
             ("what-if", !self.what_if.is_empty()),
@@ -363,7 +416,7 @@ pub(crate) fn tell(args: &PipelineArgs, of: &OverUnits) -> Result<()> {
 }
 
 impl PriceArgs {
-    fn prices(&self) -> Prices {
+    pub(super) fn prices(&self) -> Prices {
         let Self { batches, price, grid, unit_price } = *self;
         Prices { batches, per_kwh: price, grams_per_kwh: grid, once: unit_price }
     }

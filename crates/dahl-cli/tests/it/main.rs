@@ -16,6 +16,7 @@ mod import;
 mod kernels;
 mod lost;
 mod meters;
+mod money;
 mod pipelines;
 mod platform;
 mod predict;

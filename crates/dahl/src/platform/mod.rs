@@ -138,6 +138,10 @@ pub struct Node {
     pub count: usize,
     /// Watts of a node that is on, without its units.
     pub base_watts: Figure,
+    /// Money per hour of a node that is in use.
+    pub price_per_hour: f64,
+    /// Money per kilowatt-hour where it stands, if the file has it.
+    pub price_per_kwh: Option<f64>,
     /// Power and costs of sleeping.
     pub sleep: Option<Sleep>,
     /// Its memories; links to other nodes begin at the first.
@@ -192,6 +196,8 @@ pub struct Unit {
     pub spinning_watts: Figure,
     /// Watts while it does nothing.
     pub idle_watts: Figure,
+    /// Money per hour of a unit that is in use.
+    pub price_per_hour: f64,
     /// Slower ways to run it, of less power.
     pub states: Vec<PowerState>,
 }
@@ -223,6 +229,8 @@ pub struct Link<P> {
     pub messages: Vec<Message>,
     /// Joules for each byte.
     pub joules_per_byte: Figure,
+    /// Money for each byte.
+    pub price_per_byte: f64,
     /// The transfers that share the bandwidth.
     pub sharing: Sharing,
 }

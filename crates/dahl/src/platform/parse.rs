@@ -2,7 +2,7 @@
 
 use super::limits::{
     ARRIVAL, BANDWIDTH, BYTE_UNITS, FLOPS, JOULES, JOULES_PER_BYTE, LONGEST_NAME, MESSAGE,
-    MOST_BYTES, MOST_PARTS, Quantity, SECONDS, SPEED, WATTS,
+    MOST_BYTES, MOST_PARTS, PRICE, PRICE_PER_BYTE, Quantity, SECONDS, SPEED, WATTS,
 };
 use super::reader::{Source, Table, Value, one_of};
 use super::{
@@ -20,8 +20,17 @@ pub(super) const VERSION: u64 = 1;
 
 pub(super) const PLATFORM: &[&str] =
     &["dahl_platform", "name", "from", "fairness", "switches", "node", "link"];
-pub(super) const NODE: &[&str] =
-    &["name", "count", "base_watts", "sleep", "memory", "unit", "link"];
+pub(super) const NODE: &[&str] = &[
+    "name",
+    "count",
+    "base_watts",
+    "price_per_hour",
+    "price_per_kwh",
+    "sleep",
+    "memory",
+    "unit",
+    "link",
+];
 pub(super) const SLEEP: &[&str] = &["watts", "wake_seconds", "wake_joules"];
 pub(super) const MEMORY: &[&str] = &["name", "bytes", "bandwidth"];
 pub(super) const UNIT: &[&str] = &[
@@ -34,11 +43,20 @@ pub(super) const UNIT: &[&str] = &[
     "busy_watts",
     "spinning_watts",
     "idle_watts",
+    "price_per_hour",
     "states",
 ];
 pub(super) const STATE: &[&str] = &["name", "speed", "busy_watts"];
-pub(super) const LINK: &[&str] =
-    &["name", "connects", "bandwidth", "latency", "messages", "joules_per_byte", "shared"];
+pub(super) const LINK: &[&str] = &[
+    "name",
+    "connects",
+    "bandwidth",
+    "latency",
+    "messages",
+    "joules_per_byte",
+    "price_per_byte",
+    "shared",
+];
 pub(super) const FIGURE: &[&str] = &["value", "low", "high", "from"];
 
 impl Platform {
@@ -198,6 +216,8 @@ impl Reader {
             name: name(t, "name"),
             count: count(t),
             base_watts: self.figure(t, "base_watts", WATTS),
+            price_per_hour: price(t, "price_per_hour", PRICE).unwrap_or(0.0),
+            price_per_kwh: price(t, "price_per_kwh", PRICE),
             sleep,
             memories,
             units,
@@ -250,6 +270,7 @@ impl Reader {
             busy_watts: at_least_idle(t, "busy_watts"),
             spinning_watts: at_least_idle(t, "spinning_watts"),
             idle_watts,
+            price_per_hour: price(t, "price_per_hour", PRICE).unwrap_or(0.0),
             states: states.iter().map(state).collect(),
         };
         refuse_twins(&states, unit.states.iter().map(|s| &*s.name), &mut BTreeSet::new());
@@ -295,6 +316,7 @@ impl Reader {
             latency: figure("latency", SECONDS, 0),
             messages,
             joules_per_byte: self.figure(t, "joules_per_byte", JOULES_PER_BYTE),
+            price_per_byte: price(t, "price_per_byte", PRICE_PER_BYTE).unwrap_or(0.0),
             sharing: t
                 .optional("shared")
                 .map_or(Sharing::default(), |v| choice(&v, &Sharing::ALL, Sharing::name)),
@@ -325,6 +347,11 @@ impl Reader {
         let from = t.optional("from").map(|v| choice(&v, &Origin::ALL, Origin::name));
         Figure { value, low, high, from: from.unwrap_or(self.from) }
     }
+}
+
+/// Money, a plain number.
+fn price(t: &Table<'_>, key: &str, quantity: Quantity) -> Option<f64> {
+    t.optional(key).map(|value| number(&value, quantity))
 }
 
 /// Measured messages of a link, of ascending sizes.

@@ -66,6 +66,7 @@ fn links<P: Clone + std::fmt::Debug>(ends: Vec<P>) -> impl Strategy<Value = Vec<
                     .to_vec(),
             },
             joules_per_byte,
+            price_per_byte: [0.0, 8e-11, 0.5][sharing],
             sharing: Sharing::ALL[sharing],
         };
         links.map(link).collect()
@@ -101,6 +102,7 @@ fn units(memories: usize) -> impl Strategy<Value = Vec<Unit>> {
                 busy_watts: above(idle, busy),
                 spinning_watts: above(idle, spinning),
                 idle_watts: idle,
+                price_per_hour: count as f64 / 8.0,
                 states: states.into_iter().map(state).collect(),
             }
         });
@@ -137,6 +139,8 @@ fn nodes() -> impl Strategy<Value = Node> {
                 name: String::new(),
                 count,
                 base_watts,
+                price_per_hour: (count % 7) as f64 * 0.3,
+                price_per_kwh: (count % 2 == 0).then_some(0.12),
                 sleep,
                 memories,
                 units,

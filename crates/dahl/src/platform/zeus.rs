@@ -131,6 +131,7 @@ impl ZeusRequest<'_> {
             latency: guess(30e-6, 10e-6, 100e-6),
             messages: Vec::new(),
             joules_per_byte: guess(1e-8, 2e-9, 3e-8),
+            price_per_byte: 0.0,
             sharing: Sharing::Ends,
         };
         let platform = Platform {
@@ -222,6 +223,7 @@ fn node(table: &ZeusTable, runs: &Runs, fastest: &Runs, key: &(String, usize)) -
         busy_watts: watts(limit, top(taken).1),
         spinning_watts: guess(least, idle, top(taken).1),
         idle_watts: guess(idle, 0.5 * idle, least),
+        price_per_hour: 0.0,
         states: states.collect(),
     };
     let memory = |name: &str, bytes, bandwidth| Memory { name: name.to_owned(), bytes, bandwidth };
@@ -232,12 +234,15 @@ fn node(table: &ZeusTable, runs: &Runs, fastest: &Runs, key: &(String, usize)) -
         latency: guess(8e-6, 3e-6, 20e-6),
         messages: Vec::new(),
         joules_per_byte: guess(1e-10, 5e-11, 5e-10),
+        price_per_byte: 0.0,
         sharing: Sharing::Ends,
     };
     Node {
         name: table.name.clone(),
         count: 1,
         base_watts: guess(100.0, 60.0, 250.0),
+        price_per_hour: 0.0,
+        price_per_kwh: None,
         sleep: None,
         memories: vec![
             memory("ram", 128 << 30, guess(80e9, 40e9, 200e9)),
