@@ -3,13 +3,13 @@
 //! The library declares every setting once (`dahl::run::config`): name, help, default, values.
 //! Here they become flags; a command takes those that its [`Group`] names.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use dahl::ops::Target;
 use dahl::run::RunConfig;
-use dahl::run::config::{Arity, SETTINGS, Setting, Value};
+use dahl::run::config::{Arity, SETTINGS, Setting};
 use std::marker::PhantomData;
 
 /// The settings that a command has; none means all.
@@ -166,13 +166,6 @@ impl<G: Group> FromArgMatches for Settings<G> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
-}
-
-/// A flag with few values, as the library names them.
-pub(crate) fn choice<T: Value + Clone + Send + Sync + 'static>() -> impl TypedValueParser<Value = T>
-{
-    PossibleValuesParser::new(possible(T::CHOICES))
-        .try_map(|text| T::parse(&text).map_err(std::io::Error::other))
 }
 
 fn possible(choices: &'static [(&str, &str)]) -> impl Iterator<Item = PossibleValue> {

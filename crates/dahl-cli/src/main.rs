@@ -21,6 +21,7 @@ mod docs;
 mod eval;
 mod export;
 mod files;
+mod import;
 mod live;
 mod models;
 mod outcome;
@@ -71,6 +72,7 @@ enum Command {
     Diff(diff::Args),
     Eval(eval::Args),
     Export(export::Args),
+    Import(import::Args),
     Models(models::Args),
     // Larger than most others, as is the next.
     Plan(Box<plan::Args>),
@@ -140,6 +142,7 @@ fn run() -> ExitCode {
         Command::Diff(args) => diff::run(&args),
         Command::Eval(args) => done(eval::run(&args)),
         Command::Export(args) => done(export::run(&args)),
+        Command::Import(args) => done(import::run(&args)),
         Command::Models(args) => done(models::run(&args)),
         Command::Plan(args) => plan::run(&args),
         Command::Platform(args) => done(platform::run(&args)),

@@ -1,7 +1,9 @@
 //! `dahl plan`: what a training run will do, before it does it.
 
 mod explain;
+mod money;
 mod pipeline;
+mod score;
 mod text;
 
 use crate::args::{Settings, Training};
@@ -51,8 +53,9 @@ use std::process::ExitCode;
   dahl plan --profile resnet50.graph.txt --platform platforms/zeus.toml --allow-stale
     --period 0.3 --svg front.svg --certificate proof.json
   dahl plan --profile bert24_training.json --cost-model max-load
+  dahl plan --profile vgg16.graph.txt --platform platforms/lab.toml --score other.json
 
-Exit codes: 0 ok, 2 usage, 3 no feasible plan, 4 bad model."
+Exit codes: 0 ok, 2 usage, 3 no feasible plan, or the plan of --score does not fit, 4 bad model."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -134,7 +137,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn over_units(args: &Args) -> Result<()> {
     let (model, spec) = args.trained()?;
     let what = (&model, &spec, args.config().identity.target());
-    let planned = pipeline::of_model(&args.pipeline, args.config(), what)?;
+    let Some(planned) = pipeline::of_model(&args.pipeline, args.config(), what)? else {
+        return Ok(());
+    };
     match (args.show, planned.deployed.first()) {
         (Show::Summary, _) => pipeline::tell(&args.pipeline, &planned),
         (Show::Plan, Some(run)) => {

@@ -1,7 +1,7 @@
 //! `dahl plan --profile`: a pipeline over the units of a platform.
 
 use super::text::{self, Figures};
-use crate::args::choice;
+use super::{money, score};
 use crate::files::{calibrations, check_outputs, write};
 use crate::output::{Colour, say, show, show_json};
 use clap::{ArgGroup, Args, ValueEnum};
@@ -10,11 +10,14 @@ use dahl::model::{Model, TrainSpec};
 use dahl::ops::Target;
 use dahl::planner::Deployed;
 use dahl::planner::advice::{Change, Changed, Prices, TimeLimit, WhatIf, advice, changed, what_if};
-use dahl::planner::baselines::{Imported, Machines, Operators, Profile, max_load, pipedream};
+use dahl::planner::baselines::{
+    Effort, Imported, Machines, Operators, Profile, max_load, pipedream,
+};
 use dahl::planner::pipeline::{
     Assignment, Certificate, Layer, Limits, Machinery, Objective, Problem, Semantics, Solution,
     Watts, certificate, in_short, infeasible, machinery, solve,
 };
+use dahl::planner::score::ForeignPlan;
 use dahl::platform::Platform;
 use dahl::report::{PlanReport, front_svg};
 use dahl::run::RunConfig;
@@ -27,8 +30,8 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(group(ArgGroup::new("over").args(["profile", "platform"]).multiple(true)))]
 pub(crate) struct PipelineArgs {
-    /// Plan a network by its measured profile instead of a model: PipeDream's graph.txt, or the JSON
-    /// of dnn-partitioning
+    /// Plan a network by its measured profile instead of a model: PipeDream's graph.txt, the JSON of
+    /// dnn-partitioning, or dahl's own (docs/planner.md; `dahl import` makes it of others)
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) profile: Option<PathBuf>,
     /// Platform file (TOML) with the processing units; profiles of dnn-partitioning contain theirs
@@ -36,17 +39,21 @@ pub(crate) struct PipelineArgs {
     pub(crate) platform: Option<PathBuf>,
     /// Quantity to minimise, per batch [default: time with the cost models pipedream and max-load,
     /// else energy]
-    #[arg(long, value_parser = choice::<Objective>(), requires = "over")]
-    objective: Option<Objective>,
+    #[arg(long, value_enum, requires = "over")]
+    objective: Option<Least>,
     /// Cost model [default: max-load for dnn-partitioning's profiles, else dahl]
     #[arg(long, value_enum, requires = "over")]
     cost_model: Option<CostModel>,
     /// Maximum period: seconds per batch
     #[arg(long, value_name = "SECONDS", requires = "over")]
-    period: Option<f64>,
+    pub(super) period: Option<f64>,
     /// Maximum power: watts, averaged over a batch
     #[arg(long, value_name = "WATTS", requires = "over")]
     power_cap: Option<f64>,
+    /// Print the price of another planner's plan (JSON, docs/planner.md) and its distance from the
+    /// lower bound, instead of planning only
+    #[arg(long, value_name = "FILE", requires = "over", conflicts_with_all = ["svg", "what_if", "advice"])]
+    pub(crate) score: Option<PathBuf>,
     /// Number of copies of each machine in the platform
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, requires = "over")]
     machines: usize,
@@ -55,18 +62,18 @@ pub(crate) struct PipelineArgs {
     full_power: bool,
     /// Print one JSON object
     #[arg(long, requires = "over")]
-    json: bool,
+    pub(super) json: bool,
     /// Write the Pareto front of period and energy as SVG
     #[arg(long, value_name = "FILE", requires = "over")]
     svg: Option<PathBuf>,
     /// Write a certificate of the lower bound, for `dahl certify`
     #[arg(long, value_name = "FILE", requires = "over")]
-    certificate: Option<PathBuf>,
+    pub(super) certificate: Option<PathBuf>,
     /// Time limit of search, certificate, what-if and advice together (90s, 10m); at the limit the
     /// best plan found so far is printed. Reading the profile, lowering the model and simulating the
     /// best plans are not included
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = <Duration as Value>::parse, requires = "over")]
-    max_time: Duration,
+    pub(super) max_time: Duration,
     /// Also plan for a changed platform: add=1xA40, remove=2xP100; repeatable. Units are added and
     /// removed with their whole machine
     #[arg(long, value_name = "CHANGE", requires = "over")]
@@ -75,16 +82,16 @@ pub(crate) struct PipelineArgs {
     #[arg(long, requires = "over")]
     advice: bool,
     #[command(flatten)]
-    prices: PriceArgs,
+    pub(super) prices: PriceArgs,
 }
 
 /// The run and its prices, for --what-if
 #[derive(Args)]
-struct PriceArgs {
-    /// Number of batches of the run, for --what-if
+pub(super) struct PriceArgs {
+    /// Number of batches of the run, for --what-if and --objective money
     #[arg(long, value_name = "N", default_value_t = 100_000.0, requires = "over")]
     batches: f64,
-    /// Price per kilowatt-hour, for --what-if
+    /// Price per kilowatt-hour, for --what-if and for --objective money where the platform has none
     #[arg(long, value_name = "MONEY", default_value_t = 0.25, requires = "over")]
     price: f64,
     /// Grams of CO2 per kilowatt-hour, for --what-if
@@ -93,6 +100,30 @@ struct PriceArgs {
     /// Total price of the added units, for --what-if
     #[arg(long, value_name = "MONEY", default_value_t = 0.0, requires = "over")]
     unit_price: f64,
+}
+
+/// What is minimised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Least {
+    /// Joules per batch
+    Energy,
+    /// Seconds per batch
+    Time,
+    /// Energy-delay product: joules times seconds per batch
+    Edp,
+    /// Money per batch: rent of machines and units, energy, transfers, by the prices of the platform
+    Money,
+}
+
+impl Least {
+    /// The objective of the problem: on a platform with prices for watts, money is energy.
+    fn objective(self) -> Objective {
+        match self {
+            Self::Energy | Self::Money => Objective::Energy,
+            Self::Time => Objective::Time,
+            Self::Edp => Objective::Edp,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -140,6 +171,7 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
         CostModel::MaxLoad => {
             let operators = match network {
                 Imported::Operators(operators) => operators,
+                Imported::Measured(_) => return Err(only_dahl("max-load")),
                 Imported::Profile(profile) => {
                     Operators::of(&profile, &machinery(&needed("max-load")?, Watts::Likely)?)?
                 }
@@ -148,6 +180,7 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
         }
         CostModel::Pipedream => match network {
             Imported::Profile(profile) => dream(args, config, &profile, &needed("pipedream")?),
+            Imported::Measured(_) => Err(only_dahl("pipedream")),
             Imported::Operators(_) => {
                 let expected = "max-load or dahl for a graph of dnn-partitioning";
                 Err(Error::config("cost-model", expected, "pipedream"))
@@ -163,10 +196,23 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
                 let layers = match &network {
                     Imported::Profile(profile) => profile.layers(&machines.slowdowns),
                     Imported::Operators(operators) => operators.layers(&machines.slowdowns),
+                    Imported::Measured(measured) => {
+                        let parts = match config.identity.allow_stale.0 {
+                            true => 1,
+                            false => config.identity.micro_batches.unwrap_or(MICRO_BATCHES),
+                        };
+                        measured.layers(platform, &mut machines, parts)?
+                    }
                 };
                 Ok(problem(args, config, layers, &machines))
             };
             let problem = problem_on(&platform)?;
+            if let Some(file) = &args.score {
+                return score::tell(args, file, (&problem, &platform, from));
+            }
+            if args.is_money() {
+                return money::tell(args, (&platform, &problem_on, from));
+            }
             // Changes that cannot be made are refused before the search.
             let changes = changed(&args.what_if, &platform, &problem_on)?;
             let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
@@ -174,6 +220,11 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
             tell(args, &OverUnits { problem, found, deployed, platform, changes, from })
         }
     }
+}
+
+/// Times by unit type are for unequal units.
+fn only_dahl(found: &str) -> Error {
+    Error::config("cost-model", "dahl for a profile with times by unit type", found)
 }
 
 fn missing_platform(model: &str) -> Error {
@@ -196,20 +247,21 @@ fn problem(
             true => Semantics::Stale,
             false => Semantics::Synchronous { micro_batches },
         },
-        objective: args.objective.unwrap_or(Objective::Energy),
+        objective: args.objective.map_or(Objective::Energy, Least::objective),
         period_cap: args.period,
         power_cap: args.power_cap,
         samples: None,
     }
 }
 
-/// Plans the training of a model over the units of a platform.
+/// Plans the training of a model over the units of a platform; nothing if a plan is scored instead.
 pub(crate) fn of_model(
     args: &PipelineArgs,
     config: &RunConfig,
     (model, spec, target): (&Model, &TrainSpec, Target),
-) -> Result<OverUnits> {
+) -> Result<Option<OverUnits>> {
     args.check_files()?;
+    args.check_money()?;
     if args.cost_model.is_some_and(|model| model != CostModel::Dahl) {
         return Err(Error::config("cost-model", "dahl for a model", "another"));
     }
@@ -220,7 +272,7 @@ pub(crate) fn of_model(
         spec,
         target,
         platform: &platform,
-        objective: args.objective.unwrap_or(Objective::Energy),
+        objective: args.objective.map_or(Objective::Energy, Least::objective),
         period: args.period,
         power_cap: args.power_cap,
         allow_stale: config.identity.allow_stale.0,
@@ -234,9 +286,17 @@ pub(crate) fn of_model(
     // Changes that cannot be made are refused before the search.
     let problem_on =
         |platform: &Platform| PlanRequest { platform, ..request.clone() }.problem_of(&known);
+    if let Some(file) = &args.score {
+        score::tell(args, file, (&problem_on(&platform)?, &platform, from))?;
+        return Ok(None);
+    }
+    if args.is_money() {
+        money::tell(args, (&platform, &problem_on, from))?;
+        return Ok(None);
+    }
     let changes = changed(&args.what_if, &platform, &problem_on)?;
     let PlannedUnits { problem, found, deployed, .. } = request.plan(known, None)?;
-    Ok(OverUnits { problem, found, deployed, platform, changes, from })
+    Ok(Some(OverUnits { problem, found, deployed, platform, changes, from }))
 }
 
 impl PipelineArgs {
@@ -247,23 +307,47 @@ impl PipelineArgs {
 
     /// Into how many equal shares the time of the command is cut, of which the search has the
     /// first: what else is asked for has the other half.
-    fn search_parts(&self) -> usize {
+    pub(super) fn search_parts(&self) -> usize {
         let more = self.certificate.is_some() || !self.what_if.is_empty() || self.advice;
         if more { 2 } else { 1 }
     }
 
+    /// Whether money is minimised.
+    pub(super) fn is_money(&self) -> bool {
+        self.objective == Some(Least::Money)
+    }
+
+    /// Refuses flags that speak of joules or watts, where money takes their place.
+    fn check_money(&self) -> Result<()> {
+        let given = [
+            ("power-cap", self.power_cap.is_some()),
+            ("svg", self.svg.is_some()),
+            ("certificate", self.certificate.is_some()),
+            ("what-if", !self.what_if.is_empty()),
+            ("advice", self.advice),
+            ("score", self.score.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given && self.is_money()) {
+            Some((flag, _)) => Err(Error::exclusive(flag, "objective money")),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses flags that a cost model has no use for.
     fn only_for(&self, model: CostModel) -> Result<()> {
+        self.check_money()?;
         let name = match model {
             CostModel::Dahl => return Ok(()),
             CostModel::Pipedream => "pipedream",
             CostModel::MaxLoad => "max-load",
         };
         let period = model == CostModel::Pipedream && self.period.is_some();
+        let score = model == CostModel::Pipedream && self.score.is_some();
         let given = [
             ("period", period),
+            ("score", score),
             ("power-cap", self.power_cap.is_some()),
-            ("objective", self.objective.is_some_and(|objective| objective != Objective::Time)),
+            ("objective", self.objective.is_some_and(|objective| objective != Least::Time)),
             ("svg", self.svg.is_some()),
             ("certificate", self.certificate.is_some()),
             ("what-if", !self.what_if.is_empty()),
@@ -332,14 +416,14 @@ pub(crate) fn tell(args: &PipelineArgs, of: &OverUnits) -> Result<()> {
 }
 
 impl PriceArgs {
-    fn prices(&self) -> Prices {
+    pub(super) fn prices(&self) -> Prices {
         let Self { batches, price, grid, unit_price } = *self;
         Prices { batches, per_kwh: price, grams_per_kwh: grid, once: unit_price }
     }
 }
 
 /// Proves what can be proved and writes it; nothing where there is no proof.
-fn write_proof(
+pub(super) fn write_proof(
     (problem, found, best): (&Problem, &Solution, &Assignment),
     path: &Path,
     stop: &dyn Fn() -> bool,
@@ -415,7 +499,13 @@ fn max_loads(
     if let Some(memory) = config.placement.limits().total {
         operators.accelerator_bytes = operators.accelerator_bytes.min(memory.0 as f64);
     }
-    let found = max_load(&operators, 3000, stop)?;
+    let loads = |file: &Path| ForeignPlan::read(file)?.loads(&operators);
+    let scored =
+        args.score.as_deref().map(|file| Ok::<_, Error>((loads(file)?, file))).transpose()?;
+    let found = max_load(&operators, &Effort { rounds: usize::MAX, stop, ..Effort::default() })?;
+    if let Some((loads, file)) = scored {
+        return score::tell_loads(args, (&loads, file), (&operators, &found));
+    }
     if let Some(period) = args.period.filter(|period| found.load > *period) {
         let best = format!("{} (no less than {})", found.load, found.lower_bound);
         return Err(Error::plan("period", format!("a largest load of at most {period}"), best));

@@ -4,8 +4,8 @@ use crate::output::Colour;
 use crate::table::{facts, table};
 use dahl::choose::in_words;
 use dahl::planner::Deployed;
-use dahl::planner::baselines::{Load, MaxLoad, Operators};
-use dahl::planner::pipeline::{Objective, Problem, in_short, semantics_of};
+use dahl::planner::baselines::{Compared, Device, Load, MaxLoad, Operators};
+use dahl::planner::pipeline::{Assignment, Explained, Objective, Problem, in_short, semantics_of};
 use dahl::platform::{Origin, Platform};
 use dahl::report::PlanReport;
 use dahl::units::{Bytes, Joules};
@@ -35,7 +35,7 @@ impl Figures {
     }
 
     /// Joules of a table or claim, with as many digits as they deserve.
-    fn joules(self, joules: f64) -> String {
+    pub(super) fn joules(self, joules: f64) -> String {
         match self {
             Self::Known => format!("{joules:.6} J"),
             Self::Guessed => format!("about {}", Joules(joules).rounded(4)),
@@ -47,22 +47,7 @@ impl Figures {
 pub(super) fn text(report: &PlanReport<'_>, figures: Figures, colour: Colour) -> String {
     let PlanReport { problem, found, best, costs, .. } = report;
     let mut text = facts(&claims(report, figures), colour) + "\n";
-    let rows = best.stages.iter().zip(&costs.stages).enumerate().map(|(i, (stage, cost))| {
-        let layer = |i: Option<&usize>| i.map_or("", |i| short(&problem.layers[*i].name));
-        let (first, last) = (layer(stage.layers.first()), layer(stage.layers.last()));
-        let unit = &problem.units[stage.unit];
-        vec![
-            i.to_string(),
-            format!("{} ({first} to {last})", stage.layers.len()),
-            format!("{} x{}", unit.name, stage.replicas),
-            unit.powers[stage.power].name.clone(),
-            seconds(cost.stage_s),
-            format!("{:.3}", cost.compute_j + cost.moved_j),
-            Bytes(cost.memory_bytes as u64).to_string(),
-        ]
-    });
-    let heads = ["stage", "layers", "units", "power", "time", "J above idle", "memory"];
-    text += &table(&heads, &rows.collect::<Vec<_>>(), colour);
+    text += &stages((problem, best, costs), colour);
     let off = report.units().filter(|(.., off)| *off > 0);
     let off: Vec<String> = off.map(|(unit, _, off)| format!("{unit} x{off}")).collect();
     if !off.is_empty() {
@@ -92,6 +77,29 @@ pub(super) fn text(report: &PlanReport<'_>, figures: Figures, colour: Colour) ->
     });
     let energy = if figures == Figures::Guessed { "energy, about" } else { "energy, J" };
     text + &table(&["", "period, s", energy, "stages"], &rows.collect::<Vec<_>>(), colour)
+}
+
+/// A table of the stages of a plan.
+pub(super) fn stages(
+    (problem, plan, costs): (&Problem, &Assignment, &Explained),
+    colour: Colour,
+) -> String {
+    let rows = plan.stages.iter().zip(&costs.stages).enumerate().map(|(i, (stage, cost))| {
+        let layer = |i: Option<&usize>| i.map_or("", |i| short(&problem.layers[*i].name));
+        let (first, last) = (layer(stage.layers.first()), layer(stage.layers.last()));
+        let unit = &problem.units[stage.unit];
+        vec![
+            i.to_string(),
+            format!("{} ({first} to {last})", stage.layers.len()),
+            format!("{} x{}", unit.name, stage.replicas),
+            unit.powers[stage.power].name.clone(),
+            seconds(cost.stage_s),
+            format!("{:.3}", cost.compute_j + cost.moved_j),
+            Bytes(cost.memory_bytes as u64).to_string(),
+        ]
+    });
+    let heads = ["stage", "layers", "units", "power", "time", "J above idle", "memory"];
+    table(&heads, &rows.collect::<Vec<_>>(), colour)
 }
 
 /// The claim about a plan, and the space of plans that it covers.
@@ -194,21 +202,35 @@ fn short(name: &str) -> &str {
     name.split(' ').next().unwrap_or(name)
 }
 
-fn status(found: &MaxLoad) -> &'static str {
+pub(super) fn status(found: &MaxLoad) -> &'static str {
     if found.gap() == 0.0 { "optimal" } else { "best found" }
 }
 
-const LOAD_SPACE: &str = "devices in an order, contiguous forward parts, colour classes together";
+/// The placements that were compared.
+pub(super) fn load_space(found: &MaxLoad) -> String {
+    let compared = match found.compared {
+        Compared::Ideals(count) => format!("all {count} ideals"),
+        Compared::Orders(count) => {
+            format!("{count} topological orders and the ideals near them, not all ideals")
+        }
+    };
+    format!("devices in an order, contiguous forward parts, colour classes together; {compared}")
+}
 
 pub(super) fn loads(of: &Operators, found: &MaxLoad, colour: Colour) -> String {
     let gap = 100.0 * found.gap();
     let claims = [
         ("plan", format!("{} for the largest load", status(found))),
-        ("space", format!("cost model max-load; {LOAD_SPACE}; {} states", found.states)),
+        ("space", format!("cost model max-load; {}", load_space(found))),
         ("largest load", format!("{:.4}", found.load)),
-        ("lower bound", format!("{:.4}, gap {gap:.3} %", found.lower_bound)),
+        ("lower bound", format!("of any placement: {:.4}, gap {gap:.3} %", found.lower_bound)),
     ];
-    let rows = found.devices.iter().map(|device| {
+    format!("{}\n{}", facts(&claims, colour), device_table(of, &found.devices, colour))
+}
+
+/// A table of devices with their loads.
+pub(super) fn device_table(of: &Operators, devices: &[Device], colour: Colour) -> String {
+    let rows = devices.iter().map(|device| {
         let bytes: f64 = device.operators.iter().map(|&i| of.nodes[i].bytes).sum();
         vec![
             kind(device.kind).to_owned(),
@@ -218,8 +240,7 @@ pub(super) fn loads(of: &Operators, found: &MaxLoad, colour: Colour) -> String {
         ]
     });
     let heads = ["device", "operators", "load", "memory"];
-    let table = table(&heads, &rows.collect::<Vec<_>>(), colour);
-    format!("{}\n{table}", facts(&claims, colour))
+    table(&heads, &rows.collect::<Vec<_>>(), colour)
 }
 
 fn kind(of: Load) -> &'static str {
@@ -230,28 +251,29 @@ fn kind(of: Load) -> &'static str {
 }
 
 pub(super) fn loads_json(of: &Operators, found: &MaxLoad) -> Value {
-    let stages: Vec<_> = found
-        .devices
-        .iter()
-        .map(|device| {
-            let ids: Vec<i64> = device.operators.iter().map(|&i| of.nodes[i].id).collect();
-            json!({ "device": kind(device.kind), "nodes": ids, "load": device.load })
-        })
-        .collect();
     json!({
         "objective": "time",
         "cost_model": "max-load",
         "semantics": "stale",
         "status": status(found),
-        "plan_space": LOAD_SPACE,
+        "plan_space": load_space(found),
         "max_load": found.load,
         "period_s": found.load / 1000.0,
         "energy_j": null,
         "lower_bound": found.lower_bound,
         "gap": found.gap(),
         "front": [{ "period_s": found.load / 1000.0, "energy_j": null, "semantics": "stale" }],
-        "stages": stages,
+        "stages": devices_json(of, &found.devices),
     })
+}
+
+/// Devices with their nodes by id.
+pub(super) fn devices_json(of: &Operators, devices: &[Device]) -> Value {
+    let device = |device: &Device| {
+        let ids: Vec<i64> = device.operators.iter().map(|&i| of.nodes[i].id).collect();
+        json!({ "device": kind(device.kind), "nodes": ids, "load": device.load })
+    };
+    devices.iter().map(device).collect()
 }
 
 #[cfg(test)]

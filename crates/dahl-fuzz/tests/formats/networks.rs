@@ -8,9 +8,14 @@ use dahl::graph::Programs;
 use dahl::model::{Model, Optimizer, TrainSpec};
 use dahl::plan::PlannedPrograms;
 use dahl::planner::Grain;
-use dahl::planner::baselines::{Imported, max_load};
-use dahl::planner::pipeline::{Certificate, Limits, certify_within};
-use dahl::platform::Platform;
+use dahl::planner::baselines::{
+    Effort, Imported, MeasuredProfile, Operators, SailorRequest, max_load,
+};
+use dahl::planner::pipeline::{
+    Certificate, Objective, Problem, Semantics, Watts, certify_within, machinery,
+};
+use dahl::planner::score::ForeignPlan;
+use dahl::platform::{Platform, ZeusRequest, ZeusTable};
 use dahl::sim::Tasks;
 use dahl::train::Card;
 use dahl_fuzz::{Bound, Case, Target, fuzz};
@@ -101,12 +106,14 @@ fn fuzz_platform() {
     fuzz!(Target { peak: Bound { times: 300, plus: 8 << 20 }, ..target });
 }
 
+/// Unequal machines.
+static LAB: LazyLock<Platform> = LazyLock::new(|| {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../platforms/lab.toml");
+    Platform::read(root).unwrap()
+});
+
 #[test]
 fn fuzz_tasks() {
-    static LAB: LazyLock<Platform> = LazyLock::new(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../platforms/lab.toml");
-        Platform::read(root).unwrap()
-    });
     fuzz!(text("tasks", |case, place| {
         Tasks::parse(&case.text(), place, &LAB.expand()).is_ok()
     }));
@@ -118,8 +125,15 @@ fn profile(case: &Case, place: &Path) -> bool {
     let layers = match &network {
         Imported::Profile(profile) => profile.layers(&[1.0, 2.0]),
         Imported::Operators(operators) => {
-            let _ = max_load(operators, Limits::default().ideals, &|| true);
+            let _ = max_load(operators, &Effort { stop: &|| true, ..Effort::default() });
             operators.layers(&[1.0, 2.0])
+        }
+        Imported::Measured(measured) => {
+            let printed = measured.to_json();
+            assert_eq!(MeasuredProfile::parse(&printed, place).unwrap(), *measured);
+            let mut machines = machinery(&LAB, Watts::Likely).unwrap();
+            let _ = measured.layers(&LAB, &mut machines, 3);
+            return true;
         }
     };
     assert!(!layers.is_empty());
@@ -132,8 +146,81 @@ fn fuzz_pipedream() {
 }
 
 #[test]
+fn fuzz_profile() {
+    fuzz!(text("profile", profile));
+}
+
+/// Times and bytes in one file each.
+#[test]
+fn fuzz_sailor() {
+    let read = |case: &Case, place: &Path| {
+        let request = SailorRequest {
+            times: &[],
+            sizes: None,
+            model: "OPT-350",
+            batch: 16,
+            tensor_parallel: 1,
+        };
+        let text = |name: &str| String::from_utf8_lossy(case.bytes(name)).into_owned();
+        let [times, sizes] = ["times.json", "sizes.json"].map(text);
+        let sizes = (!sizes.is_empty()).then_some((&*sizes, place));
+        request.parse(&[("gpu", &times, place)], sizes).is_ok()
+    };
+    fuzz!(text("sailor", read));
+}
+
+#[test]
+fn fuzz_zeus() {
+    fuzz!(text("zeus", |case, place| {
+        let table = ZeusTable { name: "gpu".to_owned(), path: place.to_owned(), memory: 1 << 30 };
+        let request = ZeusRequest { tables: &[table], network: "resnet50", batch: None };
+        request.parse(&[case.text()]).is_ok()
+    }));
+}
+
+#[test]
 fn fuzz_dnn_partitioning() {
     fuzz!(text("dnn_partitioning", profile));
+}
+
+/// A network and units that plans of other planners are priced on.
+static PROBLEM: LazyLock<Problem> = LazyLock::new(|| {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/pipedream/small.graph.txt");
+    let Imported::Profile(profile) = Imported::read(&corpus).unwrap() else {
+        panic!("{} is a profile", corpus.display())
+    };
+    let machines = machinery(&LAB, Watts::Likely).unwrap();
+    Problem {
+        layers: profile.layers(&machines.slowdowns),
+        units: machines.units,
+        nodes: machines.nodes,
+        semantics: Semantics::Stale,
+        objective: Objective::Time,
+        period_cap: None,
+        power_cap: None,
+        samples: None,
+    }
+});
+
+/// Operators that splits of other planners are priced on.
+static OPERATORS: LazyLock<Operators> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dahl/tests/planner");
+    match Imported::read(&path.join("bert24_inference.json")).unwrap() {
+        Imported::Operators(of) => of,
+        _ => panic!("{} has a graph of operators", path.display()),
+    }
+});
+
+#[test]
+fn fuzz_score() {
+    fuzz!(text("score", |case, place| {
+        let Ok(plan) = ForeignPlan::parse(&case.text(), place) else { return false };
+        if let Ok(score) = plan.score(&PROBLEM) {
+            assert!(score.plan.period_s >= 0.0 && score.plan.energy_j >= 0.0);
+        }
+        let _ = plan.loads(&OPERATORS);
+        true
+    }));
 }
 
 #[test]

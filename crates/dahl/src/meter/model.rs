@@ -174,12 +174,15 @@ mod tests {
             busy_watts: watts(busy, Origin::Measured),
             spinning_watts: watts(5.0, Origin::Measured),
             idle_watts: watts(2.0, Origin::DataSheet),
+            price_per_hour: 0.0,
             states: Vec::new(),
         };
         let node = Node {
             name: "node".to_owned(),
             count: 1,
             base_watts: watts(30.0, Origin::Measured),
+            price_per_hour: 0.0,
+            price_per_kwh: None,
             sleep: None,
             memories: Vec::new(),
             units: vec![unit("fast", 1, 12.0), unit("slow", 3, 7.0)],

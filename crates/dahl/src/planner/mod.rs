@@ -7,13 +7,17 @@
 //!   [`Deployment`] makes runs of such plans, a [`Flow`] takes micro-batches through stages.
 //! - [`baselines`]: PipeDream's planner, the max-load model, and the files of both.
 //! - [`advice`]: which units are not worth switching on, and what other units would change.
+//! - [`money`]: prices in the place of watts.
+//! - [`score`]: prices of plans that other planners made.
 //! - `recompute`: [`fit`] finds what has to run again for a plan to fit into less memory.
 
 pub mod advice;
 pub mod baselines;
 pub mod grain;
+pub mod money;
 pub mod pipeline;
 mod recompute;
+pub mod score;
 
 pub use grain::{
     Adapter, Circumstances, Gather, Grain, Memories, Patience, Verdict, Why, candidates, place,

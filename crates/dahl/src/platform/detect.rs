@@ -52,6 +52,8 @@ pub fn detect(root: &Path) -> Result<Detected> {
         name: printable(&host, "machine"),
         count: 1,
         base_watts: base_watts(&root, &cpuinfo),
+        price_per_hour: 0.0,
+        price_per_kwh: None,
         sleep: None,
         memories: vec![Memory {
             name: "ram".to_owned(),
@@ -170,6 +172,7 @@ fn units(
             busy_watts: busy,
             spinning_watts: guess(0.8 * busy.value, [idle_watts.value, busy.high]),
             idle_watts,
+            price_per_hour: 0.0,
             states: state.into_iter().collect(),
         }
     };

@@ -20,6 +20,11 @@ pub(super) const JOULES: Quantity = Quantity { is: "joules", least: 0.0, most: 1
 pub(super) const JOULES_PER_BYTE: Quantity =
     Quantity { is: "joules per byte", least: 0.0, most: 1.0 };
 pub(super) const BANDWIDTH: Quantity = Quantity { is: "bytes per second", least: 1.0, most: 1e18 };
+pub(super) const MESSAGE: Quantity = Quantity { is: "bytes", least: 1.0, most: 1e18 };
+pub(super) const ARRIVAL: Quantity = Quantity { is: "seconds", least: 1e-9, most: 1e6 };
+pub(super) const PRICE: Quantity = Quantity { is: "money", least: 0.0, most: 1e9 };
+pub(super) const PRICE_PER_BYTE: Quantity =
+    Quantity { is: "money per byte", least: 0.0, most: 1.0 };
 pub(super) const FLOPS: Quantity = Quantity { is: "operations per second", least: 1.0, most: 1e21 };
 pub(super) const SPEED: Quantity = Quantity { is: "a speed", least: 1e-6, most: 1e6 };
 

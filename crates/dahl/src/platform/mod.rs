@@ -12,16 +12,20 @@ mod expand;
 mod figures;
 mod headroom;
 mod limits;
+mod messages;
 mod parse;
 mod print;
 mod reader;
 mod root;
 #[cfg(test)]
 mod tests;
+mod zeus;
 
 pub use detect::{Detected, detect};
 pub use expand::{CapacityId, Expanded, MemoryId, MemoryOf, NodeId, Route, UnitId, UnitOf};
 pub use headroom::headroom;
+pub use messages::Message;
+pub use zeus::{ZeusRequest, ZeusTable};
 
 use std::fmt;
 
@@ -134,6 +138,10 @@ pub struct Node {
     pub count: usize,
     /// Watts of a node that is on, without its units.
     pub base_watts: Figure,
+    /// Money per hour of a node that is in use.
+    pub price_per_hour: f64,
+    /// Money per kilowatt-hour where it stands, if the file has it.
+    pub price_per_kwh: Option<f64>,
     /// Power and costs of sleeping.
     pub sleep: Option<Sleep>,
     /// Its memories; links to other nodes begin at the first.
@@ -188,6 +196,8 @@ pub struct Unit {
     pub spinning_watts: Figure,
     /// Watts while it does nothing.
     pub idle_watts: Figure,
+    /// Money per hour of a unit that is in use.
+    pub price_per_hour: f64,
     /// Slower ways to run it, of less power.
     pub states: Vec<PowerState>,
 }
@@ -215,8 +225,12 @@ pub struct Link<P> {
     pub bandwidth: Figure,
     /// Seconds until the first byte arrives.
     pub latency: Figure,
+    /// Measured messages, from which bandwidth and latency are fitted where the file does not have them.
+    pub messages: Vec<Message>,
     /// Joules for each byte.
     pub joules_per_byte: Figure,
+    /// Money for each byte.
+    pub price_per_byte: f64,
     /// The transfers that share the bandwidth.
     pub sharing: Sharing,
 }

@@ -1,12 +1,13 @@
 //! Platforms from TOML (docs/platform-format.md).
 
 use super::limits::{
-    BANDWIDTH, BYTE_UNITS, FLOPS, JOULES, JOULES_PER_BYTE, LONGEST_NAME, MOST_BYTES, MOST_PARTS,
-    Quantity, SECONDS, SPEED, WATTS,
+    ARRIVAL, BANDWIDTH, BYTE_UNITS, FLOPS, JOULES, JOULES_PER_BYTE, LONGEST_NAME, MESSAGE,
+    MOST_BYTES, MOST_PARTS, PRICE, PRICE_PER_BYTE, Quantity, SECONDS, SPEED, WATTS,
 };
 use super::reader::{Source, Table, Value, one_of};
 use super::{
-    Fairness, Figure, Link, Memory, Node, Origin, Place, Platform, PowerState, Sharing, Sleep, Unit,
+    Fairness, Figure, Link, Memory, Message, Node, Origin, Place, Platform, PowerState, Sharing,
+    Sleep, Unit,
 };
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -19,8 +20,17 @@ pub(super) const VERSION: u64 = 1;
 
 pub(super) const PLATFORM: &[&str] =
     &["dahl_platform", "name", "from", "fairness", "switches", "node", "link"];
-pub(super) const NODE: &[&str] =
-    &["name", "count", "base_watts", "sleep", "memory", "unit", "link"];
+pub(super) const NODE: &[&str] = &[
+    "name",
+    "count",
+    "base_watts",
+    "price_per_hour",
+    "price_per_kwh",
+    "sleep",
+    "memory",
+    "unit",
+    "link",
+];
 pub(super) const SLEEP: &[&str] = &["watts", "wake_seconds", "wake_joules"];
 pub(super) const MEMORY: &[&str] = &["name", "bytes", "bandwidth"];
 pub(super) const UNIT: &[&str] = &[
@@ -33,11 +43,20 @@ pub(super) const UNIT: &[&str] = &[
     "busy_watts",
     "spinning_watts",
     "idle_watts",
+    "price_per_hour",
     "states",
 ];
 pub(super) const STATE: &[&str] = &["name", "speed", "busy_watts"];
-pub(super) const LINK: &[&str] =
-    &["name", "connects", "bandwidth", "latency", "joules_per_byte", "shared"];
+pub(super) const LINK: &[&str] = &[
+    "name",
+    "connects",
+    "bandwidth",
+    "latency",
+    "messages",
+    "joules_per_byte",
+    "price_per_byte",
+    "shared",
+];
 pub(super) const FIGURE: &[&str] = &["value", "low", "high", "from"];
 
 impl Platform {
@@ -197,6 +216,8 @@ impl Reader {
             name: name(t, "name"),
             count: count(t),
             base_watts: self.figure(t, "base_watts", WATTS),
+            price_per_hour: price(t, "price_per_hour", PRICE).unwrap_or(0.0),
+            price_per_kwh: price(t, "price_per_kwh", PRICE),
             sleep,
             memories,
             units,
@@ -249,6 +270,7 @@ impl Reader {
             busy_watts: at_least_idle(t, "busy_watts"),
             spinning_watts: at_least_idle(t, "spinning_watts"),
             idle_watts,
+            price_per_hour: price(t, "price_per_hour", PRICE).unwrap_or(0.0),
             states: states.iter().map(state).collect(),
         };
         refuse_twins(&states, unit.states.iter().map(|s| &*s.name), &mut BTreeSet::new());
@@ -278,12 +300,23 @@ impl Reader {
         if all && ends < 2 && t.optional("connects").is_some() {
             t.wrong("connects", "at least two ends", ends);
         }
+        let messages = messages(t);
+        let fitted = super::messages::fitted(&messages);
+        // What the file has counts; what it lacks comes from its messages.
+        let figure = |key, quantity, place: usize| match (t.optional(key), &fitted) {
+            (None, Some(fitted)) => fitted[place],
+            // Wrong messages have their own error.
+            (None, None) if t.optional("messages").is_some() => Figure::exact(WRONG, self.from),
+            _ => self.figure(t, key, quantity),
+        };
         Link {
             name: name(t, "name"),
             connects,
-            bandwidth: self.figure(t, "bandwidth", BANDWIDTH),
-            latency: self.figure(t, "latency", SECONDS),
+            bandwidth: figure("bandwidth", BANDWIDTH, 1),
+            latency: figure("latency", SECONDS, 0),
+            messages,
             joules_per_byte: self.figure(t, "joules_per_byte", JOULES_PER_BYTE),
+            price_per_byte: price(t, "price_per_byte", PRICE_PER_BYTE).unwrap_or(0.0),
             sharing: t
                 .optional("shared")
                 .map_or(Sharing::default(), |v| choice(&v, &Sharing::ALL, Sharing::name)),
@@ -314,6 +347,34 @@ impl Reader {
         let from = t.optional("from").map(|v| choice(&v, &Origin::ALL, Origin::name));
         Figure { value, low, high, from: from.unwrap_or(self.from) }
     }
+}
+
+/// Money, a plain number.
+fn price(t: &Table<'_>, key: &str, quantity: Quantity) -> Option<f64> {
+    t.optional(key).map(|value| number(&value, quantity))
+}
+
+/// Measured messages of a link, of ascending sizes.
+fn messages(t: &Table<'_>) -> Vec<Message> {
+    const EXPECTED: &str = "a list of [bytes, seconds], at least two, of ascending sizes";
+    let Some(value) = t.optional("messages") else { return Vec::new() };
+    let mut messages: Vec<Message> = Vec::new();
+    for pair in value.list(EXPECTED) {
+        let numbers = pair.list("[bytes, seconds]");
+        let [bytes, seconds] = &numbers[..] else {
+            pair.wrong("[bytes, seconds]");
+            return Vec::new();
+        };
+        let [bytes, seconds] = [(bytes, MESSAGE), (seconds, ARRIVAL)].map(|(x, q)| number(x, q));
+        messages.push(Message { bytes, seconds });
+    }
+    if messages.len() < 2 || messages.windows(2).any(|pair| pair[0].bytes >= pair[1].bytes) {
+        value.wrong(EXPECTED);
+    }
+    if messages.iter().any(|message| message.bytes.is_nan() || message.seconds.is_nan()) {
+        return Vec::new();
+    }
+    messages
 }
 
 fn number(value: &Value<'_>, quantity: Quantity) -> f64 {

@@ -2,7 +2,7 @@
 
 use super::limits::{BYTE_UNITS, number};
 use super::parse::VERSION;
-use super::{Fairness, Figure, Link, Node, Origin, Place, Platform, Sharing, Unit};
+use super::{Fairness, Figure, Link, Message, Node, Origin, Place, Platform, Sharing, Unit};
 use std::fmt::Write as _;
 
 impl Platform {
@@ -79,6 +79,10 @@ impl Printer {
         self.line("name", quoted(&node.name));
         self.line("count", node.count);
         self.figure("base_watts", &node.base_watts);
+        self.price("price_per_hour", node.price_per_hour);
+        if let Some(price) = node.price_per_kwh {
+            self.line("price_per_kwh", number(price));
+        }
         if let Some(sleep) = &node.sleep {
             let [watts, seconds, joules] =
                 [sleep.watts, sleep.wake_seconds, sleep.wake_joules].map(|f| self.value(&f));
@@ -102,6 +106,12 @@ impl Printer {
         }
     }
 
+    fn price(&mut self, key: &str, price: f64) {
+        if price != 0.0 {
+            self.line(key, number(price));
+        }
+    }
+
     fn unit(&mut self, unit: &Unit, memory: &str) {
         self.line("name", quoted(&unit.name));
         self.line("kind", quoted(&unit.kind));
@@ -114,6 +124,7 @@ impl Printer {
         self.figure("busy_watts", &unit.busy_watts);
         self.figure("spinning_watts", &unit.spinning_watts);
         self.figure("idle_watts", &unit.idle_watts);
+        self.price("price_per_hour", unit.price_per_hour);
         if unit.states.is_empty() {
             return;
         }
@@ -134,7 +145,13 @@ impl Printer {
         self.line("connects", list(link.connects.iter().map(end)));
         self.figure("bandwidth", &link.bandwidth);
         self.figure("latency", &link.latency);
+        if !link.messages.is_empty() {
+            let message = |m: &Message| format!("[{}, {}]", number(m.bytes), number(m.seconds));
+            let messages: Vec<String> = link.messages.iter().map(message).collect();
+            self.line("messages", format!("[{}]", messages.join(", ")));
+        }
         self.figure("joules_per_byte", &link.joules_per_byte);
+        self.price("price_per_byte", link.price_per_byte);
         if link.sharing != Sharing::default() {
             self.line("shared", quoted(link.sharing.name()));
         }

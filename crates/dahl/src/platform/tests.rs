@@ -59,7 +59,14 @@ fn links<P: Clone + std::fmt::Debug>(ends: Vec<P>) -> impl Strategy<Value = Vec<
             connects: ends.clone(),
             bandwidth,
             latency,
+            messages: match sharing {
+                0 => Vec::new(),
+                _ => [(1.5, 1e-6), (4096.0, 0.25)]
+                    .map(|(bytes, seconds)| Message { bytes, seconds })
+                    .to_vec(),
+            },
             joules_per_byte,
+            price_per_byte: [0.0, 8e-11, 0.5][sharing],
             sharing: Sharing::ALL[sharing],
         };
         links.map(link).collect()
@@ -95,6 +102,7 @@ fn units(memories: usize) -> impl Strategy<Value = Vec<Unit>> {
                 busy_watts: above(idle, busy),
                 spinning_watts: above(idle, spinning),
                 idle_watts: idle,
+                price_per_hour: count as f64 / 8.0,
                 states: states.into_iter().map(state).collect(),
             }
         });
@@ -131,6 +139,8 @@ fn nodes() -> impl Strategy<Value = Node> {
                 name: String::new(),
                 count,
                 base_watts,
+                price_per_hour: (count % 7) as f64 * 0.3,
+                price_per_kwh: (count % 2 == 0).then_some(0.12),
                 sleep,
                 memories,
                 units,
@@ -278,4 +288,25 @@ fn what_no_link_leads_to_is_found() {
     let none =
         "platform: links: expected a way between nodes, found none from \"laptop\" to \"other\"";
     check("[[link]]\n", &format!("{other}[[link]]\n"), &[none]);
+}
+
+/// Bandwidth and latency come from measured messages where the file does not have them.
+#[test]
+fn messages_stand_for_bandwidth_and_latency() {
+    let read = |lines: &str| {
+        let text = bad::GOOD.replacen("bandwidth = 125e6\nlatency = 5e-5\n", lines, 1);
+        let platform = Platform::parse("a.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        let again =
+            Platform::parse("b.toml", &platform.to_toml()).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(again, platform);
+        platform.links[0].clone()
+    };
+    let messages = "messages = [[1e3, 1.1e-4], [1e6, 1.01e-2], [1e8, 1.0001]]\n";
+    let link = read(messages);
+    assert!(
+        (link.latency.value - 1e-4).abs() < 1e-9 && (link.bandwidth.value / 1e8 - 1.0).abs() < 1e-6
+    );
+    assert_eq!((link.bandwidth.from, link.messages.len()), (Origin::Measured, 3));
+    let link = read(&format!("{messages}bandwidth = 5e7\n"));
+    assert!(link.bandwidth.value == 5e7 && (link.latency.value - 1e-4).abs() < 1e-9);
 }

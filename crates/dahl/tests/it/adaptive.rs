@@ -36,12 +36,15 @@ fn machine() -> Platform {
         busy_watts: exact(10.0),
         spinning_watts: exact(10.0),
         idle_watts: exact(1.0),
+        price_per_hour: 0.0,
         states: Vec::new(),
     };
     let node = Node {
         name: "here".to_owned(),
         count: 1,
         base_watts: exact(0.0),
+        price_per_hour: 0.0,
+        price_per_kwh: None,
         sleep: None,
         memories: vec![ram],
         units: vec![core],

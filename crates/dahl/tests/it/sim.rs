@@ -26,6 +26,8 @@ fn host(name: &str, flops: f64, [idle, busy]: [f64; 2]) -> Node {
         name: name.to_owned(),
         count: 1,
         base_watts: exact(0.0),
+        price_per_hour: 0.0,
+        price_per_kwh: None,
         sleep: None,
         memories: vec![Memory { name: "ram".to_owned(), bytes: 1 << 40, bandwidth: exact(1e15) }],
         units: vec![Unit {
@@ -38,6 +40,7 @@ fn host(name: &str, flops: f64, [idle, busy]: [f64; 2]) -> Node {
             busy_watts: exact(busy),
             spinning_watts: exact(busy),
             idle_watts: exact(idle),
+            price_per_hour: 0.0,
             states: Vec::new(),
         }],
         links: Vec::new(),
@@ -50,7 +53,9 @@ fn line(name: &str, connects: &[usize], bandwidth: f64, latency: f64) -> Link<Pl
         connects: connects.iter().map(|&kind| Place::Nodes(kind)).collect(),
         bandwidth: exact(bandwidth),
         latency: exact(latency),
+        messages: Vec::new(),
         joules_per_byte: exact(0.0),
+        price_per_byte: 0.0,
         sharing: Sharing::All,
     }
 }

@@ -9,6 +9,7 @@
 //! turned around.
 
 use super::import::Operators;
+use super::max_load::Load;
 
 /// Operators that are always together.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,50 +143,48 @@ fn components(after: &[Vec<usize>]) -> Vec<usize> {
     component
 }
 
-/// What passing outputs on takes on an accelerator that grows by groups.
-pub(super) struct Growing<'a> {
+/// The transfers of an accelerator, while groups are added to it and removed again.
+pub(super) struct Transfers<'a> {
     of: &'a Operators,
     users: &'a [Vec<usize>],
     inside: Vec<bool>,
     /// Users outside, of operators inside; users inside, of operators outside.
     across: Vec<usize>,
-    passing: f64,
-    work: f64,
-    bytes: f64,
+    total: f64,
 }
 
-impl<'a> Growing<'a> {
+impl<'a> Transfers<'a> {
     pub(super) fn new(of: &'a Operators, users: &'a [Vec<usize>]) -> Self {
         let count = of.nodes.len();
-        let (inside, across) = (vec![false; count], vec![0; count]);
-        Self { of, users, inside, across, passing: 0.0, work: 0.0, bytes: 0.0 }
+        Self { of, users, inside: vec![false; count], across: vec![0; count], total: 0.0 }
+    }
+
+    /// Their time.
+    pub(super) fn total(&self) -> f64 {
+        self.total.max(0.0)
     }
 
     pub(super) fn add(&mut self, group: &Group) {
-        self.work += group.accelerator;
-        self.bytes += group.bytes;
         for &node in &group.operators {
-            // It came in, if it was used; now it goes out, if it is used outside.
+            // Its output came in, if it was used; now it goes out, if it is used outside.
             if self.across[node] > 0 {
-                self.passing -= self.of.nodes[node].pass;
+                self.total -= self.of.nodes[node].pass;
             }
             self.inside[node] = true;
             self.across[node] = self.users[node].iter().filter(|user| !self.inside[**user]).count();
             if self.across[node] > 0 {
-                self.passing += self.of.nodes[node].pass;
+                self.total += self.of.nodes[node].pass;
             }
             for &from in &self.of.nodes[node].inputs {
                 let pass = self.of.nodes[from].pass;
                 if self.inside[from] {
-                    if from != node {
-                        self.across[from] -= 1;
-                        if self.across[from] == 0 {
-                            self.passing -= pass;
-                        }
+                    self.across[from] -= 1;
+                    if self.across[from] == 0 {
+                        self.total -= pass;
                     }
                 } else {
                     if self.across[from] == 0 {
-                        self.passing += pass;
+                        self.total += pass;
                     }
                     self.across[from] += 1;
                 }
@@ -193,26 +192,151 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// The load of an accelerator that has all of them, if they fit.
-    pub(super) fn load(&self) -> f64 {
-        match self.bytes <= self.of.accelerator_bytes {
-            true => self.work + self.passing.max(0.0),
-            false => f64::INFINITY,
+    /// Removes the group that was added last; `before` is the total before it was added, so that no
+    /// rounding stays.
+    pub(super) fn remove(&mut self, group: &Group, before: f64) {
+        for &node in group.operators.iter().rev() {
+            for &from in &self.of.nodes[node].inputs {
+                match self.inside[from] {
+                    true => self.across[from] += 1,
+                    false => self.across[from] -= 1,
+                }
+            }
+            self.inside[node] = false;
+            self.across[node] = self.users[node].iter().filter(|user| self.inside[**user]).count();
         }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.inside.fill(false);
-        self.across.fill(0);
-        (self.passing, self.work, self.bytes) = (0.0, 0.0, 0.0);
+        self.total = before;
     }
 }
 
-/// The operators that use the output of each.
-pub(super) fn users(of: &Operators) -> Vec<Vec<usize>> {
+/// A graph of groups.
+#[derive(Clone)]
+pub(super) struct Grouped<'a> {
+    pub(super) of: &'a Operators,
+    /// Each behind its inputs.
+    pub(super) groups: Vec<Group>,
+    /// The operators that use the output of each operator.
+    users: Vec<Vec<usize>>,
+}
+
+impl<'a> Grouped<'a> {
+    pub(super) fn new(of: &'a Operators) -> Self {
+        Self { of, groups: groups(of), users: operator_users(of) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    pub(super) fn transfers(&self) -> Transfers<'_> {
+        Transfers::new(self.of, &self.users)
+    }
+
+    /// The inputs of each group.
+    pub(super) fn inputs(&self) -> Vec<Vec<usize>> {
+        self.groups.iter().map(|group| group.inputs.clone()).collect()
+    }
+
+    /// The groups that need each group.
+    pub(super) fn group_users(&self) -> Vec<Vec<usize>> {
+        let mut users: Vec<Vec<usize>> = vec![Vec::new(); self.len()];
+        for (to, group) in self.groups.iter().enumerate() {
+            group.inputs.iter().for_each(|&from| users[from].push(to));
+        }
+        users
+    }
+
+    /// The graph of at most so many blocks of groups that are consecutive in a topological order.
+    pub(super) fn blocks(&self, order: &[usize], most: usize) -> Self {
+        let size = order.len().div_ceil(most.max(1)).max(1);
+        let mut block = vec![0; self.len()];
+        order.iter().enumerate().for_each(|(place, &group)| block[group] = place / size);
+        let merged = order.chunks(size).enumerate().map(|(own, members)| {
+            let of = || members.iter().map(|&group| &self.groups[group]);
+            let inputs = of().flat_map(|group| group.inputs.iter().map(|&from| block[from]));
+            let mut inputs: Vec<usize> = inputs.filter(|&from| from != own).collect();
+            inputs.sort_unstable();
+            inputs.dedup();
+            Group {
+                operators: of().flat_map(|group| group.operators.iter().copied()).collect(),
+                accelerator: of().map(|group| group.accelerator).sum(),
+                core: of().map(|group| group.core).sum(),
+                bytes: of().map(|group| group.bytes).sum(),
+                inputs,
+            }
+        });
+        Self { of: self.of, groups: merged.collect(), users: self.users.clone() }
+    }
+}
+
+/// The load of a device with some operators.
+pub(in crate::planner) fn device_load(of: &Operators, kind: Load, operators: &[usize]) -> f64 {
+    let nodes = || operators.iter().map(|&node| &of.nodes[node]);
+    if kind == Load::Core {
+        return nodes().map(|node| node.core).sum();
+    }
+    let graph = Grouped { of, groups: Vec::new(), users: operator_users(of) };
+    let mut transfers = graph.transfers();
+    transfers.add(&Group {
+        operators: operators.to_vec(),
+        accelerator: 0.0,
+        core: 0.0,
+        bytes: 0.0,
+        inputs: Vec::new(),
+    });
+    let work: f64 = nodes().map(|node| node.accelerator.unwrap_or(f64::INFINITY)).sum();
+    work + transfers.total()
+}
+
+/// The operators that use the output of each operator.
+fn operator_users(of: &Operators) -> Vec<Vec<usize>> {
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); of.nodes.len()];
     for (to, node) in of.nodes.iter().enumerate() {
         node.inputs.iter().for_each(|&from| users[from].push(to));
     }
     users
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planner::baselines::Imported;
+    use crate::planner::baselines::tests::file;
+
+    /// Adding and removing groups in any order of visits gives the transfers of the set itself.
+    #[test]
+    fn transfers_are_those_of_the_set() {
+        let Ok(Imported::Operators(of)) = Imported::read(&file("bert24_training.json")) else {
+            panic!("a graph of operators")
+        };
+        let graph = Grouped::new(&of);
+        let mut transfers = graph.transfers();
+        let mut stack: Vec<(usize, f64)> = Vec::new();
+        for step in 0..400 {
+            // Two steps forward, one back.
+            if step % 3 == 2 {
+                let (group, before) = stack.pop().expect("a group was added");
+                transfers.remove(&graph.groups[group], before);
+            } else if stack.len() < graph.len() {
+                let group = (stack.len() * 7 + 3) % graph.len();
+                if stack.iter().all(|(other, _)| *other != group) {
+                    stack.push((group, transfers.total));
+                    transfers.add(&graph.groups[group]);
+                } else {
+                    continue;
+                }
+            }
+            let inside =
+                |i: usize| stack.iter().any(|(g, _)| graph.groups[*g].operators.contains(&i));
+            let expected = of.nodes.iter().enumerate().filter(|(i, _)| {
+                let used = |by_inside| {
+                    (0..of.nodes.len())
+                        .any(|to| of.nodes[to].inputs.contains(i) && inside(to) == by_inside)
+                };
+                used(!inside(*i))
+            });
+            let expected: f64 = expected.map(|(_, node)| node.pass).sum();
+            assert!((transfers.total() - expected).abs() < 1e-9, "step {step}");
+        }
+    }
 }

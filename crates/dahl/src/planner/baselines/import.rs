@@ -1,7 +1,8 @@
-//! Networks that others have measured: PipeDream's `graph.txt` and the JSON of
-//! dnn-partitioning.
+//! Networks that others have measured: PipeDream's `graph.txt`, the JSON of dnn-partitioning, and
+//! dahl's own format (`measured.rs`).
 
 use super::groups::groups;
+use super::measured::MeasuredProfile;
 use crate::error::{Error, Result};
 use crate::planner::pipeline::{Layer, Machinery};
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Files of more nodes are refused.
-const MOST_NODES: usize = 20_000;
+pub(super) const MOST_NODES: usize = 20_000;
 
 /// A node of a profile.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,10 +79,12 @@ pub enum Imported {
     Profile(Profile),
     /// That of dnn-partitioning.
     Operators(Operators),
+    /// dahl's own, with times by unit type and micro-batch.
+    Measured(MeasuredProfile),
 }
 
 impl Imported {
-    /// Reads a file of either kind.
+    /// Reads a file of any kind.
     pub fn read(path: &Path) -> Result<Self> {
         let text = crate::os::disk::read_to_string(path)
             .map_err(|source| Error::Io { path: path.to_owned(), source })?;
@@ -91,6 +94,9 @@ impl Imported {
     /// Reads the text of a file; the path is for what is said of it.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         match text.trim_start().starts_with('{') {
+            true if MeasuredProfile::is_text_of(text) => {
+                MeasuredProfile::parse(text, path).map(Self::Measured)
+            }
             true => Operators::parse(text, path).map(Self::Operators),
             false => Profile::parse(text, path).map(Self::Profile),
         }
@@ -234,7 +240,7 @@ fn outputs(path: &Path, place: &str, text: &str) -> Result<f64> {
 
 /// Nodes behind their inputs, of the ready ones the one with the least key first; nothing
 /// where there is a cycle.
-pub(super) fn in_order(inputs: &[Vec<usize>], keys: &[u64]) -> Option<Vec<usize>> {
+pub(in crate::planner) fn in_order(inputs: &[Vec<usize>], keys: &[u64]) -> Option<Vec<usize>> {
     let mut left: Vec<usize> = inputs.iter().map(Vec::len).collect();
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); inputs.len()];
     for (to, from) in inputs.iter().enumerate() {

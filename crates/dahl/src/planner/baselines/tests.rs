@@ -11,7 +11,7 @@ pub(crate) fn file(name: &str) -> PathBuf {
 pub(crate) fn profile(name: &str) -> Profile {
     match Imported::read(&file(name)).unwrap() {
         Imported::Profile(profile) => profile,
-        Imported::Operators(_) => panic!("{name} is no profile"),
+        _ => panic!("{name} is no profile"),
     }
 }
 
@@ -90,9 +90,9 @@ fn pipedreams_plans_are_its_own() {
 #[track_caller]
 fn load(name: &str, expected: &str) {
     let Imported::Operators(of) = Imported::read(&file(name)).unwrap() else { panic!("{name}") };
-    let found = max_load(&of, 3000, &|| false).unwrap();
+    let found = max_load(&of, &Effort::default()).unwrap();
     assert_eq!(format!("{:.4}", found.load), expected, "{name}");
-    assert!(found.whole && found.gap() == 0.0);
+    assert!(matches!(found.compared, Compared::Ideals(_)) && found.gap() == 0.0);
     // All operators are somewhere, and loads are what the model says.
     let mut all: Vec<usize> = found.devices.iter().flat_map(|d| d.operators.clone()).collect();
     all.sort_unstable();
@@ -127,4 +127,64 @@ fn the_largest_loads_of_operator_graphs_are_least() {
     load("bert24_training.json", "41.7458");
     load("resnet50_inference.json", "33.7747");
     load("resnet50_training.json", "78.6318");
+}
+
+/// dnn-partitioning's own programme merges a node that takes no time into its only neighbour before it
+/// looks at memory. Where memory is short, that excludes the best placements: with a fifth more memory
+/// than all operators need together, its largest load is 64.93 instead of 42.0078.
+#[test]
+fn nodes_without_time_are_placed_apart_where_memory_is_short() {
+    let Imported::Operators(mut of) = Imported::read(&file("bert24_training.json")).unwrap() else {
+        panic!("a graph of operators")
+    };
+    let bytes: f64 = of.nodes.iter().map(|node| node.bytes).sum();
+    of.accelerator_bytes = 1.2 * bytes / of.accelerators as f64;
+    let merged = merged_without_time(&of);
+    for (of, expected) in [(of, "42.0078"), (merged, "64.9300")] {
+        let found = max_load(&of, &Effort::default()).unwrap();
+        assert_eq!((format!("{:.4}", found.load), found.gap()), (expected.to_owned(), 0.0));
+    }
+}
+
+/// Groups of no time with one neighbour, merged into it.
+fn merged_without_time(of: &Operators) -> Operators {
+    let mut merged = of.clone();
+    loop {
+        let nodes = &merged.nodes;
+        let class = |i: usize| nodes[i].colour;
+        // Classes that are next to a class, by an edge of their forward or backward parts.
+        let beside = |colour: i64, backward: bool| {
+            let mut others: Vec<i64> = Vec::new();
+            for (to, node) in nodes.iter().enumerate() {
+                for &from in &node.inputs {
+                    for (a, b) in [(from, to), (to, from)] {
+                        if class(a) == colour
+                            && !nodes[a].backward
+                            && nodes[b].backward == backward
+                            && class(b) != colour
+                        {
+                            others.push(class(b));
+                        }
+                    }
+                }
+            }
+            others.sort_unstable();
+            others.dedup();
+            others
+        };
+        let own = |colour: i64| nodes.iter().filter(move |node| node.colour == colour);
+        let free = nodes.iter().map(|node| node.colour).find_map(|colour| {
+            let time: f64 =
+                own(colour).map(|node| node.core + node.accelerator.unwrap_or(0.0)).sum();
+            let alone = beside(colour, true).is_empty() && own(colour).any(|node| !node.backward);
+            let neighbours = beside(colour, false);
+            (time < 1e-6 && alone && neighbours.len() == 1).then(|| (colour, neighbours[0]))
+        });
+        let Some((colour, into)) = free else { return merged };
+        merged
+            .nodes
+            .iter_mut()
+            .filter(|node| node.colour == colour)
+            .for_each(|node| node.colour = into);
+    }
 }

@@ -39,7 +39,6 @@ pub use deploy::{Deployed, Deployment, Ran};
 pub use explain::{Explained, StageCost, cost_of, explain, in_short, semantics_of};
 pub use front::Front;
 pub use ideals::Cuts;
-pub(super) use ideals::ideals;
 pub use model_layers::layers;
 pub use platform_units::{Machinery, Watts, machinery};
 pub use schedule::{Flow, Order};

@@ -467,6 +467,21 @@ const BAD: &[(&str, &str, &str)] = &[
         "joules_per_byte = 20",
         "41: node \"laptop\": link \"pcie\": joules_per_byte: expected joules per byte from 0 to 1, found 20",
     ),
+    (
+        "latency = 2e-6",
+        "messages = [[1e3, 1e-6], [1e6, 0]]",
+        "40: node \"laptop\": link \"pcie\": messages: expected seconds from 1e-9 to 1e6, found 0",
+    ),
+    (
+        "latency = 2e-6",
+        "messages = [[1e6, 1e-4], [1e3, 1e-6]]",
+        "40: node \"laptop\": link \"pcie\": messages: expected a list of [bytes, seconds], at least two, of ascending sizes, found",
+    ),
+    (
+        "latency = 2e-6",
+        "messages = [[1e6, 1e-4, 2]]",
+        "40: node \"laptop\": link \"pcie\": messages: expected [bytes, seconds], found",
+    ),
     // Links between nodes.
     (
         "[\"laptop\", \"rack\"]",

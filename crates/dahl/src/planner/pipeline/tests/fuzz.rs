@@ -66,7 +66,8 @@ fn large_graphs_get_a_gap() {
             calls.set(calls.get() + 1);
             calls.get() > 3000
         };
-        if let Ok(found) = max_load(&graph(seed, nodes), 300, &stop) {
+        let effort = Effort { ideals: 300, stop: &stop, ..Effort::default() };
+        if let Ok(found) = max_load(&graph(seed, nodes), &effort) {
             assert!(found.lower_bound <= found.load && (0.0..=1.0).contains(&found.gap()));
         }
     }
