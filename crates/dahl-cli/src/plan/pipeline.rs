@@ -196,6 +196,7 @@ fn problem(
         period_cap: args.period,
         power_cap: args.power_cap,
         samples: None,
+        scopes: machines.scopes.clone(),
     }
 }
 
@@ -380,7 +381,7 @@ fn dream(
     scaled.nodes.iter_mut().for_each(|node| node.seconds *= machines.slowdowns[0]);
     let on = Machines {
         count: unit.count,
-        bandwidth: 1.0 / unit.reduce.seconds_per_byte.max(unit.input.seconds_per_byte),
+        bandwidth: machines.bandwidths[0],
         memory_bytes: config.placement.memory_limit.map(|memory| memory.0 as f64),
     };
     let plan = pipedream(&scaled, on)?;

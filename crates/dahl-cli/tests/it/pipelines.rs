@@ -27,7 +27,8 @@ fn types(all: &[(&str, f64, f64, f64)]) -> String {
     }
     let names: Vec<String> = all.iter().map(|(name, ..)| format!("{name:?}")).collect();
     text + &format!(
-        "[[link]]\nname = \"net\"\nconnects = [{}]\nbandwidth = 1.25e9\nlatency = 0\n\
+        // 1.25 GB/s for both directions together.
+        "[[link]]\nname = \"net\"\nconnects = [{}]\nbandwidth = 0.625e9\nlatency = 0\n\
          joules_per_byte = 20e-9\nshared = \"ends\"\n",
         names.join(", ")
     )
@@ -159,7 +160,7 @@ fn plans_are_compared() {
 #[test]
 fn published_plans_are_reproduced() {
     let scratch = Scratch::new("published");
-    let text = types(&[("gpu", 1.0, 250.0, 30.0)]).replace("1.25e9", "1e9");
+    let text = types(&[("gpu", 1.0, 250.0, 30.0)]).replace("0.625e9", "1e9");
     let units = scratch.write("four.toml", text.as_bytes());
     let profile = data("vgg16.graph.txt");
     let plan = [

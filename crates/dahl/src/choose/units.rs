@@ -158,6 +158,7 @@ impl PlanRequest<'_> {
             period_cap: self.period,
             power_cap: self.power_cap,
             samples: Some(samples),
+            scopes: machines.scopes,
         })
     }
 

@@ -374,6 +374,7 @@ mod tests {
             period_cap: None,
             power_cap: None,
             samples: None,
+            scopes: machines.scopes,
         })
     }
 

@@ -17,9 +17,11 @@ mod ideals;
 mod labels;
 mod lagrange;
 mod model_layers;
+mod platform_scopes;
 mod platform_units;
 mod refine;
 mod schedule;
+mod scopes;
 mod solve;
 mod stage_options;
 mod stages;
@@ -31,8 +33,9 @@ mod unit_counts;
 pub use certificate::certificate;
 pub use cost::{CostModel, objective_value, plan_value};
 pub use dahl_certify::{
-    Assignment, CellProof, Certificate, Flaw, LabelProof, Layer, LevelProof, NodeType, Objective,
-    Power, Problem, Semantics, Stage, UnitType, Way, certify, certify_within,
+    Assignment, CellProof, Certificate, Flaw, LabelProof, Layer, LevelProof, Medium, NodeType,
+    Objective, Power, Problem, Reach, Scope, ScopeProof, Semantics, Stage, UnitType, Way, certify,
+    certify_within,
 };
 pub use deploy::{Deployed, Deployment, Ran};
 pub use explain::{Explained, StageCost, cost_of, explain, in_short, semantics_of};

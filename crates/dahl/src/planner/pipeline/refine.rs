@@ -51,15 +51,15 @@ struct Leads {
 
 impl<'a> Cover<'a> {
     /// Potentials of all combinations where their number allows it, else multipliers; in a few
-    /// cells.
-    pub(super) fn new(table: &'a OptionTable<'a>, limits: &Limits<'_>) -> Self {
+    /// cells. Plans of `front` are known.
+    pub(super) fn new(table: &'a OptionTable<'a>, limits: &Limits<'_>, front: Front) -> Self {
         let groups: usize = table.ideals.stages() * table.unit_counts.available.len();
         let numbers = table.unit_counts.size.saturating_mul(table.sets());
         let full = numbers <= limits.states
             && table.unit_counts.size.saturating_mul(groups) <= 1_500_000_000;
         let mut cover = Self {
             table,
-            front: Front::default(),
+            front,
             cells: Vec::new(),
             levels: Vec::new(),
             idle: if full { table.idle() } else { Vec::new() },

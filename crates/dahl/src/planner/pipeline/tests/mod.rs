@@ -6,6 +6,7 @@ mod independent;
 pub(crate) mod made;
 mod model_layers;
 mod simulated;
+mod topology;
 mod uneven_shares;
 
 /// The first fifth of so many problems; all with `CAMPAIGN=all`, as `.ci/run` has it.

@@ -75,10 +75,12 @@ fn two_units_share_a_batch_two_to_one() {
         powers: vec![Power { name: "full".to_owned(), speed: 1.0, busy_watts }],
         idle_watts: 1.0,
         memory_bytes: f64::INFINITY,
-        input: Way { seconds_per_byte: 0.0, joules_per_byte: 0.0 },
-        reduce: Way { seconds_per_byte: 0.0, joules_per_byte: 0.0 },
+        input: Way::FREE,
+        reduce: Way::FREE,
+        within: None,
         node: 0,
         per_node: 1,
+        sharing: 1,
     };
     let p = Problem {
         layers: vec![Layer {
@@ -95,6 +97,7 @@ fn two_units_share_a_batch_two_to_one() {
         period_cap: None,
         power_cap: None,
         samples: Some(6),
+        scopes: Vec::new(),
     };
     let found = solve(&p, &Limits::default()).unwrap();
     let best = found.best.clone().unwrap();
