@@ -19,6 +19,9 @@ pub struct Certificate {
     /// What the claim is not about: a plan that was printed beside it, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_about: Option<String>,
+    /// The files that the problem is from, for people; not checked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
     /// No plan has an objective below this.
     pub value: f64,
     /// Sets of layers, each behind those that it contains: the first has none, the last
@@ -62,6 +65,7 @@ impl Certificate {
             problem: self.problem.in_scope(Some(scope)),
             plan: self.plan.clone(),
             not_about: None,
+            files: Vec::new(),
             scopes: Vec::new(),
             plan_scope: None,
             sets,

@@ -9,6 +9,7 @@ mod cost;
 mod labels;
 mod plan;
 mod potentials;
+mod shares;
 
 use crate::certificate::{CellProof, Certificate};
 use crate::problem::Problem;
@@ -87,7 +88,7 @@ pub fn certify_within(of: &Certificate, steps: u64) -> Result<u64, Flaw> {
             }
             let options = checker.options()?;
             let inequalities = checker.potentials(&options)? + checker.labels(&options)?;
-            Ok((inequalities, checker.work.get()))
+            Ok((inequalities + checker.shares()?, checker.work.get()))
         };
         let (inequalities, work) = check().map_err(|flaw: Flaw| match scope {
             Some(scope) => {

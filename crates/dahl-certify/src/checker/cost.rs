@@ -87,6 +87,14 @@ fn near(unit: &UnitType, replicas: usize) -> Option<Way> {
     if fits { unit.within } else { None }
 }
 
+/// The same where no other stage is there: units fill one memory after the other.
+pub(super) fn threads_of_share(unit: &UnitType, units: usize) -> usize {
+    match units % unit.sharing {
+        0 => unit.sharing,
+        rest => rest,
+    }
+}
+
 /// How many units of a stage surely share a memory, and so its weights.
 fn threads(unit: &UnitType, replicas: usize) -> usize {
     let all = unit.sharing;

@@ -56,10 +56,14 @@ pub(super) fn certificate_by(
     let value = proofs.iter().map(|(value, _)| *value).fold(f64::INFINITY, f64::min);
     let (_, ScopeProof { sets, cells, levels, labels }) = proofs.pop()?;
     Some(Certificate {
-        dahl_certificate: if problem.scopes.is_empty() { 2 } else { 3 },
+        dahl_certificate: match problem.scopes.is_empty() && problem.samples.is_none() {
+            true => 2,
+            false => 3,
+        },
         problem: problem.clone(),
         plan: plan.clone(),
         not_about: None,
+        files: Vec::new(),
         value: value * (1.0 - CLAIMED),
         sets,
         levels,
@@ -73,7 +77,7 @@ pub(super) fn certificate_by(
 /// A proof that no plan on the units of one scope is better than a value, which is returned too.
 fn prove(cost: CostModel<'_>, plan: &Assignment, limits: &Limits<'_>) -> Option<(f64, ScopeProof)> {
     let problem = cost.problem;
-    let table = OptionTable::new(cost, limits.ideals);
+    let table = OptionTable::new(cost, limits.ideals, Some(plan));
     if table.numbers != super::stage_options::Replicas::All {
         return None;
     }

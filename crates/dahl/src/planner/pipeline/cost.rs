@@ -42,6 +42,22 @@ pub(super) struct StageOption {
     activations: f64,
 }
 
+/// What a stage has to do on a unit of one type, in seconds at full power and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Load {
+    pub(super) seconds: f64,
+    pub(super) parameters: f64,
+    pub(super) input: f64,
+    pub(super) activations: f64,
+}
+
+impl StageWork {
+    fn load(&self, unit: usize) -> Load {
+        let Self { parameters, input, activations, .. } = *self;
+        Load { seconds: self.seconds[unit], parameters, input, activations }
+    }
+}
+
 /// What a stage takes: seconds of computing, of sums of gradients and of its input; joules of
 /// computing, and all beyond idle watts.
 pub(super) struct StageParts {
@@ -133,14 +149,14 @@ impl<'a> CostModel<'a> {
         }
     }
 
-    pub(super) fn parts(
-        &self,
-        work: &StageWork,
-        [unit, replicas, power]: [usize; 3],
-    ) -> StageParts {
+    pub(super) fn parts(&self, work: &StageWork, on: [usize; 3]) -> StageParts {
+        self.parts_of(&work.load(on[0]), on)
+    }
+
+    fn parts_of(&self, work: &Load, [unit, replicas, power]: [usize; 3]) -> StageParts {
         let (of, r) = (&self.problem.units[unit], replicas as f64);
         let at = &of.powers[power];
-        let compute = work.seconds[unit] / at.speed / r;
+        let compute = work.seconds / at.speed / r;
         let reduce = reduce_way(of, replicas);
         let summed = self.all_reduce * (r - 1.0) * work.parameters / r;
         let fed = self.round_trip * work.input;
@@ -157,8 +173,14 @@ impl<'a> CostModel<'a> {
 
     /// A stage on so many units of a type at a power.
     pub(super) fn stage_option(&self, work: &StageWork, on: [usize; 3]) -> StageOption {
+        let option = self.option_of(&work.load(on[0]), on);
+        StageOption { before: work.before as u32, ..option }
+    }
+
+    /// The same for what a stage has to do on units of one type.
+    pub(super) fn option_of(&self, work: &Load, on: [usize; 3]) -> StageOption {
         let [unit, replicas, power] = on;
-        let StageParts { compute, gradients, feeding, delay, joules, .. } = self.parts(work, on);
+        let StageParts { compute, gradients, feeding, delay, joules, .. } = self.parts_of(work, on);
         let r = replicas as f64;
         let (sum, most, held) = match self.problem.semantics {
             Semantics::Stale => (0.0, (compute + gradients / r).max(feeding), 1.0),
@@ -169,7 +191,7 @@ impl<'a> CostModel<'a> {
         };
         let threads = threads(&self.problem.units[unit], replicas) as f64;
         StageOption {
-            before: work.before as u32,
+            before: 0,
             unit: unit as u8,
             replicas: replicas as u16,
             power: power as u8,

@@ -7,6 +7,7 @@
 
 mod bottleneck_bounds;
 mod bounds;
+mod canonical;
 mod cells;
 mod certificate;
 mod cost;
@@ -16,6 +17,7 @@ mod front;
 mod ideals;
 mod labels;
 mod lagrange;
+mod local_search;
 mod model_layers;
 mod platform_scopes;
 mod platform_units;
@@ -45,10 +47,10 @@ pub(super) use ideals::ideals;
 pub use model_layers::layers;
 pub use platform_units::{Machinery, Watts, machinery};
 pub use schedule::{Flow, Order};
-pub use solve::{Bounded, Extent, Limits, Solution, infeasible, solve};
+pub use solve::{Bounded, Extent, Limits, Shares, Solution, infeasible, solve};
 pub use stage_options::Replicas;
 pub use stages::{NodeCost, even, flops, layer_count, starting_with};
-pub use uneven_shares::{shared_by_all_units, uneven_shares, wide_bound};
+pub use uneven_shares::{Dealt, shared_by_all_units, uneven_shares, wide_bound};
 
 impl From<Flaw> for crate::Error {
     fn from(flaw: Flaw) -> Self {

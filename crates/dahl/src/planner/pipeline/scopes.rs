@@ -5,11 +5,17 @@ use super::cost::{CostModel, plan_value};
 use super::front::Front;
 use super::ideals::Cuts;
 use super::labels::{Effort, Ended, Search, Wanted};
+use super::local_search::anneal;
 use super::refine::Cover;
-use super::solve::{Bounded, Extent, Limits, Solution, pick};
+use super::solve::{Bounded, Extent, Limits, Shares, Solution, pick};
 use super::stage_options::{OptionTable, Replicas};
 use super::uneven_shares::{uneven_shares, wide_bound};
 use dahl_certify::Problem;
+
+/// The part of the time that local search has before bounds are computed, at most.
+const FOR_HEURISTICS: f64 = 0.3;
+/// Its rounds, of which each has twice the steps of the one before.
+const ROUNDS: usize = 4;
 
 /// What the search of one scope says.
 struct Searched {
@@ -29,9 +35,13 @@ pub(super) fn over_scopes(problem: &Problem, limits: &Limits<'_>) -> Solution {
     let parts: Vec<Problem> = problem.all_scopes().map(|scope| problem.in_scope(scope)).collect();
     let mut front = Front::default();
     let mut shared = Front::default();
+    let mut all_dealt = true;
     if let Some(samples) = problem.samples {
-        let plans = parts.iter().map(|part| uneven_shares(part, samples, limits.stop));
-        plans.for_each(|plans| plans.plans().iter().for_each(|plan| shared.add(plan.clone())));
+        for part in &parts {
+            let dealt = uneven_shares(part, samples, limits.stop);
+            all_dealt &= dealt.whole;
+            dealt.front.plans().iter().for_each(|plan| shared.add(plan.clone()));
+        }
     }
     let all = search_all(&parts, &mut front, limits);
     let best_pipeline = pick(problem, &front);
@@ -44,21 +54,30 @@ pub(super) fn over_scopes(problem: &Problem, limits: &Limits<'_>) -> Solution {
     let mut lower_bound = all.iter().map(bound).fold(f64::INFINITY, f64::min);
     let mut bounded = Bounded::Space;
     let mut whole = all.iter().all(|of| of.whole);
-    if all.iter().any(|of| of.replicas == Replicas::Clipped) {
-        // The search knows nothing of plans with more units.
+    if all.iter().any(|of| of.replicas != Replicas::All || of.cuts != Cuts::All) {
+        // The search knows nothing of other cuts and numbers of units.
         lower_bound = lower_bound.min(wide_bound(problem));
         bounded = Bounded::Any;
         whole = false;
     }
     let mut best = best_pipeline.clone();
     if problem.samples.is_some() {
+        // All dealings were looked at, or else no bound is about them alone.
+        let within = pick(problem, &shared).map(|plan| plan_value(problem, &plan));
         shared.plans().iter().for_each(|plan| front.add(plan.clone()));
         best = pick(problem, &front);
-        // With one type there are no others to part a stage among.
-        if problem.units.iter().filter(|unit| unit.count > 0).count() > 1 {
+        if all_dealt {
+            lower_bound = lower_bound.min(within.unwrap_or(f64::INFINITY));
+        } else {
             lower_bound = lower_bound.min(wide_bound(problem));
             bounded = Bounded::Any;
+            whole = false;
         }
+    }
+    let wide = wide_bound(problem);
+    if lower_bound < wide {
+        lower_bound = wide;
+        bounded = Bounded::Any;
     }
     let widest = &all[all.len() - 1];
     Solution {
@@ -68,9 +87,16 @@ pub(super) fn over_scopes(problem: &Problem, limits: &Limits<'_>) -> Solution {
         bounded,
         whole,
         proved: all.iter().all(|of| of.proved),
-        cuts: widest.cuts,
-        replicas: widest.replicas,
-        shares: problem.samples.is_some(),
+        cuts: all.iter().map(|of| of.cuts).find(|cuts| *cuts != Cuts::All).unwrap_or(widest.cuts),
+        replicas: {
+            let some = all.iter().map(|of| of.replicas).find(|numbers| *numbers != Replicas::All);
+            some.unwrap_or(widest.replicas)
+        },
+        shares: match problem.samples {
+            None => Shares::None,
+            Some(_) if all_dealt => Shares::All,
+            Some(_) => Shares::Some,
+        },
         labels: all.iter().map(|of| of.labels).sum(),
         front,
     }
@@ -130,8 +156,19 @@ fn search(
     limits: &Limits<'_>,
     wanted: &[Wanted],
 ) -> Searched {
-    let table = OptionTable::new(CostModel::new(problem), limits.ideals);
+    let cost = CostModel::new(problem);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
+    let mut table = OptionTable::new(cost, limits.ideals, None);
+    let exact = table.ideals.cuts == Cuts::All && table.numbers == Replicas::All;
+    let exact = exact && table.is_countable(limits);
+    if !exact {
+        let part = || (limits.stop)() || (limits.used)() >= FOR_HEURISTICS;
+        anneal(cost, front, (ROUNDS, 1), &part);
+        let along = pick(problem, front).filter(|_| table.ideals.cuts != Cuts::All);
+        if let Some(plan) = along {
+            table = OptionTable::new(cost, limits.ideals, Some(&plan));
+        }
+    }
     let mut cover = Cover::new(&table, limits, std::mem::take(front));
     let (mut proved, mut whole, mut labels) = (false, false, 0);
     for &wanted in wanted {
@@ -143,6 +180,16 @@ fn search(
     let least = cover.bounds().least_of_all(problem.objective, cap);
     *front = std::mem::take(&mut cover.front);
     let (cuts, replicas) = (table.ideals.cuts, table.numbers);
+    let value = |front: &Front| pick(problem, front).map(|plan| plan_value(problem, &plan));
+    let mut seed = 2;
+    // Time that is left, while something may be better.
+    while !exact && !proved && !(limits.stop)() && (limits.used)() > 0.0 {
+        if value(front).is_some_and(|value| least > value * (1.0 - 1e-9)) {
+            break;
+        }
+        anneal(cost, front, (ROUNDS, seed), limits.stop);
+        seed += 1;
+    }
     Searched { proved, whole, least, cuts, replicas, labels }
 }
 

@@ -1,6 +1,7 @@
 //! What a search may look at, and what it finds: the whole front of a problem, or as much of it as
 //! there is time for, and the best plan for the objective with a lower bound.
 
+use super::canonical::Canonical;
 use super::cost::{CostModel, plan_value};
 use super::front::Front;
 use super::ideals::Cuts;
@@ -70,6 +71,17 @@ impl Bounded {
     }
 }
 
+/// Which plans were searched whose units of several types share a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shares {
+    /// None.
+    None,
+    /// Some numbers of units.
+    Some,
+    /// All numbers of units at all powers, with all shares.
+    All,
+}
+
 /// What is known of a problem.
 #[derive(Clone, Debug)]
 pub struct Solution {
@@ -91,8 +103,8 @@ pub struct Solution {
     pub cuts: Cuts,
     /// Which numbers of units a stage may have.
     pub replicas: Replicas,
-    /// Whether units of several types may share a batch.
-    pub shares: bool,
+    /// Which plans were searched in which units of several types share a batch.
+    pub shares: Shares,
     /// Partial plans that were kept.
     pub labels: usize,
 }
@@ -122,20 +134,22 @@ impl Solution {
             proved: false,
             cuts: Cuts::All,
             replicas: Replicas::All,
-            shares: false,
+            shares: Shares::None,
             labels: 0,
         }
     }
 
     /// The plans that were searched.
     pub fn space(&self) -> String {
-        match self.shares {
-            true => format!(
-                "{}; or one stage on several unit types with uneven shares",
-                self.pipelines()
-            ),
-            false => self.pipelines(),
-        }
+        let shares = match self.shares {
+            Shares::None => return self.pipelines(),
+            Shares::Some => ", of some numbers of units",
+            Shares::All => "",
+        };
+        format!(
+            "{}; or one stage on several unit types with uneven shares{shares}",
+            self.pipelines()
+        )
     }
 
     /// Those of them without uneven shares.
@@ -220,11 +234,16 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     problem.check()?;
     if problem.power_cap.is_some_and(|cap| least_watts(problem) >= cap) {
         // Nothing can even wait.
-        let shares = problem.samples.is_some();
+        let shares = if problem.samples.is_some() { Shares::All } else { Shares::None };
         let none = Solution::single(None, f64::INFINITY);
         return Ok(Solution { whole: true, proved: true, shares, ..none });
     }
-    Ok(over_scopes(problem, limits))
+    let canonical = Canonical::of(problem);
+    let mut found = over_scopes(&canonical.problem, limits);
+    let plans = found.best.iter_mut().chain(&mut found.best_pipeline);
+    plans.for_each(|plan| canonical.back(plan));
+    found.front.plans_mut().iter_mut().for_each(|plan| canonical.back(plan));
+    Ok(found)
 }
 
 /// The best plan of a front.

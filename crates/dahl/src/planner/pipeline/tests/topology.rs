@@ -3,7 +3,7 @@
 use super::super::*;
 use super::brute::{Stages, each_plan, front_of, stage_costs};
 use super::made::Chance;
-use super::tried;
+use super::some;
 use crate::platform::{Expanded, MemoryId, NodeId, Platform, Sharing};
 
 /// A kind of machine of a made-up platform.
@@ -242,7 +242,7 @@ fn no_worse(name: &str, than: &[(f64, f64)], front: &[(f64, f64)]) {
 
 #[test]
 fn plans_pay_for_the_units_that_they_use() {
-    for seed in tried(200) {
+    for seed in some(1000, 20) {
         let platform = parsed(&kinds(seed));
         let p = on(&platform, seed);
         let (found, all) = (points(&p), brute(&p, &platform));
@@ -255,7 +255,7 @@ fn plans_pay_for_the_units_that_they_use() {
 #[test]
 fn other_units_never_hurt() {
     let mut added = 0;
-    for seed in tried(300) {
+    for seed in some(1000, 16) {
         let name = format!("platform {seed}");
         let kinds = kinds(seed);
         let front = points(&on(&parsed(&kinds), seed));
@@ -293,7 +293,7 @@ fn other_units_never_hurt() {
         let before = objective_value(p.objective, best.period_s, best.energy_j);
         assert!((value - before).abs() <= 1e-9 * before, "{name}: {value} {before}");
     }
-    assert!(added > tried(300).end / 2, "{added}");
+    assert!(added > some(1000, 16).end / 2, "{added}");
 }
 
 /// Four GPUs that only their memories tell apart, and machines that only their names do.
