@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
-    /// The version of the format: 2; 1 had potentials too, which are not needed.
+    /// The version of the format: 3 where the problem has scopes, else 2; 1 had potentials too, which
+    /// are not needed.
     pub dahl_certificate: u32,
     /// What the claim is about.
     pub problem: Problem,
@@ -18,6 +19,9 @@ pub struct Certificate {
     /// What the claim is not about: a plan that was printed beside it, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_about: Option<String>,
+    /// The files that the problem is from, for people; not checked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
     /// No plan has an objective below this.
     pub value: f64,
     /// Sets of layers, each behind those that it contains: the first has none, the last
@@ -30,9 +34,48 @@ pub struct Certificate {
     pub levels: Vec<LevelProof>,
     /// Partial plans.
     pub labels: Vec<LabelProof>,
+    /// The proofs of the problem's scopes, one each. What is listed above is about all units.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<ScopeProof>,
+    /// The scope whose ways the plan pays, by index; all units where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_scope: Option<usize>,
+}
+
+/// A proof that no plan on the units of one scope has an objective below the value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScopeProof {
+    /// Sets of layers.
+    pub sets: Vec<Vec<usize>>,
+    /// Intervals of the period and of the slowest stage.
+    pub cells: Vec<CellProof>,
+    /// The least seconds that add up.
+    pub levels: Vec<LevelProof>,
+    /// Partial plans.
+    pub labels: Vec<LabelProof>,
 }
 
 impl Certificate {
+    /// The proof of one scope as a certificate of its own: what it lists is about all units of its
+    /// problem.
+    pub(crate) fn of_scope(&self, scope: usize) -> Self {
+        let ScopeProof { sets, cells, levels, labels } = self.scopes[scope].clone();
+        Self {
+            problem: self.problem.in_scope(Some(scope)),
+            plan: self.plan.clone(),
+            not_about: None,
+            files: Vec::new(),
+            scopes: Vec::new(),
+            plan_scope: None,
+            sets,
+            cells,
+            levels,
+            labels,
+            ..*self
+        }
+    }
+
     /// The value of the objective that the plan has, by its period and energy.
     pub fn plan_value(&self) -> f64 {
         value(self.problem.objective, self.plan.period_s, self.plan.energy_j)

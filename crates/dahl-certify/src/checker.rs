@@ -9,6 +9,7 @@ mod cost;
 mod labels;
 mod plan;
 mod potentials;
+mod shares;
 
 use crate::certificate::{CellProof, Certificate};
 use crate::problem::Problem;
@@ -68,10 +69,38 @@ pub fn certify(of: &Certificate) -> Result<u64, Flaw> {
 
 /// The same with another bound on the steps.
 pub fn certify_within(of: &Certificate, steps: u64) -> Result<u64, Flaw> {
-    let mut checker = Checker::new(of, steps)?;
-    checker.plan()?;
-    let options = checker.options()?;
-    Ok(checker.potentials(&options)? + checker.labels(&options)?)
+    let p = &of.problem;
+    p.check().or_else(|error| flaw("problem", "a valid problem", error))?;
+    let (known, found) = (p.scopes.len(), of.scopes.len());
+    require(found == known, "scopes", format!("proofs of {known} scopes"), found)?;
+    let own = of.plan_scope.is_none_or(|scope| scope < known);
+    require(own, "plan_scope", "a scope of the problem", format!("{:?}", of.plan_scope))?;
+    let (mut checked, mut left) = (0, steps);
+    for scope in p.all_scopes() {
+        let part = match scope {
+            Some(scope) => of.of_scope(scope),
+            None => Certificate { problem: p.in_scope(None), ..of.clone() },
+        };
+        let check = || {
+            let mut checker = Checker::new(&part, left)?;
+            if scope == of.plan_scope {
+                checker.plan()?;
+            }
+            let options = checker.options()?;
+            let inequalities = checker.potentials(&options)? + checker.labels(&options)?;
+            Ok((inequalities + checker.shares()?, checker.work.get()))
+        };
+        let (inequalities, work) = check().map_err(|flaw: Flaw| match scope {
+            Some(scope) => {
+                let name = &p.scopes[scope].name;
+                Flaw { place: format!("scope {name:?}: {}", flaw.place), ..flaw }
+            }
+            None => flaw,
+        })?;
+        checked += inequalities;
+        left = left.saturating_sub(work);
+    }
+    Ok(checked)
 }
 
 struct Checker<'a> {
@@ -99,9 +128,8 @@ impl<'a> Checker<'a> {
     fn new(of: &'a Certificate, most_work: u64) -> Result<Self, Flaw> {
         // Version 1 has potentials too. Those computed here are no smaller than any that hold.
         let version = of.dahl_certificate;
-        require((1..=2).contains(&version), "dahl_certificate", "1 or 2", version)?;
+        require((1..=3).contains(&version), "dahl_certificate", "1, 2 or 3", version)?;
         let p = &of.problem;
-        p.check().or_else(|error| flaw("problem", "a valid problem", error))?;
         let mut strides = Vec::new();
         let mut size = 1usize;
         for unit in &p.units {

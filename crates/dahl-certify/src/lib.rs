@@ -16,11 +16,11 @@ mod certificate;
 mod checker;
 mod problem;
 
-pub use certificate::{CellProof, Certificate, LabelProof, LevelProof};
+pub use certificate::{CellProof, Certificate, LabelProof, LevelProof, ScopeProof};
 pub use checker::{MOST_POTENTIALS, certify, certify_within};
 pub use problem::{
-    Assignment, Layer, MOST_TYPES, NodeType, Objective, Power, Problem, Semantics, Stage, UnitType,
-    Way,
+    Assignment, Layer, MOST_TYPES, Medium, NodeType, Objective, Power, Problem, Reach, Scope,
+    Semantics, Stage, UnitType, Way,
 };
 
 /// What is wrong with a problem or a certificate.

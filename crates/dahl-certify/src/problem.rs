@@ -34,20 +34,62 @@ pub struct Power {
     pub busy_watts: f64,
 }
 
+/// What the transfers of several units share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Medium {
+    /// Each end has a line of its own.
+    #[default]
+    Lines,
+    /// All transfers share one medium.
+    Bus,
+}
+
 /// A way between memories, over which bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Way {
-    /// Seconds per byte; 0 where both ends have one memory.
+    /// Seconds per byte if both directions take turns, so half of those of a link that carries both
+    /// directions at once; 0 where both ends have one memory.
     pub seconds_per_byte: f64,
     /// Joules per byte.
     pub joules_per_byte: f64,
+    /// Seconds until the first byte of a message arrives.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub latency_s: f64,
+    /// What transfers at the same time share.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub medium: Medium,
+    /// Units of the type that share one end: those of a machine, or of a memory.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub units_per_end: usize,
+}
+
+fn is_default<T: Default + PartialEq>(x: &T) -> bool {
+    *x == T::default()
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(n: &usize) -> bool {
+    *n == 1
 }
 
 impl Way {
-    /// A way of so many bytes per second.
+    /// The way inside a memory.
+    pub const FREE: Self = Self {
+        seconds_per_byte: 0.0,
+        joules_per_byte: 0.0,
+        latency_s: 0.0,
+        medium: Medium::Lines,
+        units_per_end: 1,
+    };
+
+    /// A way of so many bytes per second, for both directions together.
     pub fn new(bytes_per_second: f64, joules_per_byte: f64) -> Self {
-        Self { seconds_per_byte: 1.0 / bytes_per_second, joules_per_byte }
+        Self { seconds_per_byte: 1.0 / bytes_per_second, joules_per_byte, ..Self::FREE }
     }
 }
 
@@ -66,14 +108,46 @@ pub struct UnitType {
     /// Bytes that one may hold; infinite is `null` in files.
     #[serde(with = "unlimited")]
     pub memory_bytes: f64,
-    /// The way of its inputs: the narrowest from any other unit.
+    /// The way of its inputs: the narrowest between any two units that plans may use.
     pub input: Way,
     /// The way that gradients are summed over: the narrowest to another unit of its type.
     pub reduce: Way,
+    /// The same for units of one machine, if it is another way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Way>,
     /// The kind of machine that it is in, by index.
     pub node: usize,
     /// Units of the type per machine.
     pub per_node: usize,
+    /// Units of the type that are threads over one memory, which holds their weights once.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub sharing: usize,
+}
+
+/// Units near each other. A plan on no more than these communicates over their ways, whatever other
+/// units there are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scope {
+    /// The units, for people.
+    pub name: String,
+    /// What there is of each unit type, by index.
+    pub types: Vec<Reach>,
+}
+
+/// The units of a type in a [`Scope`], with the figures that are not those of the whole platform.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reach {
+    /// How many there are; without any, the other figures do not matter.
+    pub count: usize,
+    /// The way of inputs.
+    pub input: Way,
+    /// The way that gradients are summed over.
+    pub reduce: Way,
+    /// The same for units of one machine, if it is another way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Way>,
 }
 
 /// JSON has no infinity.
@@ -171,6 +245,9 @@ pub struct Problem {
     /// Samples of a batch, where units may have uneven shares of it (docs/planner.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<usize>,
+    /// Parts of the platform whose units are nearer to each other than all units are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<Scope>,
 }
 
 /// Layers on units of one type, which each compute a part of every batch (synchronous) or take
@@ -204,7 +281,34 @@ pub struct Assignment {
     pub energy_j: f64,
 }
 
+impl Way {
+    fn check(&self, place: &str) -> Result<(), Flaw> {
+        for x in [self.seconds_per_byte, self.joules_per_byte, self.latency_s] {
+            require((0.0..=1e18).contains(&x), place, "figures from 0 to 1e18", x)?;
+        }
+        let units = self.units_per_end;
+        require((1..=65_535).contains(&units), place, "1 to 65535 units per end", units)
+    }
+}
+
 impl Problem {
+    /// The problem of plans on the units of one scope; of all units where it is `None`.
+    #[must_use]
+    pub fn in_scope(&self, scope: Option<usize>) -> Self {
+        let mut part = Self { scopes: Vec::new(), ..self.clone() };
+        let types = scope.map_or(&[][..], |scope| &self.scopes[scope].types);
+        for (unit, reach) in part.units.iter_mut().zip(types) {
+            unit.count = reach.count;
+            (unit.input, unit.reduce, unit.within) = (reach.input, reach.reduce, reach.within);
+        }
+        part
+    }
+
+    /// All scopes, the whole platform last.
+    pub fn all_scopes(&self) -> impl Iterator<Item = Option<usize>> + use<> {
+        (0..self.scopes.len()).map(Some).chain([None])
+    }
+
     /// Refuses what no problem can have.
     ///
     /// # Errors
@@ -235,11 +339,26 @@ impl Problem {
         )?;
         let any = self.units.iter().any(|unit| unit.count > 0);
         require(any, "platform", "at least one unit", "none")?;
+        for scope in &self.scopes {
+            let place = format!("scope {:?}", scope.name);
+            let found = scope.types.len();
+            require(found == types, &place, "units of each unit type", found)?;
+            for (reach, unit) in scope.types.iter().zip(&self.units) {
+                require(reach.count <= unit.count, &place, "units that there are", reach.count)?;
+                for way in [reach.input, reach.reduce].into_iter().chain(reach.within) {
+                    way.check(&place)?;
+                }
+            }
+            let any = scope.types.iter().any(|reach| reach.count > 0);
+            require(any, &place, "at least one unit", "none")?;
+        }
         for unit in &self.units {
             let place = format!("unit {:?}", unit.name);
-            for way in [unit.input, unit.reduce] {
-                figures(&place, &[way.seconds_per_byte, way.joules_per_byte])?;
+            for way in [unit.input, unit.reduce].into_iter().chain(unit.within) {
+                way.check(&place)?;
             }
+            let threads = unit.sharing;
+            require(threads > 0, &place, "at least one unit per memory", threads)?;
             figures(&place, &[unit.idle_watts])?;
             let found = format!("{} powers, {} units", unit.powers.len(), unit.count);
             let few = unit.powers.len() <= 255 && unit.count <= 65_535;

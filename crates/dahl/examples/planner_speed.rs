@@ -59,8 +59,10 @@ fn unit(
         memory_bytes,
         input: way,
         reduce: way,
+        within: None,
         node: 0,
         per_node: 1,
+        sharing: 1,
     }
 }
 
@@ -115,6 +117,7 @@ fn main() -> dahl::Result<()> {
         period_cap: None,
         power_cap: None,
         samples: None,
+        scopes: Vec::new(),
     };
     let run = |problem: &Problem| -> dahl::Result<Solution> {
         let from = Instant::now();

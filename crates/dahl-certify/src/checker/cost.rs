@@ -2,7 +2,7 @@
 //! `planner/pipeline/cost.rs`: nothing is shared, so that a mistake in either is found.
 
 use super::{Checker, down, sum, up};
-use crate::problem::{Objective, Problem, Semantics};
+use crate::problem::{Medium, Objective, Problem, Semantics, UnitType, Way};
 
 /// The value of the objective for a period and an energy.
 pub(crate) fn value(objective: Objective, seconds: f64, joules: f64) -> f64 {
@@ -57,7 +57,8 @@ pub(super) fn most_joules(p: &Problem) -> [f64; 2] {
     let fed = sum(p.layers.iter().zip(taken).map(|(layer, times)| layer.output_bytes * times));
     let parameters = sum(p.layers.iter().map(|layer| layer.parameter_bytes));
     let inputs = p.units.iter().map(|unit| unit.input.joules_per_byte).fold(0.0, f64::max);
-    let reduces = p.units.iter().map(|unit| unit.reduce.joules_per_byte).fold(0.0, f64::max);
+    let reduces = p.units.iter().flat_map(|unit| [Some(unit.reduce), unit.within]);
+    let reduces = reduces.flatten().map(|way| way.joules_per_byte).fold(0.0, f64::max);
     let all: Vec<usize> = p.units.iter().map(|unit| unit.count).collect();
     let above_idle = sum(computed) + inputs * 2.0 * fed + reduces * 4.0 * parameters;
     // A sum of infinite numbers is not a number.
@@ -75,7 +76,35 @@ pub(super) struct StageOption {
     pub(super) most: f64,
     pub(super) joules: f64,
     parameters: f64,
+    own_parameters: f64,
     activations: f64,
+}
+
+/// The way inside a machine, if a stage on so many units never needs two machines: numbers of units
+/// that are powers of two and divide those of a machine always fit.
+fn near(unit: &UnitType, replicas: usize) -> Option<Way> {
+    let fits = replicas.is_power_of_two() && unit.per_node.is_multiple_of(replicas);
+    if fits { unit.within } else { None }
+}
+
+/// The same where no other stage is there: units fill one memory after the other.
+pub(super) fn threads_of_share(unit: &UnitType, units: usize) -> usize {
+    match units % unit.sharing {
+        0 => unit.sharing,
+        rest => rest,
+    }
+}
+
+/// How many units of a stage surely share a memory, and so its weights.
+fn threads(unit: &UnitType, replicas: usize) -> usize {
+    let all = unit.sharing;
+    if replicas.is_multiple_of(all) {
+        return all;
+    }
+    // One machine with one memory, or parts of a memory that always fit.
+    let one = unit.count <= unit.per_node && unit.per_node <= all;
+    let part = replicas.is_power_of_two() && all.is_multiple_of(replicas);
+    if one || part { replicas } else { 1 }
 }
 
 impl Checker<'_> {
@@ -109,19 +138,33 @@ impl Checker<'_> {
                 for power in &it.powers {
                     let r = replicas as f64;
                     let compute = work / power.speed / r;
+                    // Gradients: a ring over the units, of 2 (r - 1) rounds.
+                    let way = near(it, replicas).unwrap_or(it.reduce);
                     let summed = 4.0 * (r - 1.0) * parameters / r;
-                    let gradients = summed * it.reduce.seconds_per_byte;
-                    let feeding = 2.0 * input * it.input.seconds_per_byte / r;
+                    let mut gradients = summed * way.seconds_per_byte;
+                    if way.medium == Medium::Bus {
+                        gradients *= (replicas.div_ceil(way.units_per_end) as f64 / 2.0).max(1.0);
+                    }
+                    if summed > 0.0 {
+                        gradients += 2.0 * (r - 1.0) * way.latency_s;
+                    }
+                    let lines = match it.input.medium {
+                        Medium::Lines => replicas.div_ceil(it.input.units_per_end) as f64,
+                        Medium::Bus => 1.0,
+                    };
+                    let feeding = 2.0 * input * it.input.seconds_per_byte / lines;
+                    let delay = if input > 0.0 { 2.0 * it.input.latency_s } else { 0.0 };
                     let (sum, most, held) = match p.semantics {
                         Semantics::Stale => (0.0, (compute + gradients / r).max(feeding), 1.0),
                         Semantics::Synchronous { micro_batches } => {
                             let m = micro_batches as f64;
-                            ((compute + feeding) / m + gradients, compute.max(feeding) / m, r)
+                            let sum = (compute + feeding) / m + delay + gradients;
+                            (sum, compute.max(feeding) / m, r)
                         }
                     };
                     let joules = r * compute * (power.busy_watts - it.idle_watts)
                         + it.input.joules_per_byte * 2.0 * input
-                        + it.reduce.joules_per_byte * summed;
+                        + way.joules_per_byte * summed;
                     options.push(StageOption {
                         before,
                         end,
@@ -131,6 +174,7 @@ impl Checker<'_> {
                         most: down(most),
                         joules: down(joules),
                         parameters: down(parameters),
+                        own_parameters: down(parameters / threads(it, replicas) as f64),
                         activations: down((own + input) / held),
                     });
                 }
@@ -147,7 +191,7 @@ impl Checker<'_> {
             }
             Semantics::Synchronous { micro_batches } => {
                 let part = stages.min(micro_batches) as f64 / micro_batches as f64;
-                2.0 * option.parameters + option.activations * part
+                2.0 * option.own_parameters + option.activations * part
             }
         })
     }

@@ -7,9 +7,11 @@ use crate::{Flaw, flaw, require};
 impl Checker<'_> {
     /// The plan is one, and is worth what is claimed, but for roundings.
     pub(super) fn plan(&self) -> Result<(), Flaw> {
-        let pipelined = self.of.plan.shares.is_empty();
-        require(pipelined, "plan", "stages one behind the other", "shares of a batch")?;
         let (p, plan) = (self.p, &self.of.plan);
+        if !plan.shares.is_empty() {
+            let total = self.plan_of_shares(plan)?;
+            return self.worth(total);
+        }
         let mut left: Vec<usize> = (0..p.layers.len()).collect();
         let (mut sum, mut most, mut joules) = (0.0, 0.0f64, 0.0);
         let mut used = vec![0; p.units.len()];
@@ -63,8 +65,14 @@ impl Checker<'_> {
             }
             seconds = seconds.max(joules / (cap - idle));
         }
-        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
         let total = joules + idle * seconds;
+        self.worth([seconds, total])
+    }
+
+    /// The plan takes so many seconds and joules, and is worth no less than the claim.
+    fn worth(&self, [seconds, total]: [f64; 2]) -> Result<(), Flaw> {
+        let (p, plan) = (self.p, &self.of.plan);
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
         if !close(seconds, plan.period_s) || !close(total, plan.energy_j) {
             return flaw(
                 "plan",

@@ -14,8 +14,8 @@ use dahl::planner::baselines::{
     Effort, Imported, Machines, Operators, Profile, max_load, pipedream,
 };
 use dahl::planner::pipeline::{
-    Assignment, Certificate, Layer, Limits, Machinery, Objective, Problem, Semantics, Solution,
-    Watts, certificate, in_short, infeasible, machinery, solve,
+    Assignment, Certificate, Layer, Limits, Machinery, Objective, Problem, Semantics, Shares,
+    Solution, Watts, certificate, in_short, infeasible, machinery, solve,
 };
 use dahl::planner::score::ForeignPlan;
 use dahl::platform::Platform;
@@ -165,7 +165,8 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
     args.only_for(model)?;
     let from = Instant::now();
     let clock = || from.elapsed();
-    let stop = TimeLimit { clock: &clock, whole: args.max_time }.share(args.search_parts());
+    let used = TimeLimit { clock: &clock, whole: args.max_time }.used(args.search_parts());
+    let stop = || used() >= 1.0;
     let needed = |name: &str| platform.clone().ok_or_else(|| missing_platform(name));
     match model {
         CostModel::MaxLoad => {
@@ -215,7 +216,7 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
             }
             // Changes that cannot be made are refused before the search.
             let changes = changed(&args.what_if, &platform, &problem_on)?;
-            let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
+            let found = solve(&problem, &Limits { stop: &stop, used: &used, ..Limits::default() })?;
             let deployed = Vec::new();
             tell(args, &OverUnits { problem, found, deployed, platform, changes, from })
         }
@@ -251,6 +252,7 @@ fn problem(
         period_cap: args.period,
         power_cap: args.power_cap,
         samples: None,
+        scopes: machines.scopes.clone(),
     }
 }
 
@@ -303,6 +305,15 @@ impl PipelineArgs {
     /// Refuses files that cannot be written, before anything is planned.
     fn check_files(&self) -> Result<()> {
         check_outputs(&[("svg", self.svg.as_ref()), ("certificate", self.certificate.as_ref())])
+    }
+
+    /// The files that a problem is from.
+    pub(super) fn files(&self) -> Vec<String> {
+        let files = [("profile", &self.profile), ("platform", &self.platform)];
+        let name = |(kind, file): (&str, &Option<PathBuf>)| {
+            file.as_ref().map(|file| format!("{kind} {}", file.display()))
+        };
+        files.into_iter().filter_map(name).collect()
     }
 
     /// Into how many equal shares the time of the command is cut, of which the search has the
@@ -382,8 +393,8 @@ pub(crate) fn tell(args: &PipelineArgs, of: &OverUnits) -> Result<()> {
     let last = usize::from(args.advice);
     let proof = match &args.certificate {
         Some(path) => {
-            let stop = time.share(1 + changes.len() + last);
-            write_proof((problem, found, best), path, &stop)?
+            let used = time.used(1 + changes.len() + last);
+            write_proof((problem, found, best), (path, &args.files()), &used)?
         }
         None => None,
     };
@@ -425,21 +436,24 @@ impl PriceArgs {
 /// Proves what can be proved and writes it; nothing where there is no proof.
 pub(super) fn write_proof(
     (problem, found, best): (&Problem, &Solution, &Assignment),
-    path: &Path,
-    stop: &dyn Fn() -> bool,
+    (path, files): (&Path, &[String]),
+    used: &dyn Fn() -> f64,
 ) -> Result<Option<Certificate>> {
-    // Proofs are about plans without uneven shares: of the printed plan, or else of the best of
-    // these.
-    let shared = (!best.shares.is_empty()).then_some(best);
+    // Where not all shares were looked at, proofs are about plans without them: of the printed plan,
+    // or else of the best of these.
+    let all = found.shares != Shares::Some;
+    let shared = (!all && !best.shares.is_empty()).then_some(best);
     let plan = if shared.is_some() { found.best_pipeline.as_ref() } else { Some(best) };
-    let pipelines = Problem { samples: None, ..problem.clone() };
-    let limits = Limits { stop, ..Limits::default() };
+    let samples = problem.samples.filter(|_| all && problem.units.len() > 1);
+    let pipelines = Problem { samples, ..problem.clone() };
+    let stop = || used() >= 1.0;
+    let limits = Limits { stop: &stop, used, ..Limits::default() };
     let proof = plan.and_then(|plan| certificate(&pipelines, plan, &limits));
     let not_about = shared.map(|plan| {
         let stages = in_short(problem, plan);
         format!("{stages}: {} s and {} J per batch", plan.period_s, plan.energy_j)
     });
-    let proof = proof.map(|proof| Certificate { not_about, ..proof });
+    let proof = proof.map(|proof| Certificate { not_about, files: files.to_vec(), ..proof });
     match &proof {
         Some(proof) => {
             let text = serde_json::to_string(proof)
@@ -468,7 +482,7 @@ fn dream(
     scaled.nodes.iter_mut().for_each(|node| node.seconds *= machines.slowdowns[0]);
     let on = Machines {
         count: unit.count,
-        bandwidth: 1.0 / unit.reduce.seconds_per_byte.max(unit.input.seconds_per_byte),
+        bandwidth: machines.bandwidths[0],
         memory_bytes: config.placement.limits().total.map(|memory| memory.0 as f64),
     };
     let plan = pipedream(&scaled, on)?;

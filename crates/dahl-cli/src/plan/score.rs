@@ -29,12 +29,15 @@ pub(super) fn tell(
     let score = foreign.score(problem)?;
     let clock = || from.elapsed();
     let time = TimeLimit { clock: &clock, whole: args.max_time };
-    let stop = time.share(args.search_parts());
+    let used = time.used(args.search_parts());
+    let stop = || used() >= 1.0;
     // The front of other plans is not printed.
-    let limits = Limits { extent: Extent::Best, stop: &stop, ..Limits::default() };
+    let limits = Limits { extent: Extent::Best, stop: &stop, used: &used, ..Limits::default() };
     let found = solve(problem, &limits)?;
     let proof = match (&args.certificate, &found.best) {
-        (Some(path), Some(best)) => write_proof((problem, &found, best), path, &time.share(1))?,
+        (Some(path), Some(best)) => {
+            write_proof((problem, &found, best), (path, &args.files()), &time.used(1))?
+        }
         _ => None,
     };
     let report = found.best.as_ref().map(|best| {

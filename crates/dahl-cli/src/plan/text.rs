@@ -141,7 +141,7 @@ fn claims(report: &PlanReport<'_>, figures: Figures) -> Vec<(&'static str, Strin
                 figures.joules(proof.plan.energy_j)
             ),
         };
-        let (space, bound) = (found.pipelines(), value(proof.value));
+        let (space, bound) = (report.proved_space(proof), value(proof.value));
         let claim =
             format!("{about}; space: {space}; no plan of this space has {objective} below {bound}");
         ("certificate", claim)

@@ -198,6 +198,7 @@ static PROBLEM: LazyLock<Problem> = LazyLock::new(|| {
         objective: Objective::Time,
         period_cap: None,
         power_cap: None,
+        scopes: Vec::new(),
         samples: None,
     }
 });

@@ -96,8 +96,9 @@ impl PlanRequest<'_> {
         }
         let problem = self.problem(&one, &known)?;
         let from = Instant::now();
-        let stop = || from.elapsed() > self.time;
-        let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() })?;
+        let used = || from.elapsed().as_secs_f64() / self.time.as_secs_f64().max(f64::MIN_POSITIVE);
+        let stop = || used() >= 1.0;
+        let found = solve(&problem, &Limits { stop: &stop, used: &used, ..Limits::default() })?;
         if found.best.is_none() {
             return Err(infeasible(&problem, &found));
         }
@@ -171,6 +172,7 @@ impl PlanRequest<'_> {
             period_cap: self.period,
             power_cap: self.power_cap,
             samples: Some(samples),
+            scopes: machines.scopes,
         })
     }
 

@@ -104,6 +104,7 @@ mod tests {
             layers: profile("alexnet.graph.txt").layers(&machines.slowdowns),
             units: machines.units,
             nodes: machines.nodes,
+            scopes: machines.scopes,
             semantics: Semantics::Stale,
             objective: Objective::Energy,
             period_cap: None,

@@ -56,6 +56,11 @@ pub struct Route {
     pub latency: f64,
     /// Joules for each byte.
     pub joules_per_byte: f64,
+    /// Seconds for a byte in each direction, of the link that takes longest: links whose directions
+    /// are apart carry both at once.
+    pub round_trip_per_byte: f64,
+    /// What shares that link.
+    pub narrowest: Sharing,
 }
 
 /// A platform with everything counted out.
@@ -357,6 +362,13 @@ impl Route {
                 self.capacities.extend(ends[1].map(|end| id(2 * end + 1)));
             }
             Sharing::Nobody => {}
+        }
+        let round_trip = match link.sharing {
+            Sharing::All => 2.0 / link.bandwidth.value,
+            Sharing::Ends | Sharing::Nobody => 1.0 / link.bandwidth.value,
+        };
+        if round_trip > self.round_trip_per_byte {
+            (self.round_trip_per_byte, self.narrowest) = (round_trip, link.sharing);
         }
         self.bandwidth = self.bandwidth.min(link.bandwidth.value);
         self.latency += link.latency.value;

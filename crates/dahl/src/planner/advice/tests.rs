@@ -77,6 +77,7 @@ fn on(platform: &Platform, seed: u64) -> Problem {
         semantics,
         objective,
         samples: (seed % 4 == 1).then_some(8),
+        scopes: machines.scopes,
         ..problem(0)
     }
 }

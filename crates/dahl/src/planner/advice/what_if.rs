@@ -48,8 +48,17 @@ impl Change {
     /// Where no type or several have that name, or the units are not those of whole machines.
     pub fn machines(&self, platform: &Platform) -> Result<(usize, i64)> {
         let types = machinery(platform, Watts::Likely)?;
-        let unit = &types.units[types.find(&self.unit)?];
-        let (kind, each) = (&platform.nodes[unit.node], unit.per_node as i64);
+        let unit = types.find(&self.unit)?;
+        // Equal machines may be declared apart: those of the name, if any, else any with enough.
+        let called = |kind: usize| {
+            let name = platform.nodes[kind].name.to_lowercase();
+            self.unit.to_lowercase().split('/').next() == Some(&*name)
+        };
+        let kinds = || types.declared[unit].iter().map(|(kind, _)| *kind);
+        let most = kinds().max_by_key(|&kind| (called(kind), platform.nodes[kind].count));
+        let kind_at = most.unwrap_or(0);
+        let unit = &types.units[unit];
+        let (kind, each) = (&platform.nodes[kind_at], unit.per_node as i64);
         if self.count % each != 0 {
             let expected = format!(
                 "a multiple of {each} x {}: units come in whole machines, and each {:?} has {each}",
@@ -62,7 +71,7 @@ impl Change {
             let expected = format!("at most {} x {} to remove", unit.count, unit.name);
             return Err(Error::config("what-if", expected, self.to_string()));
         }
-        Ok((unit.node, machines))
+        Ok((kind_at, machines))
     }
 
     /// The platform with these machines more or fewer. A kind that has none left stays, so that a

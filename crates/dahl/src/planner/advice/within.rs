@@ -27,8 +27,17 @@ impl<'a> TimeLimit<'a> {
 
     /// Whether the next of so many parts has had its time: an equal share of what is left now.
     pub fn share(self, parts: usize) -> impl Fn() -> bool + 'a {
-        let until = (self.clock)() + self.left() / parts.max(1) as u32;
-        move || (self.clock)() >= until
+        let used = self.used(parts);
+        move || used() >= 1.0
+    }
+
+    /// Which part of that share is over, from 0 to 1.
+    pub fn used(self, parts: usize) -> impl Fn() -> f64 + 'a {
+        let (from, share) = ((self.clock)(), self.left() / parts.max(1) as u32);
+        move || match share.is_zero() {
+            true => 1.0,
+            false => (self.clock)().saturating_sub(from).as_secs_f64() / share.as_secs_f64(),
+        }
     }
 }
 
@@ -95,8 +104,8 @@ pub fn what_if<'a>(
         let after = match time.left().is_zero() {
             true => After::NotLookedAt,
             false => {
-                let stop = time.share(changes.len() - i + more);
-                planned(best, &change.problem, prices, &stop)?
+                let used = time.used(changes.len() - i + more);
+                planned(best, &change.problem, prices, &used)?
             }
         };
         all.push(WhatIf { change, before: prices.bill(best), once: prices.once, after });
@@ -108,9 +117,11 @@ fn planned(
     best: &Assignment,
     problem: &Problem,
     prices: &Prices,
-    stop: &dyn Fn() -> bool,
+    used: &dyn Fn() -> f64,
 ) -> Result<After> {
-    let found = solve(problem, &Limits { extent: Extent::Best, stop, ..Limits::default() })?;
+    let stop = || used() >= 1.0;
+    let limits = Limits { extent: Extent::Best, stop: &stop, used, ..Limits::default() };
+    let found = solve(problem, &limits)?;
     Ok(match &found.best {
         Some(plan) => After::Planned {
             plan: plan.clone(),
@@ -213,19 +224,21 @@ pub fn advice(
     // The limits of the next question, if there is time for it.
     let mut next = || {
         open -= 1;
-        (!time.left().is_zero()).then(|| time.share(open + 1))
+        (!time.left().is_zero()).then(|| time.used(open + 1))
     };
     let mut advice = Advice { off: Vec::new(), watts: Vec::new() };
     for left in off {
-        let even = next().map(|stop| {
-            let limits = Limits { stop: &stop, ..Limits::default() };
+        let even = next().map(|used| {
+            let stop = || used() >= 1.0;
+            let limits = Limits { stop: &stop, used: &used, ..Limits::default() };
             break_even(problem, best, left.unit, &limits)
         });
         advice.off.push((left, even.transpose()?));
     }
     for scenario in scenarios {
-        let found = next().map(|stop| -> Result<_> {
-            let plan = scenario.best(&Limits { stop: &stop, ..Limits::default() })?;
+        let found = next().map(|used| -> Result<_> {
+            let stop = || used() >= 1.0;
+            let plan = scenario.best(&Limits { stop: &stop, used: &used, ..Limits::default() })?;
             Ok(plan.map(|plan| (plan.energy_j, !same_types(&plan, best))))
         });
         let plan_j = scenario.joules(best);
@@ -374,6 +387,7 @@ mod tests {
             period_cap: None,
             power_cap: None,
             samples: None,
+            scopes: machines.scopes,
         })
     }
 

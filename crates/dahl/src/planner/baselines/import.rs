@@ -434,7 +434,7 @@ impl Operators {
                 bytes: 2.0 * node.parameter_bytes + node.output_bytes,
                 colour: i as i64,
                 backward: false,
-                pass: 1e3 * 2.0 * node.output_bytes * unit.input.seconds_per_byte,
+                pass: 1e3 * 2.0 * node.output_bytes / machines.bandwidths[fastest],
                 output_bytes: node.output_bytes,
                 inputs: node.inputs.clone(),
             }

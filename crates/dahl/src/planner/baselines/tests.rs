@@ -26,8 +26,10 @@ fn three_types() -> Vec<UnitType> {
         memory_bytes: f64::INFINITY,
         input: way,
         reduce: way,
+        within: None,
         node: 0,
         per_node: 1,
+        sharing: 1,
     };
     vec![unit("fast", 300.0, 40.0), unit("middle", 150.0, 20.0), unit("slow", 110.0, 45.0)]
 }
@@ -43,6 +45,7 @@ fn the_front_of_vgg16_has_six_points() {
         period_cap: None,
         power_cap: None,
         samples: None,
+        scopes: Vec::new(),
     };
     assert_eq!(problem.layers.len(), 40);
     let found = solve(&problem, &Limits::default()).unwrap();

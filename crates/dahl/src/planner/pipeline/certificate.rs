@@ -4,12 +4,15 @@
 use super::bounds::{Aim, Bounds};
 use super::cells::{Cell, Level, Potential};
 use super::cost::{CostModel, plan_value};
+use super::explain::scope_of;
+use super::front::Front;
 use super::labels::{Effort, Ended, Search, Wanted};
 use super::refine::Cover;
+use super::scopes::within_share;
 use super::solve::Limits;
 use super::stage_options::OptionTable;
 use dahl_certify::{Assignment, Problem};
-use dahl_certify::{CellProof, Certificate, LabelProof, LevelProof};
+use dahl_certify::{CellProof, Certificate, LabelProof, LevelProof, ScopeProof};
 
 /// How far below a plan's value a search looks, and a claim is: their difference is more
 /// than all roundings of potentials, labels and the checker together.
@@ -43,7 +46,38 @@ pub(super) fn certificate_by(
     limits: &Limits<'_>,
 ) -> Option<Certificate> {
     let problem = cost.problem;
-    let table = OptionTable::new(cost, limits.ideals);
+    let parts: Vec<Problem> = problem.all_scopes().map(|scope| problem.in_scope(scope)).collect();
+    let mut proofs = Vec::new();
+    for (i, part) in parts.iter().enumerate() {
+        let cost = CostModel { problem: part, ..cost };
+        let proof = within_share(limits, parts.len() - i, |limits| prove(cost, plan, limits));
+        proofs.push(proof?);
+    }
+    let value = proofs.iter().map(|(value, _)| *value).fold(f64::INFINITY, f64::min);
+    let (_, ScopeProof { sets, cells, levels, labels }) = proofs.pop()?;
+    Some(Certificate {
+        dahl_certificate: match problem.scopes.is_empty() && problem.samples.is_none() {
+            true => 2,
+            false => 3,
+        },
+        problem: problem.clone(),
+        plan: plan.clone(),
+        not_about: None,
+        files: Vec::new(),
+        value: value * (1.0 - CLAIMED),
+        sets,
+        levels,
+        cells,
+        labels,
+        scopes: proofs.into_iter().map(|(_, proof)| proof).collect(),
+        plan_scope: scope_of(problem, plan),
+    })
+}
+
+/// A proof that no plan on the units of one scope is better than a value, which is returned too.
+fn prove(cost: CostModel<'_>, plan: &Assignment, limits: &Limits<'_>) -> Option<(f64, ScopeProof)> {
+    let problem = cost.problem;
+    let table = OptionTable::new(cost, limits.ideals, Some(plan));
     if table.numbers != super::stage_options::Replicas::All {
         return None;
     }
@@ -51,8 +85,9 @@ pub(super) fn certificate_by(
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
     let mut value = known * (1.0 - LOOKED_FOR);
     let aim = |value| Aim::Claim { objective: problem.objective, value, period_cap: cap };
-    let mut cover = Cover::new(&table, limits);
-    cover.front.add(plan.clone());
+    let mut front = Front::default();
+    front.add(plan.clone());
+    let mut cover = Cover::new(&table, limits, front);
     // The fewer potentials the sooner it is checked; labels fill what they leave open.
     let each = table.unit_counts.size.saturating_mul(table.sets());
     let most_cells = match cover.full {
@@ -121,17 +156,13 @@ pub(super) fn certificate_by(
         joules: less(label.partial.joules, label.partial.set, last),
         stages: label.stages as usize,
     });
-    Some(Certificate {
-        dahl_certificate: 2,
-        problem: problem.clone(),
-        plan: plan.clone(),
-        not_about: None,
-        value: value * (1.0 - CLAIMED),
+    let proof = ScopeProof {
         sets: (0..=last).map(|set| table.ideals.between(0, set)).collect(),
         levels: levels.collect(),
         cells: cells.collect(),
         labels: labels.collect(),
-    })
+    };
+    Some((value, proof))
 }
 
 /// A little less, and more for each set that is done: so much below its true value that what

@@ -3,7 +3,9 @@
 //! checker of certificates has its own.
 
 use super::ideals::{Ideals, StageWork};
-use dahl_certify::{Assignment, Layer, Objective, Problem, Semantics, Stage};
+use dahl_certify::{
+    Assignment, Layer, Medium, Objective, Problem, Semantics, Stage, UnitType, Way,
+};
 
 /// What plans of a problem take.
 #[derive(Clone, Copy, Debug)]
@@ -32,10 +34,28 @@ pub(super) struct StageOption {
     pub(super) most: f64,
     /// Joules beyond idle watts.
     pub(super) joules: f64,
-    /// Bytes of parameters on each unit.
+    /// Bytes of parameters.
     parameters: f64,
+    /// The same for each of the units that are threads over one memory.
+    own_parameters: f64,
     /// Bytes of activations of a whole batch on each unit.
     activations: f64,
+}
+
+/// What a stage has to do on a unit of one type, in seconds at full power and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Load {
+    pub(super) seconds: f64,
+    pub(super) parameters: f64,
+    pub(super) input: f64,
+    pub(super) activations: f64,
+}
+
+impl StageWork {
+    fn load(&self, unit: usize) -> Load {
+        let Self { parameters, input, activations, .. } = *self;
+        Load { seconds: self.seconds[unit], parameters, input, activations }
+    }
 }
 
 /// What a stage takes: seconds of computing, of sums of gradients and of its input; joules of
@@ -44,6 +64,8 @@ pub(super) struct StageParts {
     pub(super) compute: f64,
     gradients: f64,
     feeding: f64,
+    /// Seconds that the messages of one micro-batch are on the way, beside those of their bytes.
+    delay: f64,
     pub(super) compute_j: f64,
     joules: f64,
 }
@@ -70,6 +92,49 @@ impl ShareCosts {
     }
 }
 
+/// Ends of a way that so many units of a stage have, if as many as possible are together.
+fn ends(way: &Way, replicas: usize) -> usize {
+    replicas.div_ceil(way.units_per_end)
+}
+
+/// Over how many lines as many units of a stage take their input at once.
+fn lines(way: &Way, replicas: usize) -> f64 {
+    match way.medium {
+        Medium::Lines => ends(way, replicas) as f64,
+        Medium::Bus => 1.0,
+    }
+}
+
+/// The way that the units of a stage sum gradients over. Stages on 1, 2, 4 … units always fit into
+/// machines so that none is in two of them, if these numbers divide the units of a machine.
+fn reduce_way(unit: &UnitType, replicas: usize) -> &Way {
+    let together = replicas.is_power_of_two() && unit.per_node.is_multiple_of(replicas);
+    unit.within.as_ref().filter(|_| together).unwrap_or(&unit.reduce)
+}
+
+/// Seconds of a sum over a ring of units, of which so many ends meet: on a bus they take turns, and
+/// each of 2 (r − 1) rounds waits for a message.
+fn summing_seconds(way: &Way, bytes: f64, replicas: usize, meeting: usize) -> f64 {
+    let turns = match way.medium {
+        Medium::Lines => 1.0,
+        Medium::Bus => (meeting as f64 / 2.0).max(1.0),
+    };
+    let rounds = if bytes > 0.0 { 2.0 * (replicas as f64 - 1.0) } else { 0.0 };
+    bytes * way.seconds_per_byte * turns + rounds * way.latency_s
+}
+
+/// How many units of a stage are threads over one memory at the least, wherever its units are.
+fn threads(unit: &UnitType, replicas: usize) -> usize {
+    let all = unit.sharing;
+    let one_memory = unit.count <= unit.per_node && unit.per_node <= all;
+    let divides = replicas.is_power_of_two() && all.is_multiple_of(replicas);
+    match () {
+        () if replicas.is_multiple_of(all) => all,
+        () if one_memory || divides => replicas,
+        () => 1,
+    }
+}
+
 impl<'a> CostModel<'a> {
     /// That of a problem.
     pub fn new(problem: &'a Problem) -> Self {
@@ -84,40 +149,49 @@ impl<'a> CostModel<'a> {
         }
     }
 
-    pub(super) fn parts(
-        &self,
-        work: &StageWork,
-        [unit, replicas, power]: [usize; 3],
-    ) -> StageParts {
+    pub(super) fn parts(&self, work: &StageWork, on: [usize; 3]) -> StageParts {
+        self.parts_of(&work.load(on[0]), on)
+    }
+
+    fn parts_of(&self, work: &Load, [unit, replicas, power]: [usize; 3]) -> StageParts {
         let (of, r) = (&self.problem.units[unit], replicas as f64);
         let at = &of.powers[power];
-        let compute = work.seconds[unit] / at.speed / r;
+        let compute = work.seconds / at.speed / r;
+        let reduce = reduce_way(of, replicas);
         let summed = self.all_reduce * (r - 1.0) * work.parameters / r;
         let fed = self.round_trip * work.input;
         let compute_j = r * compute * (at.busy_watts - of.idle_watts);
         StageParts {
             compute,
-            gradients: summed * of.reduce.seconds_per_byte,
-            feeding: fed * of.input.seconds_per_byte / r,
+            gradients: summing_seconds(reduce, summed, replicas, ends(reduce, replicas)),
+            feeding: fed * of.input.seconds_per_byte / lines(&of.input, replicas),
+            delay: if fed > 0.0 { 2.0 * of.input.latency_s } else { 0.0 },
             compute_j,
-            joules: compute_j + of.input.joules_per_byte * fed + of.reduce.joules_per_byte * summed,
+            joules: compute_j + of.input.joules_per_byte * fed + reduce.joules_per_byte * summed,
         }
     }
 
     /// A stage on so many units of a type at a power.
     pub(super) fn stage_option(&self, work: &StageWork, on: [usize; 3]) -> StageOption {
+        let option = self.option_of(&work.load(on[0]), on);
+        StageOption { before: work.before as u32, ..option }
+    }
+
+    /// The same for what a stage has to do on units of one type.
+    pub(super) fn option_of(&self, work: &Load, on: [usize; 3]) -> StageOption {
         let [unit, replicas, power] = on;
-        let StageParts { compute, gradients, feeding, joules, .. } = self.parts(work, on);
+        let StageParts { compute, gradients, feeding, delay, joules, .. } = self.parts_of(work, on);
         let r = replicas as f64;
         let (sum, most, held) = match self.problem.semantics {
             Semantics::Stale => (0.0, (compute + gradients / r).max(feeding), 1.0),
             Semantics::Synchronous { micro_batches } => {
                 let m = micro_batches as f64;
-                ((compute + feeding) / m + gradients, compute.max(feeding) / m, r)
+                ((compute + feeding) / m + delay + gradients, compute.max(feeding) / m, r)
             }
         };
+        let threads = threads(&self.problem.units[unit], replicas) as f64;
         StageOption {
-            before: work.before as u32,
+            before: 0,
             unit: unit as u8,
             replicas: replicas as u16,
             power: power as u8,
@@ -125,6 +199,7 @@ impl<'a> CostModel<'a> {
             most,
             joules,
             parameters: work.parameters,
+            own_parameters: work.parameters / threads,
             activations: work.activations / held,
         }
     }
@@ -141,7 +216,7 @@ impl<'a> CostModel<'a> {
         let all: usize = shares.iter().flatten().sum();
         let of = |samples: usize| samples as f64 / all.max(1) as f64;
         let (mut compute, mut joules, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut seconds_per_byte, mut joules_per_byte) = (0.0f64, 0.0f64);
+        let (mut way, mut meeting) = (Way::FREE, 0);
         for (&(unit, _, power), own) in on.iter().zip(shares) {
             let it = &self.problem.units[unit];
             let at = &it.powers[power];
@@ -149,14 +224,20 @@ impl<'a> CostModel<'a> {
             let most = own.iter().copied().max().unwrap_or(0);
             compute.push(whole * of(most));
             joules.push(whole * of(own.iter().sum()) * (at.busy_watts - it.idle_watts));
-            bytes.push(2.0 * work.parameters + work.activations * of(most));
-            for way in [it.input, it.reduce] {
-                seconds_per_byte = seconds_per_byte.max(way.seconds_per_byte);
-                joules_per_byte = joules_per_byte.max(way.joules_per_byte);
+            let threads = own.len() % it.sharing;
+            let threads = if threads == 0 { it.sharing } else { threads };
+            bytes.push(2.0 * work.parameters / threads as f64 + work.activations * of(most));
+            for other in [it.input, it.reduce] {
+                way.seconds_per_byte = way.seconds_per_byte.max(other.seconds_per_byte);
+                way.joules_per_byte = way.joules_per_byte.max(other.joules_per_byte);
+                way.latency_s = way.latency_s.max(other.latency_s);
+                way.medium = way.medium.max(other.medium);
             }
+            meeting += ends(&it.reduce, own.len()).max(ends(&it.input, own.len()));
         }
         let summed = self.all_reduce * (units as f64 - 1.0) * work.parameters / units as f64;
-        let (summing, moved) = (summed * seconds_per_byte, summed * joules_per_byte);
+        let summing = summing_seconds(&way, summed, units, meeting);
+        let moved = summed * way.joules_per_byte;
         ShareCosts { compute, joules, bytes, summing, moved }
     }
 
@@ -211,7 +292,8 @@ impl<'a> CostModel<'a> {
             });
             each.fold(0.0, f64::max)
         };
-        let ways = problem.units.iter().flat_map(|unit| [unit.input, unit.reduce]);
+        let ways = problem.units.iter();
+        let ways = ways.flat_map(|unit| [unit.input, unit.reduce].into_iter().chain(unit.within));
         let joules = ways.map(|way| way.joules_per_byte).fold(0.0, f64::max);
         // Each stage takes each output at most once, and there are no more stages than layers.
         let outputs: f64 = problem.layers.iter().map(|layer| layer.output_bytes).sum();
@@ -285,7 +367,7 @@ impl StageOption {
             }
             Semantics::Synchronous { micro_batches } => {
                 let part = stages.min(micro_batches) as f64 / micro_batches as f64;
-                2.0 * self.parameters + self.activations * part
+                2.0 * self.own_parameters + self.activations * part
             }
         }
     }

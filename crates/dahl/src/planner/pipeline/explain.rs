@@ -1,6 +1,6 @@
 //! What a plan's seconds, joules and bytes are made of.
 
-use super::cost::CostModel;
+use super::cost::{CostModel, objective_value};
 use super::ideals::stage_work;
 use super::uneven_shares;
 use dahl_certify::{Assignment, Problem, Semantics, Stage};
@@ -41,16 +41,50 @@ pub struct Explained {
     pub total: [f64; 2],
 }
 
+/// Units that a plan uses, by type.
+fn used(problem: &Problem, plan: &Assignment) -> Vec<usize> {
+    let mut used = vec![0; problem.units.len()];
+    plan.stages.iter().for_each(|stage| used[stage.unit] += stage.replicas);
+    used
+}
+
+/// The scope whose ways a plan pays: of those that have all of its units, that in which it is best.
+pub(super) fn scope_of(problem: &Problem, plan: &Assignment) -> Option<usize> {
+    let used = used(problem, plan);
+    let has = |scope: &Option<usize>| {
+        scope.is_none_or(|scope| {
+            let types = &problem.scopes[scope].types;
+            types.iter().zip(&used).all(|(of, used)| *used <= of.count)
+        })
+    };
+    let value = |scope: &Option<usize>| {
+        let Explained { total: [seconds, joules], .. } = in_scope(&problem.in_scope(*scope), plan);
+        (objective_value(problem.objective, seconds, joules), seconds, joules)
+    };
+    let there = problem.all_scopes().filter(has).map(|scope| (value(&scope), scope));
+    let order = |a: &(f64, f64, f64), b: &(f64, f64, f64)| {
+        a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
+    };
+    there.min_by(|a, b| order(&a.0, &b.0)).and_then(|(_, scope)| scope)
+}
+
 /// Takes a plan apart.
 pub fn explain(problem: &Problem, plan: &Assignment) -> Explained {
-    let cost = CostModel::new(problem);
-    let mut used = vec![0; problem.units.len()];
-    let mut busy = 0.0;
-    for stage in &plan.stages {
-        let unit = &problem.units[stage.unit];
-        busy += stage.replicas as f64 * (unit.powers[stage.power].busy_watts - unit.idle_watts);
-        used[stage.unit] += stage.replicas;
+    match problem.scopes.is_empty() {
+        true => in_scope(problem, plan),
+        false => in_scope(&problem.in_scope(scope_of(problem, plan)), plan),
     }
+}
+
+/// Takes a plan apart that pays the ways of all units.
+fn in_scope(problem: &Problem, plan: &Assignment) -> Explained {
+    let cost = CostModel::new(problem);
+    let used = used(problem, plan);
+    let busy = plan.stages.iter().map(|stage| {
+        let unit = &problem.units[stage.unit];
+        stage.replicas as f64 * (unit.powers[stage.power].busy_watts - unit.idle_watts)
+    });
+    let busy: f64 = busy.sum();
     let (stages, above_idle) = match plan.shares.is_empty() {
         true => pipelined(&cost, plan),
         false => shared(&cost, plan),

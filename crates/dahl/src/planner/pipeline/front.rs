@@ -14,6 +14,11 @@ impl Front {
         &self.plans
     }
 
+    /// The same, to be numbered otherwise.
+    pub(super) fn plans_mut(&mut self) -> &mut [Assignment] {
+        &mut self.plans
+    }
+
     /// The least joules of a plan that takes no longer.
     pub fn joules_within(&self, seconds: f64) -> f64 {
         let after = self.plans.partition_point(|plan| plan.period_s <= seconds);

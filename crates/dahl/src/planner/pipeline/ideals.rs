@@ -1,7 +1,7 @@
 //! The order ideals of a network: sets of layers with all that they need. A stage lies between two
 //! of them. Where there are too many, only those that the layers' order begins with are taken.
 
-use dahl_certify::{Layer, Problem};
+use dahl_certify::{Assignment, Layer, Problem};
 use std::collections::BTreeMap;
 
 /// Of which cuts plans are made.
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub enum Cuts {
     /// Of all that there are.
     All,
-    /// Of those between two layers of the order in which they stand.
+    /// Of those between two layers of one order.
     InOrder,
     /// Of some of these, evenly spread.
     SomePlaces,
@@ -20,8 +20,8 @@ impl Cuts {
     pub fn name(self) -> &'static str {
         match self {
             Self::All => "all ideals",
-            Self::InOrder => "layers in their order",
-            Self::SomePlaces => "some places of the layers' order",
+            Self::InOrder => "one order of the layers",
+            Self::SomePlaces => "some places of one order of the layers",
         }
     }
 }
@@ -104,14 +104,14 @@ pub(in crate::planner) fn ideals(inputs: &[Vec<usize>], limit: usize) -> Option<
     Some(all)
 }
 
-/// What a stage of some layers has to do, whatever sets it lies between.
+/// What a stage of some layers, in ascending order, has to do, whatever sets it lies between.
 pub(super) fn stage_work(layers: &[Layer], own: &[usize]) -> StageWork {
     let types = layers.first().map_or(0, |layer| layer.seconds.len());
     let of = |i: &usize| &layers[*i];
     let mut taken: Vec<usize> = own.iter().flat_map(|i| of(i).inputs.iter().copied()).collect();
     taken.sort_unstable();
     taken.dedup();
-    let outside = taken.iter().filter(|i| !own.contains(i));
+    let outside = taken.iter().filter(|i| own.binary_search(i).is_err());
     let input: f64 = outside.map(|i| of(i).output_bytes).sum();
     StageWork {
         before: 0,
@@ -123,31 +123,44 @@ pub(super) fn stage_work(layers: &[Layer], own: &[usize]) -> StageWork {
 }
 
 impl Ideals {
-    /// All sets where there are at most so many, else those of the order, at no more than
-    /// so many places.
-    pub(super) fn new(problem: &Problem, limit: usize, places: usize) -> Self {
+    /// All sets, if there are at most so many.
+    pub(super) fn all(problem: &Problem, limit: usize) -> Option<Self> {
         let layers = &problem.layers;
         let inputs: Vec<Vec<usize>> = layers.iter().map(|layer| layer.inputs.clone()).collect();
-        match ideals(&inputs, limit) {
-            Some(sets) => Self::of(layers, sets, Cuts::All),
-            None => Self::in_order(problem, places),
-        }
+        let sets = ideals(&inputs, limit)?;
+        Some(Self::of(layers, sets, Cuts::All))
     }
 
-    /// Those of the order, at no more than so many places.
-    pub(super) fn in_order(problem: &Problem, places: usize) -> Self {
+    /// Those of an order, at no more than so many places; those where stages of a plan end are
+    /// among them.
+    pub(super) fn in_order(problem: &Problem, along: Option<&Assignment>, places: usize) -> Self {
         let layers = &problem.layers;
+        let (mut order, mut kept) = ((0..layers.len()).collect::<Vec<usize>>(), Vec::new());
+        if let Some(plan) = along.filter(|plan| plan.shares.is_empty()) {
+            order.clear();
+            for stage in &plan.stages {
+                order.extend(&stage.layers);
+                kept.push(order.len());
+            }
+        }
         let places = places.min(layers.len()).max(1);
         let mut set = vec![0u64; layers.len().div_ceil(64)];
         let mut sets = vec![set.clone()];
-        for layer in 0..layers.len() {
+        for (at, &layer) in order.iter().enumerate() {
             put(&mut set, layer);
             // The places that parts of equal numbers of layers end at.
-            if (layer + 1) * places / layers.len() > layer * places / layers.len() {
+            let place = (at + 1) * places / layers.len() > at * places / layers.len();
+            if place || kept.binary_search(&(at + 1)).is_ok() {
                 sets.push(set.clone());
             }
         }
-        let cuts = if places < layers.len() { Cuts::SomePlaces } else { Cuts::InOrder };
+        let all = sets.len() > layers.len();
+        let chain = (1..layers.len()).all(|i| layers[i].inputs.contains(&(i - 1)));
+        let cuts = match all {
+            true if chain => Cuts::All,
+            true => Cuts::InOrder,
+            false => Cuts::SomePlaces,
+        };
         Self::of(layers, sets, cuts)
     }
 
@@ -188,7 +201,7 @@ impl Ideals {
             work.activations += work.input;
             work
         };
-        if cuts != Cuts::All {
+        if sets.windows(2).all(|pair| contains(&pair[1], &pair[0])) {
             // Each set lies in the next: a stage has what the shorter one has, and some more.
             let steps: Vec<Vec<usize>> =
                 sets.windows(2).map(|pair| inside(&pair[0], &pair[1]).collect()).collect();

@@ -7,6 +7,7 @@
 
 mod bottleneck_bounds;
 mod bounds;
+mod canonical;
 mod cells;
 mod certificate;
 mod cost;
@@ -16,11 +17,14 @@ mod front;
 mod ideals;
 mod labels;
 mod lagrange;
+mod local_search;
 mod machines;
 mod model_layers;
+mod platform_scopes;
 mod platform_units;
 mod refine;
 mod schedule;
+mod scopes;
 mod solve;
 mod stage_options;
 mod stages;
@@ -32,8 +36,9 @@ mod unit_counts;
 pub use certificate::certificate;
 pub use cost::{CostModel, objective_value, plan_value};
 pub use dahl_certify::{
-    Assignment, CellProof, Certificate, Flaw, LabelProof, Layer, LevelProof, NodeType, Objective,
-    Power, Problem, Semantics, Stage, UnitType, Way, certify, certify_within,
+    Assignment, CellProof, Certificate, Flaw, LabelProof, Layer, LevelProof, Medium, NodeType,
+    Objective, Power, Problem, Reach, Scope, ScopeProof, Semantics, Stage, UnitType, Way, certify,
+    certify_within,
 };
 pub use deploy::{Deployed, Deployment, Ran};
 pub use explain::{Explained, StageCost, cost_of, explain, in_short, semantics_of};
@@ -42,10 +47,10 @@ pub use ideals::Cuts;
 pub use model_layers::layers;
 pub use platform_units::{Machinery, Watts, machinery};
 pub use schedule::{Flow, Order};
-pub use solve::{Bounded, Extent, Limits, Solution, infeasible, solve};
+pub use solve::{Bounded, Extent, Limits, Shares, Solution, infeasible, solve};
 pub use stage_options::Replicas;
 pub use stages::{NodeCost, even, flops, layer_count, starting_with};
-pub use uneven_shares::{shared_by_all_units, uneven_shares, wide_bound};
+pub use uneven_shares::{Dealt, shared_by_all_units, uneven_shares, wide_bound};
 
 impl From<Flaw> for crate::Error {
     fn from(flaw: Flaw) -> Self {

@@ -41,8 +41,10 @@ pub fn layers(
         .collect();
     let mut costs = Known::new(known);
     let mut types = Vec::new();
-    for node in &platform.nodes {
-        types.extend(node.units.iter().map(|unit| (unit, &node.memories[unit.memory])));
+    for declared in &machines.declared {
+        let (kind, unit) = declared[0];
+        let node = &platform.nodes[kind];
+        types.push((&node.units[unit], &node.memories[node.units[unit].memory]));
     }
     for call in tasks.tasks.iter().flat_map(|task| task.calls()) {
         let node = graph.node(call.node);

@@ -1,12 +1,13 @@
 //! The units, machines and ways of a platform, as pipelines are planned over them.
 //!
-//! A type is fed over the narrowest way from any other unit, and sums gradients over the
-//! narrowest way between two of its own: so that a plan holds wherever its stages are.
-//! A memory that several units have is divided evenly among them.
+//! Ways are in `platform_scopes.rs`. A memory that several units have is divided evenly among them.
 
+use super::platform_scopes::Ways;
 use crate::error::{Error, Result};
-use crate::platform::{Expanded, Figure, MemoryId, Platform, Route};
-use dahl_certify::{NodeType, Power, UnitType, Way};
+use crate::platform::{
+    Expanded, Figure, Link, MemoryId, NodeId, Place, Platform, Route, Sharing, Unit, UnitId,
+};
+use dahl_certify::{NodeType, Power, Scope, UnitType, Way};
 
 /// Which end of each figure's interval is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,12 +34,21 @@ impl Watts {
 /// What a platform has for pipelines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machinery {
-    /// Units by type; a type of each kind of machine is a type of its own.
+    /// Units by type. Equal units of a machine are one type, and so are those of equal machines; a
+    /// type of each other kind of machine is a type of its own.
     pub units: Vec<UnitType>,
     /// Kinds of machines.
     pub nodes: Vec<NodeType>,
+    /// Parts of the platform whose units are nearer to each other than all units are.
+    pub scopes: Vec<Scope>,
     /// How much slower each type is than the unit that a profile was measured on.
     pub slowdowns: Vec<f64>,
+    /// The declarations of each type in the platform: kinds of nodes, and their units, by index.
+    pub declared: Vec<Vec<(usize, usize)>>,
+    /// Their names, such as `server/gpu0`.
+    pub declared_names: Vec<Vec<String>>,
+    /// Bytes per second, in one direction, of the narrowest way between two units of each type.
+    pub bandwidths: Vec<f64>,
 }
 
 /// Reads units, machines and ways off a platform. A profile is of the fastest unit where all
@@ -46,30 +56,46 @@ pub struct Machinery {
 /// or all are 1; else of units of speed 1.
 pub fn machinery(platform: &Platform, watts: Watts) -> Result<Machinery> {
     let all = platform.expand();
-    let mut types = Vec::new();
+    let kinds = equal_kinds(platform);
     let mut nodes = Vec::new();
-    for (kind, node) in platform.nodes.iter().enumerate() {
-        nodes.push(NodeType { name: node.name.clone(), base_watts: watts.of(&node.base_watts) });
-        types.extend((0..node.units.len()).map(|unit| (kind, unit)));
+    let mut declared: Vec<Vec<(usize, usize)>> = Vec::new();
+    let mut node_of = Vec::new();
+    for (node, same) in kinds.iter().enumerate() {
+        let first = &platform.nodes[same[0]];
+        let names: Vec<&str> = same.iter().map(|&kind| &*platform.nodes[kind].name).collect();
+        nodes.push(NodeType { name: joined(&names), base_watts: watts.of(&first.base_watts) });
+        for units in equal_units(&all, same[0])? {
+            let of = same.iter().flat_map(|&kind| units.iter().map(move |&unit| (kind, unit)));
+            declared.push(of.collect());
+            node_of.push(node);
+        }
     }
     let of = |(kind, unit): (usize, usize)| &platform.nodes[kind].units[unit];
     let flops: Option<Vec<f64>> =
-        types.iter().map(|&place| of(place).flops.map(|flops| flops.value)).collect();
+        declared.iter().map(|of_type| of(of_type[0]).flops.map(|flops| flops.value)).collect();
     // Speeds are those among units of one kind.
-    let kinds = types.iter().any(|&place| of(place).kind != of(types[0]).kind);
-    let plain = types.iter().all(|&place| of(place).speed.value == 1.0);
-    let slowdowns: Vec<f64> = match flops.filter(|_| (plain || kinds) && types.len() > 1) {
+    let several = declared.iter().any(|of_type| of(of_type[0]).kind != of(declared[0][0]).kind);
+    let plain = declared.iter().all(|of_type| of(of_type[0]).speed.value == 1.0);
+    let slowdowns: Vec<f64> = match flops.filter(|_| (plain || several) && declared.len() > 1) {
         Some(flops) => {
             let most = flops.iter().copied().fold(0.0, f64::max);
             flops.iter().map(|own| most / own).collect()
         }
-        None => types.iter().map(|&place| 1.0 / of(place).speed.value).collect(),
+        None => declared.iter().map(|of_type| 1.0 / of(of_type[0]).speed.value).collect(),
     };
     let mut units = Vec::new();
-    for &(kind, unit) in &types {
-        let (node, it) = (&platform.nodes[kind], of((kind, unit)));
-        let sharing = node.units.iter().filter(|other| other.memory == it.memory);
-        let sharing: usize = sharing.map(|other| other.count).sum();
+    for (of_type, &node) in declared.iter().zip(&node_of) {
+        let kind = of_type[0].0;
+        let (machine, it) = (&platform.nodes[kind], of(of_type[0]));
+        let on_memory = machine.units.iter().filter(|other| other.memory == it.memory);
+        let on_memory: usize = on_memory.map(|other| other.count).sum();
+        // In one machine: its units of the type, and those of them in the memory of the first.
+        let own = of_type.iter().filter(|(other, _)| *other == kind);
+        let own: Vec<&Unit> = own.map(|&place| of(place)).collect();
+        let per_node: usize = own.iter().map(|unit| unit.count).sum();
+        let sharing = own.iter().filter(|unit| unit.memory == it.memory);
+        let sharing: usize = sharing.map(|unit| unit.count).sum();
+        let machines: usize = kinds[node].iter().map(|&kind| platform.nodes[kind].count).sum();
         let idle_watts = watts.of(&it.idle_watts);
         let full = Power {
             name: "full".to_owned(),
@@ -81,67 +107,155 @@ pub fn machinery(platform: &Platform, watts: Watts) -> Result<Machinery> {
             speed: state.speed.value,
             busy_watts: watts.of(&state.busy_watts).max(idle_watts),
         });
-        let many = platform.nodes.len() > 1 || node.units.len() > 1;
+        let names: Vec<&str> = own.iter().map(|unit| &*unit.name).collect();
+        let name = joined(&names);
+        let many = nodes.len() > 1 || node_of.iter().filter(|other| **other == node).count() > 1;
         units.push(UnitType {
-            name: if many { format!("{}/{}", node.name, it.name) } else { it.name.clone() },
-            count: node.count * it.count,
+            name: if many { format!("{}/{name}", nodes[node].name) } else { name },
+            count: machines * per_node,
             powers: [full].into_iter().chain(states).collect(),
             idle_watts,
-            memory_bytes: (node.memories[it.memory].bytes / sharing.max(1) as u64) as f64,
-            input: Way { seconds_per_byte: 0.0, joules_per_byte: 0.0 },
-            reduce: Way { seconds_per_byte: 0.0, joules_per_byte: 0.0 },
-            node: kind,
-            per_node: it.count,
+            memory_bytes: (machine.memories[it.memory].bytes / on_memory.max(1) as u64) as f64,
+            input: Way::FREE,
+            reduce: Way::FREE,
+            within: None,
+            node,
+            per_node: per_node.max(1),
+            sharing: sharing.max(1),
         });
     }
-    for (a, &from) in types.iter().enumerate() {
-        for (b, &to) in types.iter().enumerate() {
-            for route in routes(&all, [from, to])? {
-                let way = Way {
-                    seconds_per_byte: 1.0 / route.bandwidth,
-                    joules_per_byte: route.joules_per_byte,
-                };
-                widen(&mut units[b].input, way);
-                if a == b {
-                    widen(&mut units[b].reduce, way);
-                }
+    let ways = Ways::of(&all, &declared, &units)?;
+    let bandwidths = ways.bandwidths();
+    let scopes = ways.scopes(&mut units);
+    let name = |&(kind, unit): &(usize, usize)| {
+        let node = &platform.nodes[kind];
+        format!("{}/{}", node.name, node.units[unit].name)
+    };
+    let declared_names = declared.iter().map(|all| all.iter().map(name).collect()).collect();
+    Ok(Machinery { units, nodes, scopes, slowdowns, declared, declared_names, bandwidths })
+}
+
+/// Kinds of nodes that are equal but for their names, and that the same links connect; kinds
+/// without nodes are apart.
+fn equal_kinds(platform: &Platform) -> Vec<Vec<usize>> {
+    let plain = |kind: usize| {
+        let mut node = platform.nodes[kind].clone();
+        (node.name, node.count) = (String::new(), 1);
+        node
+    };
+    // The links of a kind, with the other places that they connect but for one.
+    let links = |kind: usize, but: usize| -> Vec<Link<Place>> {
+        let own = Place::Nodes(kind);
+        let connected = platform.links.iter().filter(|link| link.connects.contains(&own));
+        let plain = |link: &Link<Place>| {
+            let mut link = link.clone();
+            let both = link.connects.contains(&Place::Nodes(but));
+            // A line of its own is like another, a bus of its own is not.
+            if link.sharing != Sharing::All {
+                link.name = String::new();
+            }
+            link.connects.retain(|place| *place != own && *place != Place::Nodes(but));
+            link.connects.sort_unstable();
+            link.connects.extend(both.then_some(own).map(|_| Place::Nodes(usize::MAX)));
+            link
+        };
+        connected.map(plain).collect()
+    };
+    let mut all: Vec<Vec<usize>> = Vec::new();
+    for kind in 0..platform.nodes.len() {
+        let here = platform.nodes[kind].count > 0;
+        let equal = |same: &Vec<usize>| {
+            let other = same[0];
+            let there = platform.nodes[other].count > 0;
+            here && there && links(kind, other) == links(other, kind) && plain(kind) == plain(other)
+        };
+        // Machines that nothing connects are no replicas of each other.
+        let linked = !links(kind, kind).is_empty();
+        match all.iter_mut().find(|same| linked && equal(same)) {
+            Some(same) => same.push(kind),
+            None => all.push(vec![kind]),
+        }
+    }
+    all
+}
+
+/// Units of a machine that are equal but for their names: in one memory, or in equal memories with
+/// equal ways to all others. Processors are one type only where they stand beside each other, since
+/// the workers of a stage are.
+fn equal_units(all: &Expanded<'_>, kind: usize) -> Result<Vec<Vec<usize>>> {
+    let machine = &all.platform.nodes[kind];
+    let on_memory = |unit: &Unit| {
+        let own = machine.units.iter().filter(|other| other.memory == unit.memory);
+        own.map(|other| other.count).sum::<usize>()
+    };
+    let first = all.nodes.iter().position(|of| *of == kind);
+    let far = |from: usize, to: usize| -> Result<Option<Route>> {
+        let Some(first) = first.filter(|_| from != to) else { return Ok(None) };
+        let start = all.memories_of(NodeId(first as u32)).start;
+        let route = all.route(MemoryId(start + from as u32), MemoryId(start + to as u32))?;
+        Ok(Some(Route { capacities: Vec::new(), ..route }))
+    };
+    let equal = |a: usize, b: usize| -> Result<bool> {
+        let [x, y] = [a, b].map(|unit| &machine.units[unit]);
+        let plain = |unit: &Unit| Unit { name: String::new(), memory: 0, ..unit.clone() };
+        let [m, n] = [x.memory, y.memory];
+        let size = |memory: usize| {
+            let memory = &machine.memories[memory];
+            (memory.bytes, memory.bandwidth)
+        };
+        let figures = plain(x) == plain(y) && size(m) == size(n) && on_memory(x) == on_memory(y);
+        if !figures || m == n {
+            return Ok(figures);
+        }
+        for other in (0..machine.memories.len()).filter(|other| *other != m && *other != n) {
+            if far(m, other)? != far(n, other)? {
+                return Ok(false);
             }
         }
-    }
-    Ok(Machinery { units, nodes, slowdowns })
-}
-
-fn widen(known: &mut Way, other: Way) {
-    known.seconds_per_byte = known.seconds_per_byte.max(other.seconds_per_byte);
-    known.joules_per_byte = known.joules_per_byte.max(other.joules_per_byte);
-}
-
-/// The ways between different units of two types that have different memories.
-fn routes(all: &Expanded<'_>, [from, to]: [(usize, usize); 2]) -> Result<Vec<Route>> {
-    let memory = |(kind, unit): (usize, usize), which: usize| -> Option<MemoryId> {
-        let nodes = all.nodes.iter().enumerate().filter(|(_, of)| **of == kind);
-        let (node, _) = nodes.map(|(node, _)| (node, ())).nth(which)?;
-        let first = all.memories_of(crate::platform::NodeId(node as u32)).start;
-        Some(MemoryId(first + all.platform.nodes[kind].units[unit].memory as u32))
+        // Links to other machines begin at the first memory.
+        Ok(m != 0 && n != 0 || all.platform.links.is_empty())
     };
-    let mut pairs = Vec::new();
-    if from != to || from.0 != to.0 {
-        pairs.push((memory(from, 0), memory(to, 0)));
-    }
-    if from.0 == to.0 {
-        pairs.push((memory(from, 0), memory(to, 1)));
-    }
-    let mut found = Vec::new();
-    for pair in pairs {
-        let (Some(a), Some(b)) = pair else { continue };
-        if a != b {
-            found.push(all.route(a, b)?);
+    let mut types: Vec<Vec<usize>> = Vec::new();
+    'units: for unit in 0..machine.units.len() {
+        let processor = machine.units[unit].kind.starts_with("cpu");
+        for own in &mut types {
+            let near = !processor || own.last().is_some_and(|last| last + 1 == unit);
+            if near && equal(own[0], unit)? {
+                own.push(unit);
+                continue 'units;
+            }
         }
+        types.push(vec![unit]);
     }
-    Ok(found)
+    Ok(types)
+}
+
+/// One name for several: what they begin with, without numbers at its end.
+fn joined(names: &[&str]) -> String {
+    let Some((first, rest)) = names.split_first() else { return String::new() };
+    if rest.iter().all(|name| name == first) {
+        return (*first).to_owned();
+    }
+    let common = |name: &&str| {
+        let same = first.chars().zip(name.chars()).take_while(|(a, b)| a == b);
+        same.map(|(c, _)| c.len_utf8()).sum::<usize>()
+    };
+    let length = rest.iter().map(common).min().unwrap_or(0);
+    let stem = first[..length].trim_end_matches(|c: char| !c.is_alphabetic());
+    if stem.is_empty() { names.join("+") } else { stem.to_owned() }
 }
 
 impl Machinery {
+    /// The units of each type, machine by machine.
+    pub fn units_of(&self, on: &Expanded<'_>) -> Vec<Vec<UnitId>> {
+        let of_type = |declared: &Vec<(usize, usize)>| {
+            let units = on.units.iter().enumerate();
+            let own = units.filter(|(_, of)| declared.contains(&(of.kind, of.unit)));
+            own.map(|(unit, _)| UnitId(unit as u32)).collect()
+        };
+        self.declared.iter().map(of_type).collect()
+    }
+
     /// No unit may hold more than so many bytes.
     pub fn limit_memory(&mut self, bytes: f64) {
         self.units.iter_mut().for_each(|unit| unit.memory_bytes = unit.memory_bytes.min(bytes));
@@ -155,6 +269,14 @@ impl Machinery {
     pub fn find(&self, name: &str) -> Result<usize> {
         let wanted = name.to_lowercase();
         let names: Vec<String> = self.units.iter().map(|unit| unit.name.to_lowercase()).collect();
+        // The names of what a type was made of count too.
+        let own = self
+            .declared_names
+            .iter()
+            .position(|all| all.iter().any(|name| name.to_lowercase() == wanted));
+        if let Some(unit) = own {
+            return Ok(unit);
+        }
         let those = |fits: &dyn Fn(&str) -> bool| -> Vec<usize> {
             (0..names.len()).filter(|&i| fits(&names[i])).collect()
         };

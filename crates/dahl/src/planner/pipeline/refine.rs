@@ -51,15 +51,12 @@ struct Leads {
 
 impl<'a> Cover<'a> {
     /// Potentials of all combinations where their number allows it, else multipliers; in a few
-    /// cells.
-    pub(super) fn new(table: &'a OptionTable<'a>, limits: &Limits<'_>) -> Self {
-        let groups: usize = table.ideals.stages() * table.unit_counts.available.len();
-        let numbers = table.unit_counts.size.saturating_mul(table.sets());
-        let full = numbers <= limits.states
-            && table.unit_counts.size.saturating_mul(groups) <= 1_500_000_000;
+    /// cells. Plans of `front` are known.
+    pub(super) fn new(table: &'a OptionTable<'a>, limits: &Limits<'_>, front: Front) -> Self {
+        let full = table.is_countable(limits);
         let mut cover = Self {
             table,
-            front: Front::default(),
+            front,
             cells: Vec::new(),
             levels: Vec::new(),
             idle: if full { table.idle() } else { Vec::new() },
@@ -366,6 +363,13 @@ fn halfway(low: f64, high: f64, wanted: f64) -> Option<f64> {
 }
 
 impl OptionTable<'_> {
+    /// Whether combinations of units are few enough for a number each.
+    pub(super) fn is_countable(&self, limits: &Limits<'_>) -> bool {
+        let groups: usize = self.ideals.stages() * self.unit_counts.available.len();
+        let numbers = self.unit_counts.size.saturating_mul(self.sets());
+        numbers <= limits.states && self.unit_counts.size.saturating_mul(groups) <= 1_500_000_000
+    }
+
     /// Whether the stages of a path, the last first, fit into their memories.
     fn holds(&self, path: &[(usize, StageOption)]) -> bool {
         let mut units = 0;

@@ -1,13 +1,12 @@
-//! The whole front of a problem, or as much of it as there is time for, and the plan
-//! that the objective asks for, with what no plan can be better than.
+//! What a search may look at, and what it finds: the whole front of a problem, or as much of it as
+//! there is time for, and the best plan for the objective with a lower bound.
 
+use super::canonical::Canonical;
 use super::cost::{CostModel, plan_value};
 use super::front::Front;
 use super::ideals::Cuts;
-use super::labels::{Effort, Ended, Search, Wanted};
-use super::refine::Cover;
-use super::stage_options::{OptionTable, Replicas};
-use super::uneven_shares::{uneven_shares, wide_bound};
+use super::scopes::over_scopes;
+use super::stage_options::Replicas;
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 use dahl_certify::{Assignment, Objective, Problem};
@@ -36,6 +35,8 @@ pub struct Limits<'a> {
     pub labels: usize,
     /// Whether to stop: with the best plans so far.
     pub stop: &'a dyn Fn() -> bool,
+    /// Which part of the time is over, from 0 to 1, so that parts of a search share it.
+    pub used: &'a dyn Fn() -> f64,
 }
 
 impl Default for Limits<'_> {
@@ -46,6 +47,7 @@ impl Default for Limits<'_> {
             states: 3_000_000,
             labels: 20_000_000,
             stop: &|| false,
+            used: &|| 0.0,
         }
     }
 }
@@ -69,6 +71,17 @@ impl Bounded {
     }
 }
 
+/// Which plans were searched whose units of several types share a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shares {
+    /// None.
+    None,
+    /// Some numbers of units.
+    Some,
+    /// All numbers of units at all powers, with all shares.
+    All,
+}
+
 /// What is known of a problem.
 #[derive(Clone, Debug)]
 pub struct Solution {
@@ -90,8 +103,8 @@ pub struct Solution {
     pub cuts: Cuts,
     /// Which numbers of units a stage may have.
     pub replicas: Replicas,
-    /// Whether units of several types may share a batch.
-    pub shares: bool,
+    /// Which plans were searched in which units of several types share a batch.
+    pub shares: Shares,
     /// Partial plans that were kept.
     pub labels: usize,
 }
@@ -121,20 +134,22 @@ impl Solution {
             proved: false,
             cuts: Cuts::All,
             replicas: Replicas::All,
-            shares: false,
+            shares: Shares::None,
             labels: 0,
         }
     }
 
     /// The plans that were searched.
     pub fn space(&self) -> String {
-        match self.shares {
-            true => format!(
-                "{}; or one stage on several unit types with uneven shares",
-                self.pipelines()
-            ),
-            false => self.pipelines(),
-        }
+        let shares = match self.shares {
+            Shares::None => return self.pipelines(),
+            Shares::Some => ", of some numbers of units",
+            Shares::All => "",
+        };
+        format!(
+            "{}; or one stage on several unit types with uneven shares{shares}",
+            self.pipelines()
+        )
     }
 
     /// Those of them without uneven shares.
@@ -212,112 +227,23 @@ fn least_watts(problem: &Problem) -> f64 {
 }
 
 /// Finds the front and the best plan.
+///
+/// # Errors
+/// Where the problem cannot be.
 pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     problem.check()?;
     if problem.power_cap.is_some_and(|cap| least_watts(problem) >= cap) {
         // Nothing can even wait.
-        let shares = problem.samples.is_some();
+        let shares = if problem.samples.is_some() { Shares::All } else { Shares::None };
         let none = Solution::single(None, f64::INFINITY);
         return Ok(Solution { whole: true, proved: true, shares, ..none });
     }
-    let table = OptionTable::new(CostModel::new(problem), limits.ideals);
-    let cap = problem.period_cap.unwrap_or(f64::INFINITY);
-    let shared = problem.samples.map(|samples| uneven_shares(problem, samples, limits.stop));
-    let mut cover = Cover::new(&table, limits);
-    let wanted: &[Wanted] = match limits.extent {
-        Extent::Best => &[Wanted::Objective],
-        Extent::Front => &[Wanted::Objective, Wanted::Front],
-    };
-    // The objective first, then all of the front.
-    let (mut proved, mut whole, mut labels) = (false, false, 0);
-    for &wanted in wanted {
-        let ended;
-        (ended, labels) = search(&mut cover, limits, wanted);
-        proved |= ended == Ended::All;
-        whole = ended == Ended::All && wanted == Wanted::Front;
-    }
-    let least = cover.bounds().least_of_all(problem.objective, cap);
-    let mut front = std::mem::take(&mut cover.front);
-    let best_pipeline = pick(problem, &front);
-    let mut best = best_pipeline.clone();
-    let value = best.as_ref().map(|plan| plan_value(problem, plan));
-    // Bounds are no finer than this.
-    let (mut lower_bound, mut bounded) = match value {
-        None if proved => (f64::INFINITY, Bounded::Space),
-        Some(value) if proved || least > value * (1.0 - 1e-9) => (value, Bounded::Space),
-        _ => (least, Bounded::Space),
-    };
-    if table.numbers == Replicas::Clipped {
-        // The search knows nothing of plans with more units.
-        lower_bound = lower_bound.min(wide_bound(problem));
-        bounded = Bounded::Any;
-        whole = false;
-    }
-    if let Some(shared) = shared {
-        shared.plans().iter().for_each(|plan| front.add(plan.clone()));
-        best = pick(problem, &front);
-        // With one type there are no others to part a stage among.
-        if problem.units.iter().filter(|unit| unit.count > 0).count() > 1 {
-            lower_bound = lower_bound.min(wide_bound(problem));
-            bounded = Bounded::Any;
-        }
-    }
-    Ok(Solution {
-        best,
-        best_pipeline,
-        lower_bound,
-        bounded,
-        whole,
-        proved,
-        cuts: table.ideals.cuts,
-        replicas: table.numbers,
-        shares: problem.samples.is_some(),
-        labels,
-        front,
-    })
-}
-
-/// Looks through partial plans, with ever finer cells: the tighter bounds are, the less is
-/// looked at, but they take their time. Says whether nothing was left out, and how many
-/// partial plans were kept.
-fn search(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) -> (Ended, usize) {
-    let (more, mut labels) = match (wanted, cover.full) {
-        (Wanted::Objective, true) => (16, 4_000),
-        (Wanted::Objective, false) => (64, 4_000),
-        (Wanted::Front, _) => (128, 30_000),
-    };
-    let mut cells = cover.cells.len() + more;
-    loop {
-        cover.refine(wanted, limits, cells.min(cover.most_cells()));
-        let mut front = std::mem::take(&mut cover.front);
-        let bounds = cover.bounds();
-        // The best partial plans first: the better what is known, the less is looked at.
-        let widths: &[Option<usize>] = match (cover.full, cells < cover.most_cells()) {
-            (true, _) => &[Some(30), None],
-            (false, true) => &[Some(30)],
-            (false, false) => &[Some(30), Some(1000)],
-        };
-        let (mut ended, mut kept) = (Ended::Cut, 0);
-        for &width in widths {
-            // What is narrow ends by itself.
-            let labels = if width.is_some() { limits.labels } else { labels.min(limits.labels) };
-            let effort = Effort { labels, width, stop: limits.stop };
-            let mut search = Search::new(&bounds);
-            ended = search.run(&mut front, &effort, wanted);
-            kept = search.kept.len();
-            if ended == Ended::All {
-                break;
-            }
-        }
-        drop(bounds);
-        cover.front = front;
-        let most = cells >= cover.most_cells() && (labels >= limits.labels || !cover.full);
-        if ended == Ended::All || (limits.stop)() || most {
-            return (ended, kept);
-        }
-        cells *= 2;
-        labels *= 8;
-    }
+    let canonical = Canonical::of(problem);
+    let mut found = over_scopes(&canonical.problem, limits);
+    let plans = found.best.iter_mut().chain(&mut found.best_pipeline);
+    plans.for_each(|plan| canonical.back(plan));
+    found.front.plans_mut().iter_mut().for_each(|plan| canonical.back(plan));
+    Ok(found)
 }
 
 /// The best plan of a front.

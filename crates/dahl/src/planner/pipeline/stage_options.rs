@@ -3,7 +3,7 @@
 use super::cost::{CostModel, StageOption, fits};
 use super::ideals::Ideals;
 use super::unit_counts::UnitCounts;
-use dahl_certify::{Problem, Semantics};
+use dahl_certify::{Assignment, Problem, Semantics};
 
 /// Columns that are too many are too many to look at.
 const MOST_OPTIONS: usize = 4_000_000;
@@ -36,7 +36,7 @@ pub(super) struct OptionTable<'a> {
 pub enum Replicas {
     /// All.
     All,
-    /// Up to 16 all, then 24, 32, 48, 64, 96 …
+    /// Up to 16 all, then 24, 32, 48, 64, 96 … and all units of a type.
     Thinned,
     /// The same, and of so many types not all units.
     Clipped,
@@ -46,7 +46,7 @@ impl Replicas {
     fn of(self, count: usize) -> Vec<usize> {
         let kept = |r: &usize| {
             let steps = [24, 32].iter().any(|s| r.is_multiple_of(*s) && (r / s).is_power_of_two());
-            self == Replicas::All || *r <= 16 || steps
+            self == Replicas::All || *r <= 16 || steps || *r == count
         };
         (1..=count).filter(kept).collect()
     }
@@ -68,8 +68,9 @@ fn counts(problem: &Problem) -> Vec<usize> {
 }
 
 impl<'a> OptionTable<'a> {
-    /// The stage options of a problem, of all cuts where there are not too many.
-    pub(super) fn new(cost: CostModel<'a>, most_ideals: usize) -> Self {
+    /// The stage options of a problem, of all cuts where there are not too many, else of an order in
+    /// which a plan's stages follow each other.
+    pub(super) fn new(cost: CostModel<'a>, most_ideals: usize, along: Option<&Assignment>) -> Self {
         let problem = cost.problem;
         let unit_counts = UnitCounts::new(counts(problem));
         let powers: usize = problem.units.iter().map(|unit| unit.powers.len()).max().unwrap_or(1);
@@ -78,17 +79,25 @@ impl<'a> OptionTable<'a> {
         };
         let clipped =
             problem.units.iter().zip(&unit_counts.available).any(|(unit, n)| *n < unit.count);
+        let places = |numbers: Replicas| {
+            let each = choices(numbers).max(1) * powers;
+            (2.0 * MOST_OPTIONS as f64 / each as f64).sqrt() as usize
+        };
+        let all = Ideals::all(problem, most_ideals);
+        let small = |numbers: Replicas, ideals: &Ideals| {
+            let each = choices(numbers).max(1) * powers;
+            ideals.stages().saturating_mul(each) <= MOST_OPTIONS
+        };
+        // Every number of units where that leaves all cuts, or many.
+        let every = all.as_ref().is_some_and(|ideals| small(Replicas::All, ideals))
+            || choices(Replicas::All) <= 512;
         let numbers = match clipped {
             true => Replicas::Clipped,
-            false if choices(Replicas::All) <= 512 => Replicas::All,
+            false if every => Replicas::All,
             false => Replicas::Thinned,
         };
-        let each = choices(numbers).max(1) * powers;
-        let places = (2.0 * MOST_OPTIONS as f64 / each as f64).sqrt() as usize;
-        let mut ideals = Ideals::new(problem, most_ideals, places);
-        if ideals.stages().saturating_mul(each) > MOST_OPTIONS {
-            ideals = Ideals::in_order(problem, places);
-        }
+        let all = all.filter(|ideals| small(numbers, ideals));
+        let ideals = all.unwrap_or_else(|| Ideals::in_order(problem, along, places(numbers)));
         let mut limited = false;
         let most_units: usize = unit_counts.available.iter().sum();
         let ending = ideals.ending.iter().map(|works| {

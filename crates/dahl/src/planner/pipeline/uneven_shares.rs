@@ -1,7 +1,7 @@
 //! One stage on units of several types: each has all layers and a share of the batch.
 //!
-//! Samples are whole and dealt so that the last unit ends soonest; what such a plan costs is in
-//! `cost.rs`. Weights change once per batch, whatever the semantics of pipelines are.
+//! Samples are whole. Of all ways to deal them those are kept of which none is both faster and
+//! cheaper; what such a plan costs is in `cost.rs`. Weights change once per batch, whatever the semantics of pipelines are.
 
 use super::cost::{CostModel, ShareCosts, fits, objective_value};
 use super::front::Front;
@@ -14,19 +14,29 @@ const MOST: usize = 200_000;
 /// How a batch is dealt: the units that are on, of each type as many at one power.
 type On = Vec<(usize, usize, usize)>;
 
-/// All plans of uneven shares that are worth it, or those that there was time for; those of
-/// one type are stages like others, and not among them.
-pub fn uneven_shares(problem: &Problem, samples: usize, stop: &dyn Fn() -> bool) -> Front {
+/// Plans of uneven shares, and whether nothing that is better was left out.
+pub struct Dealt {
+    /// The best of them, by period and energy; those of one type are stages like others, and not
+    /// among them.
+    pub front: Front,
+    /// Whether every number of units at every power was looked at.
+    pub whole: bool,
+}
+
+/// All plans of uneven shares that are worth it, or those that there was time for.
+pub fn uneven_shares(problem: &Problem, samples: usize, stop: &dyn Fn() -> bool) -> Dealt {
     let mut front = Front::default();
     shared_by_all_units(problem, samples).into_iter().for_each(|plan| front.add(plan));
     let work = whole(problem);
-    for on in combinations(problem).into_iter().filter(|on| on.len() > 1) {
-        if stop() {
+    let (all, mut complete) = combinations(problem);
+    for (i, on) in all.into_iter().filter(|on| on.len() > 1).enumerate() {
+        if i % 64 == 0 && stop() {
+            complete = false;
             break;
         }
-        dealt(problem, &work, samples, &on).into_iter().for_each(|plan| front.add(plan));
+        deal_all(problem, &work, samples, &on, &mut front);
     }
-    front
+    Dealt { front, whole: complete }
 }
 
 /// The plan in which all units have a share at full power, if there are several types.
@@ -34,6 +44,101 @@ pub fn shared_by_all_units(problem: &Problem, samples: usize) -> Option<Assignme
     let there = problem.units.iter().enumerate().filter(|(_, unit)| unit.count > 0);
     let on: On = there.map(|(unit, it)| (unit, it.count, 0)).collect();
     if on.len() > 1 { dealt(problem, &whole(problem), samples, &on) } else { None }
+}
+
+/// The dealings of a batch among these units of which none is both faster and cheaper join the
+/// front: for each period that a dealing may have, units get as many samples as they can compute in
+/// it, those first that take the fewest joules per sample.
+fn deal_all(problem: &Problem, work: &StageWork, samples: usize, on: &On, front: &mut Front) {
+    let model = CostModel::new(problem);
+    let units: usize = on.iter().map(|(_, n, _)| n).sum();
+    if units > samples {
+        return;
+    }
+    let each = |&(unit, n, power): &(usize, usize, usize)| {
+        let (of, at) = (&problem.units[unit], &problem.units[unit].powers[power]);
+        let seconds = work.seconds[unit] / at.speed / samples as f64;
+        // Bytes grow with samples.
+        let fits_with = |own: usize| {
+            let shares = [vec![own; n]];
+            let bytes = model.shares(work, &[(unit, n, power)], &shares).bytes[0]
+                - work.activations * own as f64 / (own * n) as f64
+                + work.activations * own as f64 / samples as f64;
+            fits(bytes, of.memory_bytes)
+        };
+        let (mut room, mut too_many) = (0, samples + 1);
+        while too_many - room > 1 {
+            let middle = room.midpoint(too_many);
+            if fits_with(middle) { room = middle } else { too_many = middle }
+        }
+        Each { seconds, joules: seconds * (at.busy_watts - of.idle_watts), units: n, room }
+    };
+    let all: Vec<Each> = on.iter().map(each).collect();
+    if all.iter().any(|of| of.room == 0) {
+        return;
+    }
+    let mut used = vec![0; problem.units.len()];
+    on.iter().for_each(|&(unit, n, _)| used[unit] += n);
+    let watts = model.idle_watts(&used);
+    // What a sum of gradients takes, however samples are dealt.
+    let ones: Vec<Vec<usize>> = on.iter().map(|of| vec![1; of.1]).collect();
+    let ShareCosts { summing, moved, .. } = model.shares(work, on, &ones);
+    let mut periods: Vec<f64> = Vec::new();
+    for of in &all {
+        periods.extend((1..=of.room.min(samples)).map(|n| n as f64 * of.seconds));
+    }
+    periods.sort_by(f64::total_cmp);
+    periods.dedup();
+    let least = all.iter().map(|of| of.units as f64 * of.joules).sum::<f64>()
+        + (samples - units) as f64 * all.iter().map(|of| of.joules).fold(f64::INFINITY, f64::min);
+    for period in periods {
+        // Neither this period nor a later one takes fewer joules than this.
+        let (seconds, joules) = model.waited(watts, [period + summing, least + moved]);
+        if !front.would_take(seconds, joules) {
+            break;
+        }
+        let Some(counts) = fill(&all, samples, period) else { continue };
+        let above = all.iter().zip(&counts).map(|(of, n)| *n as f64 * of.joules).sum::<f64>();
+        let (seconds, joules) = model.waited(watts, [period + summing, above + moved]);
+        if front.would_take(seconds, joules) {
+            front.add(of_counts(problem, work, on, &counts));
+        }
+    }
+}
+
+/// What a sample takes on a unit, and how many there are and fit into its memory.
+struct Each {
+    seconds: f64,
+    joules: f64,
+    units: usize,
+    room: usize,
+}
+
+/// The samples of each type, if all are computed within so many seconds: at least one per unit, and
+/// the others where they take the fewest joules.
+fn fill(all: &[Each], samples: usize, period: f64) -> Option<Vec<usize>> {
+    let most = |of: &Each| {
+        let most = period * (1.0 + 1e-12) / of.seconds.max(f64::MIN_POSITIVE);
+        if most >= of.room as f64 { of.room } else { most as usize }
+    };
+    let mut counts: Vec<usize> = all.iter().map(|of| of.units).collect();
+    let mut left = samples.checked_sub(counts.iter().sum())?;
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by(|&a, &b| all[a].joules.total_cmp(&all[b].joules));
+    for i in order {
+        let more = (most(&all[i]).checked_sub(1)? * all[i].units).min(left);
+        counts[i] += more;
+        left -= more;
+    }
+    (left == 0).then_some(counts)
+}
+
+/// The plan in which each type has so many samples, dealt evenly among its units.
+fn of_counts(problem: &Problem, work: &StageWork, on: &On, counts: &[usize]) -> Assignment {
+    let shares = on.iter().zip(counts).map(|(&(_, units, _), &n)| {
+        (0..units).map(|unit| n / units + usize::from(unit < n % units)).collect()
+    });
+    planned(problem, work, on, shares.collect())
 }
 
 fn whole(problem: &Problem) -> StageWork {
@@ -72,12 +177,17 @@ fn dealt(problem: &Problem, work: &StageWork, samples: usize, on: &On) -> Option
     if counts.contains(&0) {
         return None;
     }
-    let model = CostModel::new(problem);
-    let costs = model.shares(work, on, &shares);
+    let costs = CostModel::new(problem).shares(work, on, &shares);
     let held = on.iter().zip(&costs.bytes);
     if !held.into_iter().all(|(of, &bytes)| fits(bytes, problem.units[of.0].memory_bytes)) {
         return None;
     }
+    Some(planned(problem, work, on, shares))
+}
+
+fn planned(problem: &Problem, work: &StageWork, on: &On, shares: Vec<Vec<usize>>) -> Assignment {
+    let model = CostModel::new(problem);
+    let costs = model.shares(work, on, &shares);
     let mut used = vec![0; problem.units.len()];
     on.iter().for_each(|&(unit, n, _)| used[unit] += n);
     let (period_s, energy_j) = model.waited(model.idle_watts(&used), costs.total());
@@ -86,11 +196,11 @@ fn dealt(problem: &Problem, work: &StageWork, samples: usize, on: &On) -> Option
         let layers = layers.clone();
         Stage { layers, unit, replicas, power }
     });
-    Some(Assignment { stages: stages.collect(), shares, period_s, energy_j })
+    Assignment { stages: stages.collect(), shares, period_s, energy_j }
 }
 
-/// Every number of units of each type, at each of its powers, or some of them.
-fn combinations(problem: &Problem) -> Vec<On> {
+/// Every number of units of each type, at each of its powers, or some of them; and whether it is all.
+fn combinations(problem: &Problem) -> (Vec<On>, bool) {
     let choices = |thin: bool| -> Vec<Vec<Option<(usize, usize, usize)>>> {
         let of = |(unit, it): (usize, &UnitType)| {
             let numbers =
@@ -108,13 +218,13 @@ fn combinations(problem: &Problem) -> Vec<On> {
     };
     let size = |of: &[Vec<_>]| of.iter().try_fold(1usize, |all, of| all.checked_mul(of.len()));
     let all = choices(false);
-    let all = if size(&all).is_some_and(|n| n <= MOST) { all } else { choices(true) };
+    let whole = size(&all).is_some_and(|n| n <= MOST);
+    let all = if whole { all } else { choices(true) };
+    if !whole && size(&all).is_none_or(|n| n > MOST) {
+        return (nested(problem), false);
+    }
     let mut result: Vec<On> = vec![Vec::new()];
     for of in all {
-        if result.len().saturating_mul(of.len()) > MOST {
-            // So many types that even few of each are too many together.
-            break;
-        }
         let with = |on: &On| {
             let longer = |choice: &Option<_>| on.iter().copied().chain(*choice).collect::<On>();
             of.iter().map(longer).collect::<Vec<_>>()
@@ -122,7 +232,42 @@ fn combinations(problem: &Problem) -> Vec<On> {
         result = result.iter().flat_map(with).collect();
     }
     result.retain(|on| !on.is_empty());
-    result
+    (result, whole)
+}
+
+/// Where even few of each type are too many: the fastest types, those of the fewest joules, and so
+/// on, each with all of its units but the last.
+fn nested(problem: &Problem) -> Vec<On> {
+    let whole = |unit: usize| problem.layers.iter().map(|l| l.seconds[unit]).sum::<f64>();
+    let powers = |unit: usize| 0..problem.units[unit].powers.len();
+    let joules = |unit: usize, power: usize| {
+        let at = &problem.units[unit].powers[power];
+        whole(unit) / at.speed * at.busy_watts
+    };
+    let cheapest = |unit: usize| {
+        let order = |a: &usize, b: &usize| joules(unit, *a).total_cmp(&joules(unit, *b));
+        powers(unit).min_by(order).unwrap_or(0)
+    };
+    let there = || (0..problem.units.len()).filter(|&unit| problem.units[unit].count > 0);
+    let mut fastest: Vec<(usize, usize)> = there().map(|unit| (unit, 0)).collect();
+    fastest.sort_by(|a, b| whole(a.0).total_cmp(&whole(b.0)));
+    let mut thrifty: Vec<(usize, usize)> = there().map(|unit| (unit, cheapest(unit))).collect();
+    thrifty.sort_by(|a, b| joules(a.0, a.1).total_cmp(&joules(b.0, b.1)));
+    let mut all: Vec<On> = Vec::new();
+    for order in [fastest, thrifty] {
+        for last in 0..order.len() {
+            for n in 1..=problem.units[order[last].0].count.min(64) {
+                let mut on: On = order[..last]
+                    .iter()
+                    .map(|&(unit, power)| (unit, problem.units[unit].count, power))
+                    .collect();
+                on.push((order[last].0, n, order[last].1));
+                on.sort_unstable();
+                all.push(on);
+            }
+        }
+    }
+    all
 }
 
 /// What no plan at all is below: also none whose stages have units of several types, or which

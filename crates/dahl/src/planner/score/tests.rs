@@ -157,7 +157,7 @@ fn shares_of_a_batch_are_priced() {
     };
     let score = parsed(&file(json!([5, 5]))).score(&problem).unwrap();
     let found = crate::planner::pipeline::uneven_shares(&problem, 12, &|| false);
-    let best = found.plans().iter().map(|plan| plan.period_s).fold(f64::INFINITY, f64::min);
+    let best = found.front.plans().iter().map(|plan| plan.period_s).fold(f64::INFINITY, f64::min);
     assert!(score.plan.period_s >= best * (1.0 - 1e-12));
     assert_eq!(score.plan.shares, [vec![5, 5], vec![2]]);
     let error = parsed(&file(json!([5, 4]))).score(&problem).unwrap_err().to_string();

@@ -37,6 +37,13 @@ pub struct PlanReport<'a> {
     pub gap: Option<f64>,
 }
 
+/// The bounds that plans of a space keep, if there are any.
+fn caps(problem: &Problem) -> String {
+    let period = problem.period_cap.map(|cap| format!("; period at most {cap} s"));
+    let power = problem.power_cap.map(|cap| format!("; {cap} W on average at most"));
+    period.into_iter().chain(power).collect()
+}
+
 impl<'a> PlanReport<'a> {
     /// The report of the best plan.
     pub fn new(
@@ -54,7 +61,7 @@ impl<'a> PlanReport<'a> {
             costs: explain(problem, best),
             cost_model: "dahl",
             status: if gap == Some(0.0) { "optimal" } else { "best found" },
-            space: found.space(),
+            space: found.space() + &caps(problem),
             lower_bound: found.lower_bound,
             gap,
         }
@@ -65,8 +72,10 @@ impl<'a> PlanReport<'a> {
     pub fn only_certified(self) -> Self {
         let value = plan_value(self.problem, self.best);
         let holds = |proof: &Certificate| proof.value >= value * (1.0 - 1e-7);
-        // A certificate is not about plans with uneven shares: what is known of them stays.
-        let shared = !self.best.shares.is_empty();
+        // What is known of plans that a certificate is not about stays.
+        let about =
+            |proof: &Certificate| self.best.shares.is_empty() || !proof.plan.shares.is_empty();
+        let shared = !self.proof.is_none_or(about);
         if shared || self.status != "optimal" || self.proof.is_some_and(holds) {
             return self;
         }
@@ -75,6 +84,15 @@ impl<'a> PlanReport<'a> {
             None => (self.lower_bound, self.gap),
         };
         Self { status: "best found", lower_bound, gap, ..self }
+    }
+
+    /// The plans that a certificate is about.
+    pub fn proved_space(&self, proof: &Certificate) -> String {
+        let of = match proof.problem.samples {
+            Some(_) => self.found.space(),
+            None => self.found.pipelines(),
+        };
+        of + &caps(self.problem)
     }
 
     /// Micro-batches of a batch, unless weights are stale.
@@ -156,7 +174,7 @@ impl<'a> PlanReport<'a> {
                 "stages": in_short(problem, &proof.plan),
                 "period_s": proof.plan.period_s,
                 "energy_j": proof.plan.energy_j,
-                "plan_space": found.pipelines(),
+                "plan_space": self.proved_space(proof),
                 "no_plan_below": proof.value,
             });
         }

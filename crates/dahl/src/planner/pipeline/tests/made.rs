@@ -60,8 +60,10 @@ pub(crate) fn problem(seed: u64) -> Problem {
             memory_bytes: if tight { chance.within(1e9, 1e10) } else { f64::INFINITY },
             input: way,
             reduce: Way::new(chance.within(1e9, 1e10), chance.within(0.0, 1e-8)),
+            within: None,
             node: chance.below(2),
             per_node: 1 + chance.below(2),
+            sharing: 1,
         }
     });
     let units = units.collect();
@@ -77,5 +79,52 @@ pub(crate) fn problem(seed: u64) -> Problem {
         base_watts: if chance.below(2) == 0 { 0.0 } else { chance.within(0.0, 100.0) },
     });
     let nodes = nodes.collect();
-    Problem { layers, units, nodes, semantics, objective, period_cap, power_cap, samples: None }
+    let (samples, scopes) = (None, Vec::new());
+    let p = Problem {
+        layers,
+        units,
+        nodes,
+        semantics,
+        objective,
+        period_cap,
+        power_cap,
+        samples,
+        scopes,
+    };
+    if seed % 3 == 2 { with_ways(p, &mut chance) } else { p }
+}
+
+/// The same over ways that have latencies, are buses or are better inside machines, with memories
+/// that several units share.
+fn with_ways(mut p: Problem, chance: &mut Chance) -> Problem {
+    for unit in &mut p.units {
+        unit.per_node = 1 + chance.below(3);
+        unit.sharing = 1 + chance.below(2);
+        unit.input.latency_s = chance.within(0.0, 0.1);
+        unit.input.units_per_end = 1 + chance.below(2);
+        unit.reduce.latency_s = chance.within(0.0, 0.1);
+        for way in [&mut unit.input, &mut unit.reduce] {
+            way.medium = [Medium::Lines, Medium::Bus][chance.below(2)];
+        }
+        let near = Way::new(chance.within(1e10, 1e11), 0.0);
+        unit.within = (chance.below(2) == 0).then_some(near);
+    }
+    p
+}
+
+/// The same with scopes: parts of the units whose ways are better.
+pub(crate) fn scoped(seed: u64) -> Problem {
+    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut p = problem(seed);
+    let scope = |i: usize| {
+        let better = chance.within(0.05, 0.9);
+        let types = p.units.iter().map(|unit| {
+            let faster = |way: Way| Way { seconds_per_byte: better * way.seconds_per_byte, ..way };
+            let (input, reduce) = (faster(unit.input), faster(unit.reduce));
+            Reach { count: chance.below(unit.count + 1), input, reduce, within: None }
+        });
+        Scope { name: format!("scope {i}"), types: types.collect() }
+    };
+    p.scopes = (0..2).map(scope).filter(|s| s.types.iter().any(|of| of.count > 0)).collect();
+    p
 }

@@ -80,6 +80,7 @@ fn plans_over_units_become_runs() {
         period_cap: None,
         power_cap: None,
         samples: Some(12),
+        scopes: machines.scopes,
     };
     let last = p.layers.len();
     let stage = |layers: std::ops::Range<usize>, unit| Stage {

@@ -68,6 +68,7 @@ fn a_synchronous_step_takes_what_is_simulated() {
         period_cap: None,
         power_cap: None,
         samples: None,
+        scopes: machines.scopes,
     };
     let stage = |i: usize| Stage { layers: vec![i], unit: 0, replicas: 1, power: 0 };
     let plan = Assignment {
