@@ -520,6 +520,11 @@ pub(crate) struct PreparedMessage {
 }
 
 impl PreparedMessage {
+    /// Whether it is sent, not received.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.direction == Direction::Send
+    }
+
     /// Sends or receives it, and waits for that.
     ///
     /// # Errors
@@ -572,6 +577,10 @@ impl PreparedPrograms {
     /// Where the plan's kernels need other instructions, or there is not so much memory.
     pub fn new(planned: &PlannedPrograms) -> Result<Self> {
         check_machine(planned)?;
+        if planned.placement.ranks() > 1 {
+            let expected = "a plan of one rank: messages need a transport";
+            return Err(Error::plan("spaces", expected, planned.placement.ranks()));
+        }
         let arenas =
             Arenas::new(planned).map_err(|_| planned.too_large(MemoryLimit::Unknown, None))?;
         let programs = (0..planned.graphs().len()).map(ProgramId::new);

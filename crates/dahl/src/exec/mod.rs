@@ -20,7 +20,7 @@ use crate::trace::{Activity, CodeletCount, ShapeCount, Trace, WorkerCounts};
 use crate::units::{Bytes, Nanos, PersistentId, ProgramId};
 use dahl_kernels::{Element, StepScalars};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Something that can run plans.
 pub trait Engine {
@@ -86,7 +86,12 @@ pub trait Session {
 
     /// Gives a session of several ranks what its other ranks read samples with, where they are
     /// threads of this process. Without it rank 0 sends them their samples.
-    fn share(&mut self, _: Arc<dyn BatchSource>) {}
+    ///
+    /// # Errors
+    /// [`Error::Config`] where they have another source already.
+    fn share(&mut self, _: Arc<dyn BatchSource>) -> Result<()> {
+        Ok(())
+    }
 
     /// Says which samples a slot is to be filled with. In a session of several ranks each rank then
     /// reads its share of the batch, and the slot wants the [rows](Slot::rows) of rank 0 only.
@@ -332,12 +337,19 @@ impl Slot {
 pub struct Snapshot {
     memory: Box<dyn Lent>,
     outputs: NamedTensors,
+    /// Shared with a session that has to know whether the snapshot is still there.
+    held: Option<Arc<()>>,
 }
 
 impl Snapshot {
     /// Outputs that lie in a memory as `outputs` says.
     pub fn new(memory: Box<dyn Lent>, outputs: NamedTensors) -> Self {
-        Self { memory, outputs }
+        Self { memory, outputs, held: None }
+    }
+
+    /// Tells whether the snapshot is still there.
+    pub(crate) fn held(&mut self) -> Weak<()> {
+        Arc::downgrade(self.held.get_or_insert_default())
     }
 
     /// The names and values.

@@ -5,48 +5,32 @@
 //! all other ranks, so every rank does the same at the same step. Samples are sent by rank 0, only
 //! the rows that a rank reads, unless each rank can read its share of a batch by itself.
 
+mod command;
 mod counters;
+mod follow;
+
+pub use follow::follow;
 
 use super::{
-    Channel, Counters, Decision, InProcess, Session, Share, Slot, Snapshot, StepId, TensorMut,
-    TensorRef, Transport,
+    Channel, Counters, Decision, InProcess, NamedTensors, Session, Share, Slot, Snapshot, StepId,
+    TensorMut, TensorRef, Transport, input_tensors,
 };
 use crate::error::{Error, Result};
 use crate::graph::Kind;
+use crate::ops::Meta;
 use crate::os::threads::{JoinHandle, spawn};
 use crate::plan::PlannedPrograms;
 use crate::trace::{Event, Trace};
 use crate::units::{Bytes, PersistentId, ProgramId, ValueId};
+use command::Command;
 use counters::OfRanks;
 use dahl_kernels::StepScalars;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
-
-/// What rank 0 tells the others to do.
-#[derive(Debug, Serialize, Deserialize)]
-enum Command {
-    /// Read your samples of a batch into the next slot of a program.
-    /// Of the batches announced before, those in `live` are still to be stepped with.
-    Load { program: u32, batch: Batch, number: u64, live: Vec<u64> },
-    /// A step on a batch that was announced; if there is none, the rows of its inputs follow.
-    Step { program: u32, lr_bits: u64, counter: u64, loaded: Option<u64> },
-    /// The step of a snapshot.
-    Snapshot { program: u32 },
-    /// Send bytes of a persistent value.
-    Read { value: u32, bytes: Range<usize> },
-    /// Write a persistent value; its bytes follow.
-    Write { value: u32 },
-    /// Send the time of the session's clock.
-    Clock,
-    /// Send the events that were recorded.
-    Trace,
-    /// The run has ended.
-    End,
-}
 
 /// The samples of a batch, as every rank finds them in its own copy of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,29 +52,10 @@ pub trait BatchSource: Send + Sync {
     fn fill(&self, slot: Slot, batch: &Batch) -> Result<Slot>;
 }
 
-/// What the ranks of this process read samples with: set once, by rank 0.
+/// The source of samples of the ranks of this process, which rank 0 sets.
 type SharedSource = Arc<OnceLock<Arc<dyn BatchSource>>>;
 
-/// Sends a text with its length.
-fn send_text(transport: &dyn Transport, to: u32, text: &str) -> Result<()> {
-    let length = (text.len() as u64).to_le_bytes();
-    transport.send(to, Channel::Control, &[&length, text.as_bytes()])
-}
-
-/// Receives a text that was sent with its length.
-fn receive_text(transport: &dyn Transport, from: u32) -> Result<String> {
-    let mut length = [0; 8];
-    transport.receive(from, Channel::Control, &mut [&mut length])?;
-    let mut text = vec![0; u64::from_le_bytes(length) as usize];
-    transport.receive(from, Channel::Control, &mut [&mut text])?;
-    String::from_utf8(text).map_err(|_| garbled(from))
-}
-
-fn garbled(from: u32) -> Error {
-    Error::Rank { rank: from, why: "a message of another version of dahl".to_owned() }
-}
-
-/// What is read of an input.
+/// The part of an input that a rank reads.
 #[derive(Clone, Debug)]
 struct InputRead {
     name: String,
@@ -98,10 +63,15 @@ struct InputRead {
     bytes: Range<usize>,
 }
 
-/// The samples that are read of any of the inputs.
+/// The samples that a rank reads of any of the inputs.
 fn rows_of(inputs: &[InputRead]) -> Range<usize> {
     let start = inputs.iter().map(|input| input.rows.start).min().unwrap_or(0);
     start..inputs.iter().map(|input| input.rows.end).max().unwrap_or(start)
+}
+
+/// The inputs that the tasks of a part of a plan read, by program.
+fn inputs_of(part: &PlannedPrograms) -> Vec<Vec<InputRead>> {
+    (0..part.graphs().len()).map(|p| inputs_read(part, ProgramId::new(p))).collect()
 }
 
 /// The inputs of a program that the tasks of a part of a plan read, with the bytes of their rows.
@@ -125,7 +95,7 @@ fn inputs_read(part: &PlannedPrograms, program: ProgramId) -> Vec<InputRead> {
 }
 
 /// The bytes of rows of an input.
-fn bytes_of(meta: crate::ops::Meta, rows: &Range<usize>) -> Range<usize> {
+fn bytes_of(meta: Meta, rows: &Range<usize>) -> Range<usize> {
     let row = meta.bytes() / meta.shape.axes().first().copied().unwrap_or(1).max(1);
     rows.start * row..rows.end * row
 }
@@ -141,6 +111,10 @@ pub struct Leader {
     /// The memory of the other ranks.
     allocated: Bytes,
     last: Option<StepId>,
+    /// What a slot of each program has, on rank 0.
+    slots: Vec<NamedTensors>,
+    /// By program: whether its last snapshot is still held.
+    lent: Vec<Weak<()>>,
     source: SharedSource,
     /// The batches that were announced, and whether their slots are still there.
     announced: Vec<(u64, Weak<()>)>,
@@ -162,12 +136,12 @@ impl Leader {
         transport: Arc<dyn Transport>,
         others: Vec<(Arc<dyn Counters>, Bytes)>,
     ) -> Result<Self> {
-        let programs = || (0..planned.graphs().len()).map(ProgramId::new);
-        let inputs = (0..transport.ranks()).map(|rank| -> Result<Vec<_>> {
-            let part = planned.of_rank(rank)?;
-            Ok(programs().map(|program| inputs_read(&part, program)).collect())
-        });
+        let inputs = (0..transport.ranks()).map(|rank| Ok(inputs_of(&planned.of_rank(rank)?)));
         let inputs = inputs.collect::<Result<_>>()?;
+        let programs = (0..planned.graphs().len()).map(ProgramId::new);
+        let slots: Vec<NamedTensors> =
+            programs.map(|program| input_tensors(planned, program)).collect();
+        let lent = slots.iter().map(|_| Weak::new()).collect();
         let allocated = Bytes(others.iter().map(|(_, bytes)| bytes.0).sum());
         let others = others.into_iter().map(|(counters, _)| counters);
         let all = std::iter::once(own.counters()).chain(others).collect();
@@ -181,6 +155,8 @@ impl Leader {
             counters,
             allocated,
             last: None,
+            slots,
+            lent,
             source: SharedSource::default(),
             announced: Vec::new(),
             numbered: 0,
@@ -192,24 +168,49 @@ impl Leader {
         1..self.transport.ranks()
     }
 
-    fn command(&self, to: u32, command: &Command) -> Result<()> {
-        let text = serde_json::to_string(command).map_err(|_| garbled(0))?;
-        send_text(&*self.transport, to, &text)
+    /// Sends a command. If that fails, the run ends on all ranks.
+    fn command(&self, to: u32, command: &Command, payload: &[&[u8]]) -> Result<()> {
+        self.or_end(command::send(&*self.transport, to, command, payload))
     }
 
     fn command_all(&self, command: &Command) -> Result<()> {
-        self.others().try_for_each(|rank| self.command(rank, command))
+        self.others().try_for_each(|rank| self.command(rank, command, &[]))
     }
 
-    /// A command to follow must be one that this rank takes too.
-    fn refuse_unknown(&self, program: ProgramId) -> Result<()> {
-        match self.planned.graphs().get(program.index()) {
-            Some(_) => Ok(()),
-            None => {
-                let expected = format!("one of {} programs", self.planned.graphs().len());
-                Err(Error::config("program", expected, program))
-            }
+    /// Ends the run on all ranks after an error: the others have done what this rank has not.
+    fn or_end<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.transport.abort(&error.to_string()))
+    }
+
+    /// Refuses a program that is unknown, or whose snapshot is held, before any rank hears of it.
+    fn check_program(&self, program: ProgramId) -> Result<()> {
+        let Some(lent) = self.lent.get(program.index()) else {
+            let expected = format!("one of {} programs", self.lent.len());
+            return Err(Error::config("program", expected, program));
+        };
+        if lent.strong_count() > 0 {
+            let expected = "the last snapshot to be dropped first";
+            return Err(Error::config("snapshot", expected, "it is still held"));
         }
+        Ok(())
+    }
+
+    /// Refuses a slot of another program or session.
+    fn check_slot(&self, program: ProgramId, slot: &Slot) -> Result<()> {
+        if self.slots[program.index()] == *slot.tensors() {
+            return Ok(());
+        }
+        let name = &self.planned.programs().programs[program.index()].name;
+        Err(Error::config("slot", format!("a slot for {name:?}"), "one for another program"))
+    }
+
+    fn check_value(&self, value: PersistentId) -> Result<Meta> {
+        let store = &self.planned.programs().store;
+        if value.index() >= store.values.len() {
+            let expected = format!("one of {} persistent values", store.values.len());
+            return Err(Error::config("value", expected, value));
+        }
+        Ok(store.get(value).meta)
     }
 
     /// How far the clock of a rank is behind this one's, in nanoseconds: measured on the shortest
@@ -218,7 +219,7 @@ impl Leader {
         let mut best: Option<(u64, i64)> = None;
         for _ in 0..8 {
             let sent = self.counters.now();
-            self.command(rank, &Command::Clock)?;
+            self.command(rank, &Command::Clock, &[])?;
             let mut there = [0; 8];
             self.transport.receive(rank, Channel::Control, &mut [&mut there])?;
             let took = self.counters.now().saturating_sub(sent);
@@ -233,8 +234,8 @@ impl Leader {
     /// The events that another rank has recorded, in the time and with the lanes of all ranks.
     fn events_of(&self, rank: u32) -> Result<Vec<Event>> {
         let behind = self.behind(rank)?;
-        self.command(rank, &Command::Trace)?;
-        let text = receive_text(&*self.transport, rank)?;
+        self.command(rank, &Command::Trace, &[])?;
+        let (text, _) = command::receive_text(&*self.transport, rank)?;
         let trace = Trace::parse(&text, Path::new("the trace of a rank"))?;
         let lane = |w: u32| self.counters.lane(rank, w as usize).map_or(w, |lane| lane as u32);
         let events = trace.events.into_iter().filter_map(|event| match event {
@@ -252,30 +253,26 @@ impl Session for Leader {
     }
 
     fn step(&mut self, program: ProgramId, slot: Slot, scalars: StepScalars) -> Result<StepId> {
+        self.check_program(program)?;
+        self.check_slot(program, &slot)?;
         let mut slot = slot;
-        let (StepScalars { lr, counter }, loaded) =
-            (scalars, slot.wanted().as_ref().map(|share| share.number));
+        let loaded = slot.wanted().as_ref().map(|share| share.number);
+        let (lr_bits, counter) = (scalars.lr.to_bits(), scalars.counter);
+        let command = Command::Step { program: program.0, lr_bits, counter, loaded };
         for rank in self.others() {
-            let (program_id, lr_bits) = (program.0, lr.to_bits());
-            self.command(rank, &Command::Step { program: program_id, lr_bits, counter, loaded })?;
-            let sent =
-                self.inputs[rank as usize][program.index()].iter().filter(|_| loaded.is_none());
+            let read = &self.inputs[rank as usize][program.index()];
+            let sent = read.iter().filter(|_| loaded.is_none());
+            let mut payload: Vec<Vec<u8>> = Vec::new();
             for InputRead { name, bytes, .. } in sent {
-                let input = slot.input(name)?;
-                self.transport.send(rank, Channel::Control, &[&input.bytes[bytes.clone()]])?;
+                payload.push(slot.input(name)?.bytes[bytes.clone()].to_vec());
             }
+            let payload: Vec<&[u8]> = payload.iter().map(|part| &part[..]).collect();
+            self.command(rank, &command, &payload)?;
         }
-        match self.own.step(program, slot, scalars) {
-            Ok(step) => {
-                self.last = Some(step);
-                Ok(step)
-            }
-            // The other ranks have begun it.
-            Err(error) => {
-                self.transport.abort(&error.to_string());
-                Err(error)
-            }
-        }
+        let step = self.own.step(program, slot, scalars);
+        let step = self.or_end(step)?;
+        self.last = Some(step);
+        Ok(step)
     }
 
     fn wait(&mut self, step: StepId) -> Result<()> {
@@ -292,7 +289,7 @@ impl Session for Leader {
     }
 
     fn read(&mut self, value: PersistentId, read: &mut dyn FnMut(TensorRef<'_>)) -> Result<()> {
-        let meta = self.planned.programs().store.get(value).meta;
+        let meta = self.check_value(value)?;
         let placement = &self.planned.placement;
         let replicas = self.planned.memory.replicas.iter().filter(|r| r.value == value);
         let mut missing: Vec<Range<usize>> = std::iter::once(0..meta.bytes()).collect();
@@ -320,7 +317,7 @@ impl Session for Leader {
         let bytes: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut all)[..meta.bytes()];
         self.own.read(value, &mut |own| bytes.copy_from_slice(own.bytes))?;
         for (rank, part) in sources.into_iter().filter(|(rank, _)| *rank > 0) {
-            self.command(rank, &Command::Read { value: value.0, bytes: part.clone() })?;
+            self.command(rank, &Command::Read { value: value.0, bytes: part.clone() }, &[])?;
             self.transport.receive(rank, Channel::Control, &mut [&mut bytes[part]])?;
         }
         read(TensorRef { meta, bytes });
@@ -332,25 +329,33 @@ impl Session for Leader {
         value: PersistentId,
         write: &mut dyn FnMut(TensorMut<'_>) -> Result<()>,
     ) -> Result<()> {
-        let meta = self.planned.programs().store.get(value).meta;
+        let meta = self.check_value(value)?;
         let mut all = vec![0u64; meta.bytes().div_ceil(8)];
         let bytes: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut all)[..meta.bytes()];
         self.read(value, &mut |before| bytes.copy_from_slice(before.bytes))?;
         write(TensorMut { meta, bytes })?;
         for rank in self.others() {
-            self.command(rank, &Command::Write { value: value.0 })?;
-            self.transport.send(rank, Channel::Control, &[bytes])?;
+            self.command(rank, &Command::Write { value: value.0 }, &[bytes])?;
         }
-        self.own.write(value, &mut |to| {
+        let written = self.own.write(value, &mut |to| {
             to.bytes.copy_from_slice(bytes);
             Ok(())
-        })
+        });
+        self.or_end(written)
     }
 
     fn snapshot(&mut self, program: ProgramId) -> Result<Snapshot> {
-        self.refuse_unknown(program)?;
+        self.check_program(program)?;
+        if !self.slots[program.index()].is_empty() {
+            let name = &self.planned.programs().programs[program.index()].name;
+            let expected = "a program without inputs";
+            return Err(Error::config("snapshot", expected, format!("{name:?}")));
+        }
         self.command_all(&Command::Snapshot { program: program.0 })?;
-        self.own.snapshot(program)
+        let snapshot = self.own.snapshot(program);
+        let mut snapshot = self.or_end(snapshot)?;
+        self.lent[program.index()] = snapshot.held();
+        Ok(snapshot)
     }
 
     fn counters(&self) -> Arc<dyn Counters> {
@@ -367,6 +372,7 @@ impl Session for Leader {
         }
         trace.events.sort_by_key(Event::start);
         trace.header.workers = self.counters.workers();
+        trace.header.lanes = trace.header.workers - self.planned.placement.workers;
         trace.header.units = self.counters.names(&self.planned.placement);
         trace
     }
@@ -375,13 +381,15 @@ impl Session for Leader {
         Bytes(self.own.allocated().0 + self.allocated.0)
     }
 
-    fn share(&mut self, source: Arc<dyn BatchSource>) {
-        // What was shared first stays: ranks may be reading with it.
-        let _ = self.source.set(source);
+    fn share(&mut self, source: Arc<dyn BatchSource>) -> Result<()> {
+        self.source.set(source).map_err(|_| {
+            // Ranks may be reading with the first.
+            Error::config("datasets", "those that the ranks share already", "others")
+        })
     }
 
     fn announce(&mut self, program: ProgramId, slot: &mut Slot, batch: &Batch) -> Result<()> {
-        self.refuse_unknown(program)?;
+        self.check_program(program)?;
         if self.source.get().is_none() {
             return Ok(());
         }
@@ -412,146 +420,6 @@ impl Drop for Leader {
             self.transport.abort(&error.to_string());
         }
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
-    }
-}
-
-/// Does what rank 0 says with the session of another rank, until the run ends; `source` reads its
-/// samples, where rank 0 does not send them.
-///
-/// # Errors
-/// Where a step failed, here or on another rank; the other ranks then end too.
-pub fn follow(
-    session: &mut dyn Session,
-    part: &PlannedPrograms,
-    with: &dyn Transport,
-    source: &dyn Fn() -> Option<Arc<dyn BatchSource>>,
-) -> Result<()> {
-    let mut loader: Option<Loader> = None;
-    let programs = (0..part.graphs().len()).map(ProgramId::new);
-    let inputs: Vec<Vec<InputRead>> = programs.map(|p| inputs_read(part, p)).collect();
-    let mut last: Option<StepId> = None;
-    loop {
-        // The tasks of a session's first worker run while it waits: other ranks need them.
-        if let Some(step) = last
-            && !with.poll(0, Channel::Control)?
-        {
-            session.wait(step)?;
-            last = None;
-        }
-        let text = receive_text(with, 0)?;
-        let command: Command = serde_json::from_str(&text).map_err(|_| garbled(0))?;
-        match command {
-            Command::Load { program, batch, number, live } => {
-                let loader = match &mut loader {
-                    Some(loader) => loader,
-                    none => {
-                        let source = source().ok_or_else(|| garbled(0))?;
-                        none.insert(Loader::start(source, with.rank())?)
-                    }
-                };
-                loader.keep(&live)?;
-                let mut slot = session.slot(ProgramId(program))?;
-                let rows = rows_of(&inputs[program as usize]);
-                *slot.wanted() = Some(Share { rows, number, _alive: Arc::default() });
-                loader.begin((number, slot, batch));
-            }
-            Command::Step { program, lr_bits, counter, loaded } => {
-                let program = ProgramId(program);
-                let slot = match (&mut loader, loaded) {
-                    (Some(loader), Some(number)) => loader.take(number)?,
-                    _ => {
-                        let mut slot = session.slot(program)?;
-                        for InputRead { name, bytes, .. } in &inputs[program.index()] {
-                            let input = slot.input(name)?;
-                            let rows = &mut input.bytes[bytes.clone()];
-                            with.receive(0, Channel::Control, &mut [rows])?;
-                        }
-                        slot
-                    }
-                };
-                let scalars = StepScalars { lr: f64::from_bits(lr_bits), counter };
-                last = Some(session.step(program, slot, scalars)?);
-            }
-            Command::Snapshot { program } => {
-                session.snapshot(ProgramId(program))?;
-            }
-            Command::Read { value, bytes } => {
-                let mut sent = Ok(());
-                session.read(PersistentId(value), &mut |own| {
-                    sent = with.send(0, Channel::Control, &[&own.bytes[bytes.clone()]]);
-                })?;
-                sent?;
-            }
-            Command::Write { value } => session.write(PersistentId(value), &mut |to| {
-                with.receive(0, Channel::Control, &mut [to.bytes])
-            })?,
-            Command::Clock => {
-                let now = session.counters().activity().elapsed;
-                with.send(0, Channel::Control, &[&now.to_le_bytes()])?;
-            }
-            Command::Trace => send_text(with, 0, &session.take_trace().to_text())?,
-            Command::End => return Ok(()),
-        }
-    }
-}
-
-/// Fills slots on a thread of its own while steps run, in the order in which it is told.
-struct Loader {
-    work: mpsc::Sender<(u64, Slot, Batch)>,
-    filled: mpsc::Receiver<(u64, Result<Slot>)>,
-    /// The batches that are being read, in order.
-    begun: VecDeque<u64>,
-}
-
-impl Loader {
-    fn start(source: Arc<dyn BatchSource>, rank: u32) -> Result<Self> {
-        let (work, todo) = mpsc::channel::<(u64, Slot, Batch)>();
-        let (done, filled) = mpsc::channel();
-        let name = format!("dahl-loader-{rank}");
-        let body = move || {
-            for (number, slot, batch) in todo {
-                if done.send((number, source.fill(slot, &batch))).is_err() {
-                    return;
-                }
-            }
-        };
-        spawn(&name, body).map_err(|e| Error::thread(&name, e))?;
-        Ok(Self { work, filled, begun: VecDeque::new() })
-    }
-
-    fn begin(&mut self, work: (u64, Slot, Batch)) {
-        self.begun.push_back(work.0);
-        // Where the thread has gone, waiting for it tells.
-        drop(self.work.send(work));
-    }
-
-    /// The next batch that is filled.
-    fn next(&mut self) -> Result<(u64, Slot)> {
-        self.begun.pop_front();
-        let gone = || Error::Task {
-            task: "of the loader".to_owned(),
-            message: "it ended early".to_owned(),
-        };
-        let (number, slot) = self.filled.recv().map_err(|_| gone())?;
-        Ok((number, slot?))
-    }
-
-    /// Gives the slots of batches back that no step will use.
-    fn keep(&mut self, live: &[u64]) -> Result<()> {
-        while self.begun.front().is_some_and(|number| !live.contains(number)) {
-            self.next()?;
-        }
-        Ok(())
-    }
-
-    /// The slot of a batch.
-    fn take(&mut self, number: u64) -> Result<Slot> {
-        loop {
-            match self.next()? {
-                (found, slot) if found == number => return Ok(slot),
-                _ => {}
-            }
-        }
     }
 }
 
@@ -587,7 +455,7 @@ pub fn in_process(
                 return;
             }
             let followed = catch_unwind(AssertUnwindSafe(|| {
-                follow(&mut *session, &part, &*transport, &|| source.get().cloned())
+                follow(&mut *session, &part, &transport, &|| source.get().cloned())
             }));
             match followed {
                 Ok(Ok(())) => {}
@@ -598,7 +466,10 @@ pub fn in_process(
         let started = spawn(&name, body).map_err(|e| Error::thread(&name, e));
         let of_rank = started.and_then(|thread| {
             threads.push(thread);
-            prepared.recv().unwrap_or_else(|_| Err(garbled(0)))
+            prepared.recv().unwrap_or_else(|_| {
+                let why = "its session could not be prepared".to_owned();
+                Err(Error::Rank { rank: others.len() as u32 + 1, why })
+            })
         });
         match of_rank {
             Ok(of_rank) => others.push(of_rank),

@@ -38,12 +38,6 @@ pub trait Transport: Send + Sync {
     /// [`Error::Rank`] where a rank has ended the run.
     fn receive(&self, from: u32, channel: Channel, parts: &mut [&mut [u8]]) -> Result<()>;
 
-    /// Whether a part of a message has arrived.
-    ///
-    /// # Errors
-    /// [`Error::Rank`] where a rank has ended the run.
-    fn poll(&self, from: u32, channel: Channel) -> Result<bool>;
-
     /// Ends the run on all ranks: whoever waits for a message gets this reason.
     fn abort(&self, why: &str);
 }
@@ -121,6 +115,7 @@ impl Transport for InProcess {
     }
 
     fn send(&self, to: u32, channel: Channel, parts: &[&[u8]]) -> Result<()> {
+        self.check()?;
         let pipe = self.pipe(self.rank, to, channel);
         for part in parts {
             let mut rest = *part;
@@ -151,11 +146,6 @@ impl Transport for InProcess {
             }
         }
         Ok(())
-    }
-
-    fn poll(&self, from: u32, channel: Channel) -> Result<bool> {
-        self.check()?;
-        Ok(!lock(&self.pipe(from, self.rank, channel).bytes).is_empty())
     }
 
     fn abort(&self, why: &str) {

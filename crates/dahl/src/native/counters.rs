@@ -6,7 +6,7 @@ use crate::exec::Counters;
 use crate::trace::{
     Activity, CodeletCount, Header, Histogram, ShapeCount, WorkerCounts, WorkerTime,
 };
-use crate::units::Nanos;
+use crate::units::{Nanos, WorkerId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -69,9 +69,15 @@ impl OfWorker {
 impl WorkerCounters {
     /// Those of a placement that goes on from another one's, whose workers have ended. The
     /// cells of that are the first of the header's.
-    pub(crate) fn new(header: Arc<Header>, ticks: Arc<Ticks>, before: Option<&Self>) -> Self {
+    pub(crate) fn new(
+        (header, own): (Arc<Header>, &[WorkerId]),
+        ticks: Arc<Ticks>,
+        before: Option<&Self>,
+    ) -> Self {
         let of = |w| before.and_then(|before| before.workers.get(w));
-        let worker = |w| OfWorker::after(of(w), header.cells.len());
+        // Workers and lanes of other ranks, and lanes without tasks, count nothing.
+        let cells = |w| if own.contains(&WorkerId::new(w)) { header.cells.len() } else { 0 };
+        let worker = |w| OfWorker::after(of(w), cells(w));
         let workers = (0..header.workers).map(worker).collect();
         Self { ticks, workers, header }
     }
@@ -93,7 +99,7 @@ impl WorkerCounters {
 
     /// Calls and ticks of a cell, all workers together.
     fn sum(&self, cell: usize) -> (u64, u64) {
-        let each = self.workers.iter().map(|of| of.cells[cell].read());
+        let each = self.workers.iter().filter_map(|of| Some(of.cells.get(cell)?.read()));
         each.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 }
@@ -144,8 +150,8 @@ impl Counters for SessionCounters {
         let header = &all.header;
         let count = |(c, cell): (usize, &crate::trace::CodeletShape)| {
             let (calls, ticks) = all.sum(c);
-            let bucket =
-                |b: usize| all.workers.iter().map(|w| w.cells[c].times[b].load(Relaxed)).sum();
+            let own = || all.workers.iter().filter_map(|of| of.cells.get(c));
+            let bucket = |b: usize| own().map(|cell| cell.times[b].load(Relaxed)).sum();
             ShapeCount {
                 codelet: header.codelets[cell.codelet as usize].clone(),
                 shape: cell.shape.clone(),
@@ -164,7 +170,7 @@ impl Counters for SessionCounters {
         let header = &all.header;
         let count = |(c, cell): (usize, &crate::trace::CodeletShape)| {
             let worker = |of: &OfWorker| {
-                let (calls, ticks) = of.cells[c].read();
+                let (calls, ticks) = of.cells.get(c).map_or((0, 0), Counter::read);
                 (calls, (ticks as f64 * rate) as u64)
             };
             WorkerCounts {
@@ -184,7 +190,8 @@ impl Counters for SessionCounters {
             spinning: nanos(of.spinning.load(Relaxed)),
             parked: nanos(of.parked.load(Relaxed)),
         };
-        let workers = all.workers.iter().map(worker).collect();
+        // Lanes wait for messages most of their time: they use no unit of their own.
+        let workers = all.workers.iter().take(all.header.computing()).map(worker).collect();
         Activity { elapsed: nanos(all.ticks.now()), workers }
     }
 }

@@ -212,6 +212,12 @@ impl Native {
         policy: Option<Box<dyn Policy>>,
     ) -> Result<NativeSession> {
         check_machine(planned)?;
+        let rank = self.transport.as_ref().map(|transport| transport.rank());
+        if planned.rank() != rank && planned.placement.ranks() > 1 {
+            let expected = format!("a transport of rank {}", planned.rank().unwrap_or(0));
+            let found = rank.map_or("none".to_owned(), |rank| format!("that of rank {rank}"));
+            return Err(Error::plan("spaces", expected, found));
+        }
         let wrong = |t: &&Throttle| !(Throttle::SLOWEST..=1.0).contains(&t.speed);
         if let Some(throttle) = self.throttles.iter().find(wrong) {
             let expected = format!("a speed from {} to 1", Throttle::SLOWEST);
@@ -296,6 +302,7 @@ impl Native {
             engine: self.name().to_owned(),
             scheduling,
             workers,
+            lanes: workers - planned.placement.workers,
             ..planned.whole().trace_header(&between)
         };
         let header = Arc::new(match &before.header {
@@ -312,8 +319,11 @@ impl Native {
         let messages = programs.clone().map(message).collect();
         let programs = programs.map(calls).collect();
         let checker = (self.checks == Checks::On).then(|| Checker::new(planned, &buffers));
-        let counters =
-            Arc::new(WorkerCounters::new(header.clone(), before.ticks, before.counters.as_deref()));
+        let counters = Arc::new(WorkerCounters::new(
+            (header.clone(), &own),
+            before.ticks,
+            before.counters.as_deref(),
+        ));
         let (earlier, isa) = (earlier as u32, planned.numerics.isa);
         let throttles = self.throttles.clone();
         let shared = Arc::new(Shared {

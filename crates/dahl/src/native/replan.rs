@@ -1,8 +1,9 @@
 //! Another placement in mid-run: the same values, slots and numbers of steps.
 //!
-//! Persistent values, inputs and outputs lie where they did, whatever the placement is: a
-//! plan stores them whole, in the order of the values. What is new is the work memory,
-//! the tasks with their operands, the counters and the workers' threads.
+//! Persistent values, inputs and outputs keep their places: in one space a plan stores them
+//! whole, in the order of the values; over several spaces only a plan with the same replicas
+//! is taken. The work memory, the tasks with their operands, the counters and the workers'
+//! threads are new.
 
 use super::check_room;
 use super::counters::WorkerCounters;
@@ -88,7 +89,11 @@ impl NativeSession {
                 .collect();
             (m.input_slots, m.input_slot(first), outputs)
         };
-        if old.persistent != new.persistent || slots(old) != slots(new) {
+        let places = |m: &crate::plan::Memory| {
+            (m.replicas.clone(), m.persistent.clone(), m.persistent_bytes.clone())
+        };
+        let spaces = self.shared.planned.placement.spaces != planned.placement.spaces;
+        if spaces || places(old) != places(new) || slots(old) != slots(new) {
             return Err(Error::plan("memory", "values and slots as before", "others"));
         }
         // The session goes on as it is where there is no room for another placement.

@@ -36,7 +36,8 @@ pub(crate) fn counted_messages(
     index: usize,
 ) -> BTreeMap<TaskId, CountedMessage> {
     let of = |(task, message): (TaskId, PreparedMessage)| {
-        let (cell, _) = header.programs[index].work[task.index()].calls[0];
+        let half = usize::from(!message.is_sent());
+        let (cell, _) = header.programs[index].work[task.index()].calls[half];
         let codelet = header.cells[cell as usize].codelet;
         (task, CountedMessage { message, codelet, cell })
     };

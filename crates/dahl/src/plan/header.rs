@@ -63,13 +63,18 @@ impl PlannedPrograms {
                             // one rank and received by another.
                             let space = |s: SpaceId| &self.placement.spaces[s.index()];
                             let codelet = format!("move.{}-{}", space(of.from), space(of.to));
-                            let bytes = of.bytes(&program.graph);
-                            let shape = format!("{} boxes of {bytes}", of.parts.len());
+                            let bytes = of.bytes(&program.graph).0;
+                            let shape = format!("{bytes} bytes in {} parts", of.parts.len());
                             let first = of.parts.first();
                             let layer = first.map_or(String::new(), |(root, _)| {
                                 program.graph.value(*root).name.clone()
                             });
-                            vec![count(codelet, shape, 0, bytes.0, layer); 2]
+                            // The bytes count where they are sent.
+                            let sent =
+                                count(codelet.clone(), shape.clone(), 0, bytes, layer.clone());
+                            let received =
+                                count(codelet, format!("{shape}, received"), 0, 0, layer);
+                            vec![sent, received]
                         }
                         Does::Move(of) | Does::Send(of) | Does::Receive(of) => of
                             .parts

@@ -157,6 +157,9 @@ pub struct Placement {
 /// The most workers of a plan.
 pub const MOST_WORKERS: usize = 1 << 16;
 
+/// The most spaces of a plan: each has a list of all values.
+pub(super) const MOST_SPACES: usize = 1 << 12;
+
 /// The most pieces that the ops of a program are cut into, all together: how long it takes to
 /// find edges and memory grows with their square.
 pub const MOST_PIECES: usize = 1 << 16;
@@ -187,7 +190,7 @@ impl Placement {
 
     /// How many ranks (processes) the spaces belong to: they are numbered from 0.
     pub fn ranks(&self) -> u32 {
-        self.spaces.iter().map(|space| space.rank + 1).max().unwrap_or(1)
+        self.spaces.iter().map(|space| space.rank.saturating_add(1)).max().unwrap_or(1)
     }
 
     /// The lane of messages to a rank.
@@ -232,6 +235,9 @@ impl Placement {
 impl Placement {
     fn check_spaces(&self) -> Result<()> {
         let wrong = |expected: String, found: String| Err(Error::plan("spaces", expected, found));
+        if self.spaces.len() > MOST_SPACES {
+            return wrong(format!("at most {MOST_SPACES} spaces"), self.spaces.len().to_string());
+        }
         let names: BTreeSet<&Space> = self.spaces.iter().collect();
         if self.spaces.first() != Some(&Space::host(0, 0)) || names.len() < self.spaces.len() {
             let found: Vec<String> = self.spaces.iter().map(Space::to_string).collect();

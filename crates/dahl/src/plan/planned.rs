@@ -120,9 +120,10 @@ impl PlannedPrograms {
         self.rank().is_none_or(|rank| self.placement.rank_of(space) == rank)
     }
 
-    /// The space that inputs are loaded into, and outputs are read from: the first of this part.
+    /// The space that inputs are loaded into and outputs are read from: the first host memory of this
+    /// part.
     pub fn first_space(&self) -> SpaceId {
-        self.memory.spaces().find(|space| self.has(*space)).unwrap_or(SpaceId(0))
+        self.placement.loading().find(|space| self.has(*space)).unwrap_or(SpaceId(0))
     }
 
     /// How many lists a static replay has: workers, one lane per space for the moves to it, and

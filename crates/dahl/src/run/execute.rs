@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
         let engine = Scheduled::new(native, &config.placement, known);
         let (session, changes) = announced(engine.prepare(&plan)?);
         let mut trainer = Trainer::with_session(lowered, plan, &spec, session)?;
-        trainer.session().share(Arc::new(data.shared()));
+        trainer.session().share(Arc::new(data.shared()))?;
         adapter.into_iter().for_each(|adapter| trainer.adapt(adapter));
         let (epochs, batch) = (config.placement.epochs, config.identity.batch);
         let steps_per_epoch = data.train.len().div_ceil(batch);

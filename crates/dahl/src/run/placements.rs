@@ -90,8 +90,8 @@ impl Session for Announcing {
         self.session.allocated()
     }
 
-    fn share(&mut self, source: Arc<dyn BatchSource>) {
-        self.session.share(source);
+    fn share(&mut self, source: Arc<dyn BatchSource>) -> Result<()> {
+        self.session.share(source)
     }
 
     fn announce(&mut self, program: ProgramId, slot: &mut Slot, batch: &Batch) -> Result<()> {

@@ -28,8 +28,11 @@ pub struct Header {
     pub engine: String,
     /// The scheduling: `static`, or a policy's name.
     pub scheduling: String,
-    /// Number of workers.
+    /// Number of workers, and of lanes behind them.
     pub workers: usize,
+    /// Number of lanes: they move data between memories, and compute nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lanes: usize,
     /// The units of a platform that they were on, where there is a platform.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<String>,
@@ -60,7 +63,16 @@ pub struct Header {
     pub placements: Vec<PlacementHeader>,
 }
 
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
 impl Header {
+    /// How many workers compute.
+    pub fn computing(&self) -> usize {
+        self.workers.saturating_sub(self.lanes)
+    }
+
     /// The name of a worker: that of its unit, if known, else its number.
     pub fn worker_name(&self, worker: usize) -> String {
         self.units.get(worker).cloned().unwrap_or_else(|| format!("worker {worker}"))

@@ -14,8 +14,8 @@ use dahl::trace::Event;
 use dahl::train::{
     EvalSet, Event as TrainEvent, LoopConfig, SampleOrder, SharedSets, TrainLoop, Trainer,
 };
-use dahl::units::{ProgramId, SpaceId};
-use dahl::{DType, Shape};
+use dahl::units::{PersistentId, ProgramId, SpaceId};
+use dahl::{DType, Error, Shape};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -220,7 +220,7 @@ fn each_rank_reads_its_own_samples() {
         let transform = Transform::default();
         if share {
             let sets = vec![(data.clone(), transform.clone()), (data.clone(), transform.clone())];
-            trainer.session().share(Arc::new(SharedSets(sets)));
+            trainer.session().share(Arc::new(SharedSets(sets))).unwrap();
         }
         let set = EvalSet { name: "test", data: &*data, transform: &transform };
         let config = LoopConfig {
@@ -286,4 +286,94 @@ fn ranks_that_cannot_start_are_refused_before_the_first_step() {
     let one = Setup { model: small, ..setup };
     let error = over_ranks(3, 2, 2).plan(&one.lower().programs).unwrap_err().to_string();
     assert!(error.contains("spaces"), "{error}");
+}
+
+/// Rank 0 sends rows that no pipe holds while steps are under way, and nobody waits for a loss.
+#[test]
+fn large_batches_are_sent_while_steps_are_under_way() {
+    let model = Model::sequential("wide", &[16384], |s| s.linear(5));
+    let mut spec = TrainSpec::new(12, DType::F32, dahl::model::Optimizer::sgd(0.01));
+    spec.shards = Shards::even(12, 2).unwrap();
+    let setup = Setup { model, spec, steps: 0 };
+    let run = |grain: Grain| {
+        let planned = grain.plan(&setup.lower().programs).unwrap();
+        let session = engine(Scheduling::Static).prepare(&planned).unwrap();
+        let mut trainer = setup.trainer(planned, session);
+        for seed in 0..5 {
+            crate::support::feed(&mut trainer, 12, seed).unwrap();
+        }
+        crate::support::state(&mut trainer).unwrap()
+    };
+    assert!(run(over_ranks(2, 2, 2)) == run(Grain::for_workers(1)));
+}
+
+/// What rank 0 refuses no other rank hears of: the run goes on, to the same bits.
+#[test]
+fn what_a_session_of_ranks_refuses_changes_nothing() {
+    let mut setup = setup("seed-cnn", DType::F32);
+    (setup.spec.shards, setup.spec.train) = (Shards::even(5, 2).unwrap(), vec![5, 3]);
+    let planned = over_ranks(2, 2, 2).plan(&setup.lower().programs).unwrap();
+    let session = engine(Scheduling::Static).prepare(&planned).unwrap();
+    let mut trainer = setup.trainer(planned, session);
+    let mut plain = setup.trainer(
+        Grain::for_workers(1).plan(&setup.lower().programs).unwrap(),
+        Box::new(
+            engine(Scheduling::Static)
+                .prepare_native(&Grain::for_workers(1).plan(&setup.lower().programs).unwrap())
+                .unwrap(),
+        ),
+    );
+    for step in 0..3 {
+        crate::support::feed(&mut trainer, 5, step).unwrap();
+        crate::support::feed(&mut plain, 5, step).unwrap();
+        // A snapshot beside one that is held, and a step of a program whose snapshot is held.
+        let held = trainer.snapshot().unwrap();
+        let snapshot = trainer.lowered().snapshot;
+        assert!(matches!(trainer.snapshot(), Err(Error::Config(_))));
+        drop(held);
+        // A program and values that are not there, a slot of another program.
+        let [small, large] = [3, 5].map(|batch| trainer.lowered().train[&batch][0]);
+        let session = trainer.session();
+        assert!(matches!(session.slot(ProgramId(99)), Err(Error::Config(_))));
+        let slot = session.slot(small).unwrap();
+        assert!(session.step(large, slot, dahl::StepScalars::default()).is_err());
+        let slot = session.slot(small).unwrap();
+        assert!(session.step(ProgramId(99), slot, dahl::StepScalars::default()).is_err());
+        assert!(matches!(session.snapshot(large), Err(Error::Config(_))));
+        assert!(session.read(PersistentId(999), &mut |_| ()).is_err());
+        assert!(session.write(PersistentId(999), &mut |_| Ok(())).is_err());
+        assert!(session.snapshot(snapshot).is_ok());
+    }
+    assert!(
+        crate::support::state(&mut trainer).unwrap() == crate::support::state(&mut plain).unwrap()
+    );
+}
+
+/// A part of a plan needs the messages of the other parts.
+#[test]
+fn a_part_without_its_transport_is_refused() {
+    let mut setup = setup("seed-cnn", DType::F32);
+    setup.spec.shards = Shards::even(5, 2).unwrap();
+    let planned = over_ranks(2, 2, 2).plan(&setup.lower().programs).unwrap();
+    let part = planned.of_rank(1).unwrap();
+    let alone = engine(Scheduling::Static).prepare_native(&part).err().unwrap();
+    assert!(alone.to_string().contains("a transport of rank 1, found none"), "{alone}");
+    let transport = dahl::exec::InProcess::new(2).swap_remove(0);
+    let other = Native { transport: Some(Arc::new(transport)), ..engine(Scheduling::Static) };
+    assert!(other.prepare_native(&part).is_err());
+    assert!(dahl::exec::PreparedPrograms::new(&part).is_err());
+}
+
+#[test]
+fn every_rank_has_the_memory_that_is_planned() {
+    let mut setup = setup("lenet", DType::F32);
+    setup.spec.shards = Shards::even(4, 2).unwrap();
+    let planned = over_ranks(2, 3, 3).plan(&setup.lower().programs).unwrap();
+    let transports = dahl::exec::InProcess::new(2);
+    for (rank, transport) in transports.into_iter().enumerate() {
+        let engine = Native { transport: Some(Arc::new(transport)), ..engine(Scheduling::Static) };
+        let session = engine.prepare_native(&planned).unwrap();
+        let expected = planned.memory.peak_of(SpaceId(rank as u32));
+        assert_eq!(dahl::exec::Session::allocated(&session), expected);
+    }
 }

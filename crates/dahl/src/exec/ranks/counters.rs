@@ -12,11 +12,13 @@ pub(super) struct OfRanks {
     all: Vec<Arc<dyn Counters>>,
     /// How many workers and copy lanes there are.
     shared: usize,
+    /// How many workers there are.
+    computing: usize,
 }
 
 impl OfRanks {
     pub(super) fn new(all: Vec<Arc<dyn Counters>>, placement: &Placement) -> Self {
-        Self { all, shared: placement.lanes() }
+        Self { all, shared: placement.lanes(), computing: placement.workers }
     }
 
     /// How many workers and lanes there are.
@@ -67,9 +69,18 @@ impl OfRanks {
         of: impl Fn(&dyn Counters) -> Vec<T>,
         add: impl Fn(T, T) -> T,
     ) -> Vec<T> {
+        self.merged_by(|rank| of(&*self.all[rank]), add)
+    }
+
+    /// The same, by the number of the rank.
+    fn merged_by<T: Copy + Default>(
+        &self,
+        of: impl Fn(usize) -> Vec<T>,
+        add: impl Fn(T, T) -> T,
+    ) -> Vec<T> {
         let mut all = vec![T::default(); self.workers()];
-        for (rank, counters) in self.all.iter().enumerate() {
-            for (w, item) in of(&**counters).into_iter().enumerate() {
+        for rank in 0..self.all.len() {
+            for (w, item) in of(rank).into_iter().enumerate() {
                 if let Some(at) = self.lane(rank as u32, w) {
                     all[at] = add(all[at], item);
                 }
@@ -105,11 +116,12 @@ impl Counters for OfRanks {
     }
 
     fn by_worker(&self) -> Vec<WorkerCounts> {
-        let mut all = self.all[0].by_worker();
+        let add = |a: (u64, u64), b: (u64, u64)| (a.0 + b.0, a.1 + b.1);
+        let ranks: Vec<Vec<WorkerCounts>> = self.all.iter().map(|rank| rank.by_worker()).collect();
+        let mut all = ranks[0].clone();
         for (cell, sum) in all.iter_mut().enumerate() {
-            let add = |a: (u64, u64), b: (u64, u64)| (a.0 + b.0, a.1 + b.1);
-            let of = |rank: &dyn Counters| rank.by_worker().swap_remove(cell).workers;
-            sum.workers = self.merged(of, add);
+            let of_rank = |rank: usize| ranks[rank][cell].workers.clone();
+            sum.workers = self.merged_by(of_rank, add);
         }
         all
     }
@@ -121,6 +133,8 @@ impl Counters for OfRanks {
             parked: a.parked + b.parked,
         };
         let elapsed = self.all[0].activity().elapsed;
-        Activity { elapsed, workers: self.merged(|rank| rank.activity().workers, add) }
+        let mut workers = self.merged(|rank| rank.activity().workers, add);
+        workers.truncate(self.computing);
+        Activity { elapsed, workers }
     }
 }
