@@ -133,6 +133,9 @@ fn calibrate(args: &Args) -> Result<()> {
         calls += all * measured.calls as u64;
     }
     drop(measuring);
+    if model.copies.is_none() {
+        model.copies = Some(dahl::calibrate::copies()?);
+    }
     model.save(&args.output)?;
     let summaries = model.summaries();
     let shapes: usize = summaries.iter().map(|s| s.shapes).sum();
@@ -148,6 +151,7 @@ fn calibrate(args: &Args) -> Result<()> {
             "shapes": shapes,
             "overheads": model.overheads,
             "bandwidth": model.bandwidth,
+            "copies": model.copies,
         }));
     }
     if skipped > 0 {
@@ -181,6 +185,7 @@ fn start(args: &Args) -> Result<PerfModel> {
         return Ok(anew);
     }
     (model.about, model.overheads, model.bandwidth) = (now, None, None);
+    model.copies = None;
     Ok(model)
 }
 

@@ -8,7 +8,9 @@ use crate::output::{show, show_json};
 use crate::table::Columns;
 use clap::Args as ClapArgs;
 use dahl::calibrate::this_machine;
-use dahl::model::{Lowered, Optimizer, TrainSpec};
+use dahl::graph::Shards;
+use dahl::model::{Optimizer, TrainSpec};
+use dahl::native::Native;
 use dahl::perf::{PerfModel, Source, cpu_kind};
 use dahl::planner::Grain;
 use dahl::platform::UnitId;
@@ -33,14 +35,16 @@ use std::time::Duration;
   dahl bench predictions lenet-b64 vgg-small-b32 --threads 2
   dahl bench predictions --markdown predictions.md
   dahl calibrate --quick && dahl bench predictions --calibration calibration.json
+  dahl bench predictions lenet-b64 mlp-b128 --spaces 2 --dtypes f32,f64 --pieces 2,4
 
-The error is the median over the rounds. A prediction is good if its error is at most 5 % (15 %
-with --calibration), or twice the spread of the run over the rounds. The order of two rows is wrong if neither the
+The error is the median over the rounds. A prediction is good if its error is at most 5 % (10 % with
+several spaces, 15 % with --calibration), or twice the spread of the run over the rounds. The order of two rows is wrong if neither the
 measured nor the predicted intervals overlap and they disagree on which is faster.")]
 pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// Numbers of threads [default: 1, and one per processor]
+    /// Numbers of worker threads [default: 1, and one per processor; with several spaces one per
+    /// space]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types
@@ -55,6 +59,10 @@ pub(crate) struct Args {
     /// Predict from this calibration file, and calibrate nothing
     #[arg(long, value_name = "FILE", conflicts_with = "calibrated")]
     calibration: Option<PathBuf>,
+    /// Number of host memories that the workers are in, with as many shards of the batch; copies
+    /// between them are calibrated too
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    spaces: usize,
     #[command(flatten)]
     kernels: Settings<Kernels>,
     /// Number of rounds
@@ -74,6 +82,8 @@ pub(crate) struct Args {
 /// The error that a good prediction has at most: from a calibration of its own, and from one that
 /// was made for all.
 const GOOD: [f64; 2] = [0.05, 0.15];
+/// The same with several spaces, whose lanes share the processors with the workers.
+const GOOD_IN_SPACES: f64 = 0.1;
 
 /// The part of the time that threads have their processors, if nobody else has.
 const OWN: f64 = 0.97;
@@ -189,28 +199,36 @@ type Ready = Racer<Place>;
 /// Rounds of calibrating, running, calibrating, predicting.
 fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cell>> {
     let Workload { model, batch, .. } = workload;
-    let lowered = model.lower(&TrainSpec::new(*batch, dtype, Optimizer::sgd(0.01)))?;
+    let shards = Shards::even(*batch, args.spaces)?;
+    let spec = TrainSpec { shards, ..TrainSpec::new(*batch, dtype, Optimizer::sgd(0.01)) };
+    let lowered = model.lower(&spec)?;
     let target = args.kernels.target();
     let grain = |pieces: usize, workers: usize| Grain {
         target,
         sample: pieces,
+        spaces: args.spaces,
         ..Grain::for_workers(workers)
     };
     let kind = cpu_kind(target.isa);
     let file = args.calibration.as_ref().map(|path| PerfModel::load(path)).transpose()?;
     let calibrate = |known: &mut PerfModel| -> Result<()> {
         for &pieces in args.calibrated.iter().filter(|p| **p <= *batch) {
-            let plan = grain(pieces, 1).plan(&lowered.programs)?;
+            let plan = grain(pieces, args.spaces).plan(&lowered.programs)?;
             let budget = Duration::from_secs_f64(args.seconds);
             calibrate::steps(&plan, ProgramId(0), budget, &kind, known)?;
         }
         Ok(())
     };
     let mut all = Vec::new();
-    for &threads in &super::threads_or_default(&args.threads) {
+    let threads = match &args.threads[..] {
+        [] if args.spaces > 1 => vec![args.spaces],
+        given => super::threads_or_default(given),
+    };
+    for threads in threads {
         for &pieces in args.pieces.iter().filter(|p| **p <= *batch) {
-            let make = |lowered: &Lowered| grain(pieces, threads).plan(&lowered.programs);
-            let bench = Bench::new(model, *batch, dtype, make)?;
+            let lowered = model.lower(&spec)?;
+            let plan = grain(pieces, threads).plan(&lowered.programs)?;
+            let bench = Bench::of(lowered, plan, &spec, (&Native::default(), *batch))?;
             let place = Place { pieces, threads, measured: Vec::new(), predicted: Vec::new() };
             all.push(Ready::new(place, bench, args.seconds)?);
         }
@@ -221,7 +239,7 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
             calibrate(&mut known)?;
         }
         for ready in &mut all {
-            ready.run_undisturbed()?;
+            ready.run_undisturbed(args.spaces)?;
         }
         if file.is_none() {
             calibrate(&mut known)?;
@@ -237,16 +255,19 @@ fn of_workload(args: &Args, workload: &Workload, dtype: DType) -> Result<Vec<Cel
         }
     }
     let name = &workload.name;
-    let good = GOOD[usize::from(file.is_some())];
+    let own = if args.spaces > 1 { GOOD_IN_SPACES } else { GOOD[0] };
+    let good = if file.is_some() { own.max(GOOD[1]) } else { own };
     Ok(all.into_iter().map(|ready| Cell::new(name.clone(), dtype, ready, good)).collect())
 }
 
 impl Ready {
     /// Runs until the processors were ours, as they are when calls are measured; of
     /// some attempts the least disturbed.
-    fn run_undisturbed(&mut self) -> Result<()> {
+    fn run_undisturbed(&mut self, spaces: usize) -> Result<()> {
         let mut best: Option<(f64, f64)> = None;
-        for _ in 0..ATTEMPTS {
+        // Threads of several spaces sleep while they wait.
+        let attempts = if spaces > 1 { 1 } else { ATTEMPTS };
+        for _ in 0..attempts {
             let timing = self.bench.run(self.steps)?;
             let own = timing.cpu / (timing.wall * self.of.threads as f64);
             if best.is_none_or(|(before, _)| own > before) {

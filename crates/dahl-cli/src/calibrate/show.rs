@@ -2,7 +2,7 @@
 
 use crate::output::Colour;
 use crate::table::table as columns;
-use dahl::perf::{PerfModel, Summary};
+use dahl::perf::{Copies, PerfModel, Summary};
 use dahl::units::Nanos;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -34,6 +34,15 @@ pub(super) fn head(model: &PerfModel) -> String {
             );
         }
         None => text += "memory bandwidth not measured: this needs two processors\n",
+    }
+    if let Some(copies) = model.copies {
+        let largest = Copies::SIZES[Copies::SIZES.len() - 1] as f64;
+        let rate = largest / copies.copy_ns[Copies::SIZES.len() - 1].max(1.0);
+        let hop = Nanos(copies.hop_ns as u64);
+        let _ = writeln!(
+            text,
+            "copies between memories {rate:.1} GB/s, {hop} until a sleeping thread goes on"
+        );
     }
     for (kind, machine) in &model.borrowed {
         let _ = writeln!(text, "{kind}: times of another machine, {machine}");

@@ -39,9 +39,12 @@ fn uneven_shares_and_pipelines_over_spaces_train_to_the_same_weights() {
     let pipeline = ["--pipeline", "1f1b", "--micro-batches", "4", "--stages", "2"];
     let piped = |flags: &[&str]| weights(&place, &[&pipeline[..], flags].concat());
     let one = piped(&["--workers", "1"]);
-    for (workers, grain) in
-        [("2", "spaces=2"), ("4", "spaces=2"), ("3", "spaces=3,shares=1:2:1"), ("4", "spaces=4")]
-    {
+    for (workers, grain) in [
+        ("2", "ranks=2"),
+        ("4", "spaces=2"),
+        ("3", "spaces=3,shares=1:2:1"),
+        ("4", "ranks=2,spaces=4"),
+    ] {
         for policy in ["static", "work-stealing"] {
             let flags = ["--workers", workers, "--grain", grain, "--scheduling", policy];
             assert!(piped(&flags) == one, "{grain} {policy}");

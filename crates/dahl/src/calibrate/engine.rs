@@ -5,10 +5,10 @@ use crate::exec::Session;
 use crate::graph::{Builder, Class, Program, Programs, Store};
 use crate::native::{Native, NativeSession, processors};
 use crate::ops::{Access, Cut, Meta, Metas, Mismatch, Op};
-use crate::perf::Overheads;
-use crate::plan::{Group, Numerics, Placement, PlannedPrograms, ProgramPlacement};
+use crate::perf::{Copies, Overheads};
+use crate::plan::{Group, Numerics, Placement, PlannedPrograms, ProgramPlacement, Space};
 use crate::trace::Event;
-use crate::units::{Flops, NodeId, ProgramId, WorkerId};
+use crate::units::{Flops, NodeId, ProgramId, SpaceId, WorkerId};
 use dahl_kernels::{Call, DType, Isa, Piece, Region, StepScalars};
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
@@ -27,6 +27,7 @@ const PROGRAM: ProgramId = ProgramId(0);
 /// Measures them, in some milliseconds.
 pub fn overheads() -> Result<Overheads> {
     let own = Native::default();
+    let stepped = |session: &mut NativeSession| stepped(session, STEPS);
     let recording = Native { record: true, ..own.clone() };
     // What a call of a trace lasts that does nothing, in a task of its own and
     // among others in one task.
@@ -50,6 +51,29 @@ pub fn overheads() -> Result<Overheads> {
     })
 }
 
+/// Moves of a step, and steps of a repetition, with which copies are measured.
+const MOVES: usize = 8;
+const STEPS_OF_MOVES: usize = 2;
+/// A value that takes no time to copy.
+const SMALL: usize = 64;
+
+/// Measures what copies between two memories of this machine take, in about a second: a value is
+/// updated in the one and in the other in turn, by tasks that do nothing.
+pub fn copies() -> Result<Copies> {
+    let own = Native::default();
+    let moved = |bytes: usize, calls: usize| -> Result<f64> {
+        let session = &mut prepare(&own, Shape::Spaces { bytes }, calls)?;
+        Ok(stepped(session, STEPS_OF_MOVES)? / calls as f64)
+    };
+    // From a worker to the lane, and from the lane to the other worker.
+    let waited = moved(SMALL, CALLS)?;
+    let mut copy_ns = [0.0; Copies::SIZES.len()];
+    for (size, ns) in Copies::SIZES.into_iter().zip(&mut copy_ns) {
+        *ns = (moved(size, MOVES)? - waited).max(0.0);
+    }
+    Ok(Copies { hop_ns: waited / 2.0, copy_ns })
+}
+
 /// How calls that do nothing, one after the other, become tasks.
 #[derive(Clone, Copy)]
 enum Shape {
@@ -57,37 +81,50 @@ enum Shape {
     Tasks { workers: usize },
     /// All are one.
     Together,
+    /// Each is one, on two workers in two memories in turn, on a value of so many bytes.
+    Spaces { bytes: usize },
 }
 
 fn prepare(engine: &Native, shape: Shape, calls: usize) -> Result<NativeSession> {
     let mut store = Store::default();
     let mut builder = Builder::new(&mut store);
-    let meta = Meta::new([], DType::F32);
+    let meta = match shape {
+        Shape::Spaces { bytes } => Meta::new([bytes / DType::F32.size()], DType::F32),
+        _ => Meta::new([], DType::F32),
+    };
     let value = builder.persistent("x", meta, Class::Buffer);
     for _ in 0..calls {
-        builder.ops().update(Arc::new(Nothing), &[], &[value]);
+        builder.ops().update(Arc::new(Nothing(meta)), &[], &[value]);
     }
     let graph = builder.finish()?;
     let group = |nodes: std::ops::Range<usize>, worker: usize| {
         let cuts = vec![Vec::new(); nodes.len()];
         Group::new(nodes.map(NodeId::new).collect(), cuts, vec![WorkerId::new(worker)])
     };
+    let in_turn = |workers| (0..calls).map(|n| group(n..n + 1, n % workers)).collect();
     let (workers, groups) = match shape {
         Shape::Together => (1, vec![group(0..calls, 0)]),
-        Shape::Tasks { workers } => {
-            (workers, (0..calls).map(|n| group(n..n + 1, n % workers)).collect())
-        }
+        Shape::Tasks { workers } => (workers, in_turn(workers)),
+        Shape::Spaces { .. } => (2, in_turn(2)),
     };
     let program = Program { name: "nothing".to_owned(), graph, output_slots: 2, turn: 0 };
     let programs = Programs { store, programs: vec![program], ..Programs::default() };
     let placement = Placement::new(workers, vec![ProgramPlacement::new(groups)]);
+    let placement = match shape {
+        Shape::Spaces { .. } => Placement {
+            spaces: vec![Space::host(0, 0), Space::host(0, 1)],
+            space_of: vec![SpaceId(0), SpaceId(1)],
+            ..placement
+        },
+        _ => placement,
+    };
     let numerics = Numerics::default_for(&programs, Isa::detect());
     engine.prepare_native(&PlannedPrograms::placed(&programs, numerics, placement)?)
 }
 
 /// An op that does nothing to the value that it claims to update.
 #[derive(Debug)]
-struct Nothing;
+struct Nothing(Meta);
 
 impl Op for Nothing {
     fn name(&self) -> &'static str {
@@ -95,7 +132,7 @@ impl Op for Nothing {
     }
 
     fn infer(&self, _: &[Meta]) -> Result<Vec<Meta>, Mismatch> {
-        Ok(vec![Meta::new([], DType::F32)])
+        Ok(vec![self.0])
     }
 
     fn access(&self, _: usize) -> Access {
@@ -117,19 +154,19 @@ impl Op for Nothing {
     fn run(&self, _: usize, _: &mut Call<'_>) {}
 }
 
-/// Nanoseconds of a step.
-fn stepped(session: &mut NativeSession) -> Result<f64> {
+/// Nanoseconds of a step, of so many at a time.
+fn stepped(session: &mut NativeSession, steps: usize) -> Result<f64> {
     median(|| {
         let begin = Instant::now();
-        run(session)?;
-        Ok(begin.elapsed().as_nanos() as f64 / STEPS as f64)
+        run(session, steps)?;
+        Ok(begin.elapsed().as_nanos() as f64 / steps as f64)
     })
 }
 
 /// Nanoseconds of a call of a trace but for the first of each step.
 fn called(session: &mut NativeSession) -> Result<f64> {
     median(|| {
-        run(session)?;
+        run(session, STEPS)?;
         let (mut time, mut calls, mut last) = (0.0, 0.0, None);
         for event in session.take_trace().events {
             if let Event::Call { step, from, to, .. } = event
@@ -143,9 +180,9 @@ fn called(session: &mut NativeSession) -> Result<f64> {
     })
 }
 
-fn run(session: &mut NativeSession) -> Result<()> {
+fn run(session: &mut NativeSession, steps: usize) -> Result<()> {
     let mut last = None;
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         let slot = session.slot(PROGRAM)?;
         last = Some(session.step(PROGRAM, slot, StepScalars::default())?);
     }

@@ -15,7 +15,7 @@ mod race;
 mod steps;
 mod stream;
 
-pub use engine::overheads;
+pub use engine::{copies, overheads};
 pub use host::{USUAL, date, here, host, load, this_machine};
 pub use kernel::time;
 pub use race::{Racer, Turn, compared, race, to_the_end};

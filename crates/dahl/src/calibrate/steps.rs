@@ -4,7 +4,7 @@
 //! call took, so that its data are as near as the calls before left them. Then the
 //! same is done while another processor reads from memory.
 
-use super::engine::overheads;
+use super::engine::{copies, overheads};
 use super::stream::{Stream, of_streams};
 use crate::error::Result;
 use crate::exec::{Session, Slot};
@@ -48,7 +48,7 @@ pub struct Measured {
 /// time it is a few steps, alone.
 ///
 /// The engine's overheads and the memory's bandwidth are measured where the model
-/// does not have them yet.
+/// does not have them yet, and copies between memories where the plan has several.
 pub fn steps(
     planned: &PlannedPrograms,
     program: ProgramId,
@@ -58,6 +58,9 @@ pub fn steps(
 ) -> Result<Measured> {
     if into.overheads.is_none() {
         into.overheads = Some(overheads()?);
+    }
+    if into.copies.is_none() && planned.placement.spaces.len() > 1 {
+        into.copies = Some(copies()?);
     }
     let overhead = into.overheads.map_or(0.0, |o| o.overhead_ns);
     let planned = on_one_worker(planned)?;

@@ -15,12 +15,14 @@
 //!
 //! docs/calibration.md has its error.
 
+mod copies;
 mod history;
 mod regression;
 mod text;
 mod traffic;
 mod work;
 
+pub use copies::Copies;
 pub use history::{History, Stats};
 pub use text::{About, VERSION};
 pub use traffic::Bandwidth;
@@ -41,6 +43,8 @@ pub struct PerfModel {
     pub overheads: Option<Overheads>,
     /// What memory gives; `None` where there is nobody to share it with.
     pub bandwidth: Option<Bandwidth>,
+    /// What copies between memories of this machine take, if that was measured.
+    pub copies: Option<Copies>,
     /// Kinds of units that were not calibrated.
     pub profiles: BTreeMap<String, Profile>,
     /// Kinds of units whose times are another machine's, and which machine's.

@@ -213,3 +213,13 @@ fn key_of(codelet: &str, variant: &str, shape: &str) -> Key {
     let [codelet, variant, shape] = [codelet, variant, shape].map(str::to_owned);
     Key { codelet, variant, kind: "cpu-test".to_owned(), shape }
 }
+
+#[test]
+fn copies_read_back_and_take_no_negative_time() {
+    let copies = Some(Copies { hop_ns: 5e3, copy_ns: [200.0, 3e3, 1e5, 2e6] });
+    let model = PerfModel { copies, ..model() };
+    let text = model.to_text();
+    assert_eq!(PerfModel::parse(&text, Path::new("c.json")).unwrap(), model);
+    let wrong = text.replace("[200.0,", "[-200.0,");
+    assert!(PerfModel::parse(&wrong, Path::new("c.json")).is_err());
+}

@@ -1,7 +1,7 @@
 //! A model as a file: JSON, a line per shape.
 
 use super::work::{Features, Form};
-use super::{Bandwidth, Entry, History, Key, Overheads, PerfModel, Profile};
+use super::{Bandwidth, Copies, Entry, History, Key, Overheads, PerfModel, Profile};
 use crate::error::{Error, Result};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ struct File {
     about: About,
     overheads: Option<Overheads>,
     bandwidth: Option<Bandwidth>,
+    #[serde(default)]
+    copies: Option<Copies>,
     profiles: BTreeMap<String, Profile>,
     borrowed: BTreeMap<String, String>,
     shapes: Vec<Line>,
@@ -106,6 +108,7 @@ impl PerfModel {
         fn json(value: &impl Serialize) -> String {
             serde_json::to_string(value).expect("plain data")
         }
+        let copies = self.copies.map(|copies| ("copies", json(&copies)));
         let head = [
             ("dahl_calibration", json(&VERSION)),
             ("about", json(&self.about)),
@@ -114,7 +117,8 @@ impl PerfModel {
             ("profiles", json(&self.profiles)),
             ("borrowed", json(&self.borrowed)),
         ];
-        let head: Vec<String> = head.iter().map(|(k, v)| format!("\"{k}\":{v},\n")).collect();
+        let head: Vec<String> =
+            head.iter().chain(&copies).map(|(k, v)| format!("\"{k}\":{v},\n")).collect();
         let lines = self.codelets.iter().flat_map(|(codelet, shapes)| {
             shapes.iter().map(|(shape, entry)| Line {
                 codelet: codelet.codelet.clone(),
@@ -154,6 +158,7 @@ impl PerfModel {
             about: file.about,
             overheads: file.overheads,
             bandwidth: file.bandwidth,
+            copies: file.copies,
             profiles: file.profiles,
             borrowed: file.borrowed,
             ..Self::default()
@@ -205,6 +210,13 @@ fn number<E: serde::de::Error>(number: f64, fits: bool) -> Result<f64, E> {
 /// A number from 0 on.
 pub(super) fn not_negative<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     f64::deserialize(from).and_then(|n| number(n, n >= 0.0))
+}
+
+/// Numbers from 0 on.
+pub(super) fn all_not_negative<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; 4], D::Error> {
+    let found = <[f64; 4]>::deserialize(from)?;
+    found.iter().try_for_each(|&n| number::<D::Error>(n, n >= 0.0).map(drop))?;
+    Ok(found)
 }
 
 /// A number from 0 on, or none.

@@ -24,6 +24,11 @@ impl<'a> Known<'a> {
 }
 
 impl Costs for Known<'_> {
+    fn copy(&mut self, bytes: Bytes) -> Option<Nanos> {
+        let copies = self.model.copies?;
+        Some(Nanos(copies.nanos(bytes).round() as u64))
+    }
+
     fn call(&mut self, graph: &Graph, call: &CallSpec, on: &Where<'_>) -> Option<Cost> {
         let work = Work::of_node(graph, call.node, &call.piece);
         // Processors run the kernels of the plan's instruction set, whatever else they have.
@@ -64,9 +69,11 @@ impl EngineModel {
     pub fn measured(model: &PerfModel) -> Self {
         let Some(overheads) = model.overheads else { return Self::default() };
         let nanos = |ns: f64| Nanos(ns.round() as u64);
+        let hop = overheads.hop_ns.unwrap_or(0.0);
         Self {
             overhead: nanos(overheads.overhead_ns),
-            hop: nanos(overheads.hop_ns.unwrap_or(0.0)),
+            hop: nanos(hop),
+            lane_hop: nanos(model.copies.map_or(hop, |copies| copies.hop_ns)),
             spin: nanos(overheads.spin_ns),
             ..Self::default()
         }

@@ -70,7 +70,7 @@ fn figures(on: &Expanded<'_>, workers: &[Worker]) -> Vec<WorkerFigures> {
 /// others.
 fn time(job: &Job) -> Nanos {
     match *job {
-        Job::Compute { work, .. } => work,
+        Job::Compute { work, .. } | Job::Copy { work, .. } => work,
         Job::Collective { time, .. } => time,
         Job::Transfer { .. } => Nanos(0),
     }

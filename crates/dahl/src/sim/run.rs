@@ -12,7 +12,7 @@ use super::sharing::{Activity, Demand, System, Use};
 use crate::error::{Error, Result};
 use crate::platform::{Expanded, Fairness, MemoryId, Route, UnitId};
 use crate::sched::{Policy, Ready};
-use crate::units::{Joules, Nanos, ProgramId, TaskId, WorkerId};
+use crate::units::{Bytes, Joules, Nanos, ProgramId, TaskId, WorkerId};
 use dahl_kernels::math;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -89,6 +89,9 @@ struct Run<'a, 'o> {
     order: Order<'o>,
     now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// Where the processors of nodes stand among the capacities; none where nothing is copied, for
+    /// then each thread has one.
+    processors: Option<usize>,
     /// Ties of events break by when they were foreseen.
     foreseen: u64,
     system: System,
@@ -178,6 +181,15 @@ impl<'a, 'o> Run<'a, 'o> {
                 workers[*worker as usize].list.push(JobId(i as u32));
             }
         }
+        let copies = scenario.jobs.iter().any(|job| matches!(job, Job::Copy { .. }));
+        let mut capacities = on.capacities.clone();
+        if copies {
+            let processors = |kind: &usize| -> usize {
+                let units = on.platform.nodes[*kind].units.iter();
+                units.filter(|unit| unit.kind.starts_with("cpu")).map(|unit| unit.count).sum()
+            };
+            capacities.extend(on.nodes.iter().map(|kind| processors(kind).max(1) as f64));
+        }
         let waits = (0..jobs).map(|i| scenario.preds(JobId(i as u32)).len() as u32).collect();
         let outcome = Outcome {
             spans: vec![(Nanos(0), Nanos(0)); jobs],
@@ -193,7 +205,8 @@ impl<'a, 'o> Run<'a, 'o> {
             now: 0,
             events: BinaryHeap::new(),
             foreseen: 0,
-            system: System::new(&on.capacities),
+            system: System::new(&capacities),
+            processors: copies.then_some(on.capacities.len()),
             running: Vec::new(),
             activity: vec![None; jobs],
             versions: vec![0; jobs],
@@ -285,6 +298,11 @@ impl<'a, 'o> Run<'a, 'o> {
                 let first = route.latency * SECOND;
                 self.foresee(first, Event::Flow(id))
             }
+            Job::Copy { memory, work, bytes, .. } => {
+                self.outcome.spans[id.0 as usize].0 = Nanos(self.now);
+                self.outcome.moved.bytes += bytes;
+                self.copy(id, memory, work, bytes)
+            }
             Job::Collective { time, joules, bytes } => {
                 self.outcome.spans[id.0 as usize].0 = Nanos(self.now);
                 let moved = &mut self.outcome.moved;
@@ -312,6 +330,29 @@ impl<'a, 'o> Run<'a, 'o> {
         };
         let demand = Demand { bound: route.bandwidth, weight, uses: &uses };
         self.activate(id, bytes.0 as f64, demand);
+        Ok(())
+    }
+
+    /// A lane copies: it takes a processor, and reads and writes memory.
+    fn copy(&mut self, id: JobId, memory: MemoryId, work: Nanos, bytes: Bytes) -> Result<()> {
+        let overhead = self.engine_model.overhead.0 as f64;
+        let Some(processors) = self.processors.filter(|_| work.0 > 0) else {
+            return self.foresee(overhead + work.0 as f64, Event::End(id, 0));
+        };
+        let node = self.on.memories[memory.0 as usize].node.0 as usize;
+        let traffic = 2.0 * bytes.0 as f64 / work.0 as f64 * SECOND;
+        let memory = self.on.memory_capacity(memory).0 as usize;
+        // What it was measured to take is no more than memory gives.
+        let traffic = traffic.min(self.on.capacities[memory]);
+        let uses = [
+            Use { capacity: memory, share: if traffic.is_finite() { traffic } else { 0.0 } },
+            Use { capacity: processors + node, share: 1.0 },
+        ];
+        self.activate(
+            id,
+            overhead + work.0 as f64,
+            Demand { bound: 1.0, weight: 1.0, uses: &uses },
+        );
         Ok(())
     }
 
@@ -374,6 +415,17 @@ impl<'a, 'o> Run<'a, 'o> {
         // Bytes per second at full speed.
         let demand = traffic.0 as f64 / alone * SECOND;
         let shared = alone > 0.0 && demand > 0.0 && amount.is_finite();
+        let is_cpu = self.on.platform.nodes[unit.kind].units[unit.unit].kind.starts_with("cpu");
+        if let Some(processors) = self.processors.filter(|_| is_cpu && alone > 0.0) {
+            // Beside lanes, threads share processors: all get as much.
+            let uses = [
+                Use { capacity, share: if shared { demand } else { 0.0 } },
+                Use { capacity: processors + unit.node.0 as usize, share: 1.0 },
+            ];
+            let left = alone + overhead as f64;
+            self.activate(id, left, Demand { bound: 1.0, weight: 1.0, uses: &uses });
+            return Ok(());
+        }
         if !shared {
             return self.foresee(overhead as f64 + alone, Event::End(id, 0));
         }
@@ -462,18 +514,31 @@ impl<'a, 'o> Run<'a, 'o> {
             *waits -= 1;
             if *waits == 0 {
                 self.near[next.0 as usize] = ran.map(WorkerId);
-                let same = match (self.scenario.jobs[next.0 as usize], ran) {
-                    (Job::Compute { worker, .. }, Some(w)) => worker == w,
-                    _ => true,
-                };
-                if same || self.engine_model.hop.0 == 0 {
+                let hop = self.hop((id, ran), next);
+                if hop.0 == 0 {
                     self.known(next)?;
                 } else {
-                    self.foresee(self.engine_model.hop.0 as f64, Event::Known(next))?;
+                    self.foresee(hop.0 as f64, Event::Known(next))?;
                 }
             }
         }
         ran.map_or(Ok(()), |w| self.look(w as usize))
+    }
+
+    /// How long it takes until the thread of a job knows that another has ended, which a worker
+    /// or a lane ran.
+    fn hop(&self, (ended, ran): (JobId, Option<u32>), next: JobId) -> Nanos {
+        let [ended, next] = [ended, next].map(|id| self.scenario.jobs[id.0 as usize]);
+        let EngineModel { hop, lane_hop, .. } = *self.engine_model;
+        let hop = if self.processors.is_some() { lane_hop } else { hop };
+        match (ended, next) {
+            (Job::Compute { .. }, Job::Compute { worker, .. }) if ran != Some(worker) => hop,
+            (Job::Copy { lane: a, .. }, Job::Copy { lane: b, .. }) if a != b => hop,
+            (Job::Compute { .. }, Job::Copy { .. }) | (Job::Copy { .. }, Job::Compute { .. }) => {
+                hop
+            }
+            _ => Nanos(0),
+        }
     }
 
     /// Accounts for the time that a worker had nothing to do.

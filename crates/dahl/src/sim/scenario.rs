@@ -32,6 +32,17 @@ pub enum Job {
         /// How many.
         bytes: Bytes,
     },
+    /// A lane copies bytes within a machine, on one of its processors.
+    Copy {
+        /// Who: one lane makes one copy at a time, as its predecessors say.
+        lane: u32,
+        /// Where they are read and written.
+        memory: MemoryId,
+        /// How long it takes alone.
+        work: Nanos,
+        /// How many.
+        bytes: Bytes,
+    },
     /// Several memories exchange bytes, in a time that is known beforehand.
     Collective {
         /// How long it takes.
@@ -59,6 +70,8 @@ pub struct EngineModel {
     pub overhead: Nanos,
     /// Until a worker knows that another has ended a job.
     pub hop: Nanos,
+    /// The same where there are lanes, which leave fewer processors than threads: who waits sleeps.
+    pub lane_hop: Nanos,
     /// How long a worker looks for work before it sleeps.
     pub spin: Nanos,
     /// How much durations vary.
@@ -74,6 +87,7 @@ impl Default for EngineModel {
         Self {
             overhead: Nanos(0),
             hop: Nanos(0),
+            lane_hop: Nanos(0),
             spin: Nanos(0),
             noise: Noise::Off,
             seed: 0,

@@ -60,7 +60,7 @@ pub fn to_simgrid(
             Job::Transfer { from, to, bytes } => {
                 json!({ "from": from.0, "to": to.0, "bytes": bytes.0, "after": after })
             }
-            Job::Collective { time, .. } => {
+            Job::Collective { time, .. } | Job::Copy { work: time, .. } => {
                 json!({ "seconds": time.0 as f64 / 1e9, "after": after })
             }
         }

@@ -13,7 +13,7 @@ use crate::graph::{Graph, Kind};
 use crate::perf::Source;
 use crate::plan::{CallSpec, Does, Edges, Move, PlannedPrograms, Task, TaskGraph, Use};
 use crate::platform::{Expanded, Memory, MemoryId, Unit};
-use crate::units::{Bytes, Joules, Nanos, PersistentId, ProgramId, TaskId, ValueId, WorkerId};
+use crate::units::{Bytes, Nanos, PersistentId, ProgramId, TaskId, ValueId, WorkerId};
 use dahl_kernels::{Isa, Region};
 use std::collections::BTreeMap;
 
@@ -56,6 +56,12 @@ pub trait Costs {
     /// What a call of a program takes, with its kernels of an instruction set, on a unit
     /// at a speed of 1; `None` where nobody knows.
     fn call(&mut self, graph: &Graph, call: &CallSpec, on: &Where<'_>) -> Option<Cost>;
+
+    /// What a copy between two memories of a machine takes alone; `None` where nobody knows: then
+    /// it takes what memory needs to read and write it.
+    fn copy(&mut self, _bytes: Bytes) -> Option<Nanos> {
+        None
+    }
 }
 
 /// Steps of one program, one after the other.
@@ -98,6 +104,7 @@ impl Steps {
             apart: one_space && memories.iter().any(|m| *m != memories[0]),
             of_space: memories_of_spaces(planned, on, &workers),
             lanes: BTreeMap::new(),
+            copies: tasks.tasks.iter().map(|task| copied(graph, task, costs)).collect(),
             copied: on.capacities[..on.memories.len()].to_vec(),
             memories,
             scenario: Scenario::new(workers),
@@ -134,6 +141,14 @@ impl Steps {
             (source, if whole > 0.0 { own / whole } else { 0.0 })
         };
         Source::ALL.into_iter().map(part).filter(|(_, part)| *part > 0.0).collect()
+    }
+}
+
+/// What the copy of a move takes alone.
+fn copied(graph: &Graph, task: &Task, costs: &mut dyn Costs) -> Option<Nanos> {
+    match &task.does {
+        Does::Move(of) => costs.copy(of.bytes(graph)),
+        _ => None,
     }
 }
 
@@ -202,6 +217,8 @@ struct Build<'a> {
     of_space: Vec<MemoryId>,
     /// The last move of each lane: one after the other.
     lanes: BTreeMap<WorkerId, JobId>,
+    /// What the copy of each move takes, where it is one and that is known.
+    copies: Vec<Option<Nanos>>,
     /// Bytes per second that are read or written in each memory.
     copied: Vec<f64>,
     scenario: Scenario,
@@ -220,7 +237,7 @@ impl Build<'_> {
             }
             if let Does::Move(of) = &task.does {
                 after.extend(self.lanes.get(&task.worker));
-                let job = self.moved(of, &after);
+                let job = self.moved(of, self.copies[t], &after);
                 self.lanes.insert(task.worker, job);
                 jobs.push(job);
                 continue;
@@ -246,15 +263,18 @@ impl Build<'_> {
     }
 
     /// A transfer between memories, or a copy within one, which reads and writes it.
-    fn moved(&mut self, of: &Move, after: &[JobId]) -> JobId {
+    fn moved(&mut self, of: &Move, known: Option<Nanos>, after: &[JobId]) -> JobId {
         let [from, to] = [of.from, of.to].map(|space| self.of_space[space.index()]);
         let bytes = of.bytes(self.graph);
         if from != to {
             return self.scenario.add(Job::Transfer { from, to, bytes }, after);
         }
-        let seconds = 2.0 * bytes.0 as f64 / self.copied[from.0 as usize].max(1.0);
-        let time = Nanos((seconds * 1e9).round() as u64);
-        self.scenario.add(Job::Collective { time, joules: Joules(0.0), bytes }, after)
+        let work = known.unwrap_or_else(|| {
+            let seconds = 2.0 * bytes.0 as f64 / self.copied[from.0 as usize].max(1.0);
+            Nanos((seconds * 1e9).round() as u64)
+        });
+        let lane = of.to.0;
+        self.scenario.add(Job::Copy { lane, memory: to, work, bytes }, after)
     }
 
     fn whose(&self, step: usize, root: ValueId) -> Whose {

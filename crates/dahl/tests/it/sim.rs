@@ -296,7 +296,7 @@ fn alone(on: &dahl::platform::Expanded<'_>, scenario: &Scenario, job: &Job) -> f
             let route = on.route(from, to).expect("a way");
             route.latency + bytes.0 as f64 / route.bandwidth
         }
-        Job::Collective { time, .. } => seconds(time),
+        Job::Collective { time, .. } | Job::Copy { work: time, .. } => seconds(time),
     }
 }
 
@@ -506,4 +506,34 @@ fn transfers_of_long_ways_get_less_of_a_line() {
     let ends: Vec<f64> =
         simulated(&equal, &scenario).spans.iter().map(|(_, end)| seconds(*end)).collect();
     assert!(ends.iter().all(|end| (end - 2.0).abs() < 0.01), "{ends:?}");
+}
+
+/// A lane takes a processor: beside two workers on two processors, all three get two thirds.
+#[test]
+fn a_copy_shares_the_processors_with_the_workers() {
+    let mut node = host("box", 1e9, [0.0, 1.0]);
+    node.units[0].count = 2;
+    let platform = platform(vec![node], Vec::new());
+    let copy = |lane, millis: u64| Job::Copy {
+        lane,
+        memory: MemoryId(0),
+        work: Nanos(millis * 1_000_000),
+        bytes: Bytes(1000),
+    };
+    let mut scenario = Scenario::new(workers(2));
+    let first = scenario.add(compute(0, 10_000_000), &[]);
+    scenario.add(compute(1, 10_000_000), &[]);
+    scenario.add(copy(0, 4), &[]);
+    // Until the copy has ended after 6 ms, the workers have done 4 of 10 ms.
+    assert_eq!(simulated(&platform, &scenario).makespan, Nanos(12_000_000));
+    // A worker alone leaves a processor to the lane. Each waits for the other's end to be seen.
+    let mut chain = Scenario::new(workers(1));
+    let compute_first = chain.add(compute(0, 10_000_000), &[]);
+    let copied = chain.add(copy(1, 4), &[compute_first]);
+    chain.add(compute(0, 1_000_000), &[copied]);
+    let engine_model = EngineModel { lane_hop: Nanos(500_000), ..EngineModel::default() };
+    let outcome = run(&chain, &platform.expand(), &engine_model, Order::Static).unwrap();
+    assert_eq!(outcome.makespan, Nanos(16_000_000));
+    assert_eq!(outcome.moved.bytes, Bytes(1000));
+    assert_eq!(outcome.spans[first.0 as usize].0, Nanos(0));
 }

@@ -3,14 +3,17 @@
 use crate::support::{
     MODELS, Rng, Run, SCHEDULINGS, Setup, engine, grain, random_placement, setup,
 };
+use dahl::calibrate;
 use dahl::exec::PreparedPrograms;
 use dahl::graph::Shards;
 use dahl::model::TrainSpec;
 use dahl::native::Scheduling;
+use dahl::perf::PerfModel;
 use dahl::plan::{Does, MemoryLimits, Numerics, Placement, PlannedPrograms, Space};
 use dahl::planner::{Gather, Grain, fit};
-use dahl::units::{Bytes, SpaceId};
+use dahl::units::{Bytes, ProgramId, SpaceId};
 use dahl::{DType, Error};
+use std::time::Duration;
 
 /// The same placement over so many host memories, each worker in any of them.
 fn over(mut placement: Placement, spaces: usize, rng: &mut Rng) -> Placement {
@@ -64,7 +67,7 @@ fn a_plan_over_spaces_is_read_back_and_says_its_moves() {
     assert!(text.contains("spaces = [\"host\", \"host1\", \"host2\"]"), "{text}");
     let read = PlannedPrograms::parse(&text, &setup.lower().programs).unwrap();
     assert_eq!(*read, *planned);
-    let (graph, tasks) = planned.program(dahl::units::ProgramId(0));
+    let (graph, tasks) = planned.program(ProgramId(0));
     let moves = tasks.tasks.iter().filter(|task| matches!(task.does, Does::Move(_))).count();
     assert!(moves > 0);
     assert_eq!(tasks.to_text(graph).matches("\n  move s").count(), moves);
@@ -183,4 +186,19 @@ fn a_limit_of_a_space_is_kept_or_refused_with_its_name() {
     let other = MemoryLimits::default().within(&Space::host(0, 7), Bytes(1));
     let error = plain.check_limited(&other).unwrap_err().to_string();
     assert_eq!(error, "memory-limit: expected spaces of the plan: host, host1, found host7");
+}
+
+#[test]
+fn copies_between_memories_are_measured_where_a_plan_has_several() {
+    let programs = setup("seed-cnn", DType::F32).lower().programs;
+    let measured = |spaces| {
+        let plan = over_spaces(spaces, 2, 2, Gather::On).plan(&programs).unwrap();
+        let mut model = PerfModel::default();
+        calibrate::steps(&plan, ProgramId(0), Duration::ZERO, "cpu", &mut model).unwrap();
+        model.copies
+    };
+    assert_eq!(measured(1), None);
+    let copies = measured(2).unwrap();
+    // Sixteen megabytes take longer than a message.
+    assert!(copies.hop_ns > 0.0 && copies.copy_ns[3] > 0.0, "{copies:?}");
 }

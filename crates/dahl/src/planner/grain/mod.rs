@@ -191,8 +191,9 @@ impl Grain {
     pub fn with_memories(&self, text: &str) -> Result<Self> {
         let grain = self.with(text)?;
         let keys = text.split(',').filter_map(|part| part.split('=').next());
-        if keys.map(str::trim).any(|key| !["spaces", "shares", "gather"].contains(&key)) {
-            let other = "pipeline, whose stages define the cut; only spaces, shares and gather can";
+        if keys.map(str::trim).any(|key| !["spaces", "ranks", "shares", "gather"].contains(&key)) {
+            let other =
+                "pipeline, whose stages define the cut; only spaces, ranks, shares and gather can";
             return Err(Error::exclusive("grain", other));
         }
         Ok(grain)
