@@ -40,7 +40,7 @@ measured nor the predicted intervals overlap and they disagree on which is faste
 pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// Numbers of threads [default: 1, and one per processor]
+    /// Numbers of threads [default: 1, and one per logical CPU]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types
