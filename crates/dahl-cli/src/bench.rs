@@ -25,9 +25,10 @@ use workloads::WorkloadArgs;
 
 /// Measure training steps, alone or against PyTorch
 ///
-/// A step is forward, cross-entropy, backward and an update by SGD, on the same batch again and
-/// again. The best repetition counts. With --against torch, dahl and PyTorch in each of its modes
-/// take turns; the ratio compares the best repetitions, against the best mode.
+/// Each step consists of the forward pass, cross-entropy, the backward pass and an update by SGD,
+/// always on the same batch. The result is the step time of the fastest repetition. With --against
+/// torch, dahl and each mode of PyTorch run alternately; the ratio compares the fastest repetition
+/// of dahl with the fastest repetition of PyTorch's fastest mode.
 #[derive(ClapArgs)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -49,15 +50,15 @@ Examples:
   dahl bench pipelines vgg-small
   dahl bench unequal vgg-small-b32
 
-A row is marked with ! if other processes were busy: the processor time differs by more
-than 15 % from wall time times threads. Its figures say little."
+A row is marked with ! if other processes disturbed the measurement: the CPU time differs by
+more than 15 % from wall-clock time times threads. The figures of this row are unreliable."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     of: Option<Of>,
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// Numbers of threads [default: 1, and one per processor]
+    /// Numbers of threads [default: 1, and one per logical CPU]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types
@@ -65,7 +66,7 @@ pub(crate) struct Args {
     dtypes: Vec<DType>,
     #[command(flatten)]
     kernels: Settings<KernelsAndTuning>,
-    /// Baseline to measure in turns with dahl
+    /// Baseline; its measurements and those of dahl alternate
     #[arg(long, value_enum)]
     against: Option<Against>,
     /// Python interpreter with PyTorch [default: the first one that has it]

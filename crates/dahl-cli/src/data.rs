@@ -12,11 +12,11 @@ use serde_json::json;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
-/// List the datasets, describe one, or check every sample of it
+/// List the datasets, describe a dataset, or check every sample of a dataset
 ///
-/// A dataset is one of the listed names, searched in `data/<name>`; a directory of its files; a
-/// directory of images with one subfolder per class; a CSV file that names images and classes; or a
-/// pair of `.npy` files.
+/// DATA is a listed name (its files are expected in `data/<name>`), a directory with the files of a
+/// listed dataset, a directory of images with one subfolder per class, a CSV file that names images
+/// and classes, or a pair of `.npy` files.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl data
@@ -32,13 +32,13 @@ pub(crate) struct Args {
     data: Option<String>,
     #[command(flatten)]
     table: Settings<Table>,
-    /// Maximum number of samples per part
+    /// Maximum number of samples per part of the dataset [default: no limit]
     #[arg(long, value_parser = at_least_one)]
     limit: Option<usize>,
     /// Read every sample and report errors
     #[arg(long)]
     check: bool,
-    /// Number of worker threads of --check [default: one per processor]
+    /// Number of worker threads of --check [default: one per logical CPU]
     #[arg(long, value_parser = at_least_one)]
     workers: Option<usize>,
     /// Print one JSON object per part

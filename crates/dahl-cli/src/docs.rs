@@ -130,14 +130,19 @@ fn filled(text: &str, root: &Command) -> (String, Vec<String>) {
 /// docs/settings.md.
 fn settings(train: &Command) -> String {
     let mut text = "# Settings of a run\n\n\
+        A *run* is one training of a model, kept in a run directory. An *invocation* is one execution of the\n\
+        command `dahl train`: it starts a run or resumes one, so a run may take several invocations.\n\n\
         The library declares every setting once (`crates/dahl/src/run/config/settings.rs`). The flags of `dahl\n\
         train`, the keys of `--config`, the environment variables and this page are generated from these\n\
-        declarations; `UPDATE_DOCS=1 cargo test -p dahl-cli --bin dahl docs` writes the page. In Rust, set the\n\
-        field of the same name, or call `RunConfig::set(\"lr\", &[\"0.1\"])`.\n\n\
-        The class of a setting decides what `--resume` does with it. An *identity* setting decides the bits of the\n\
-        result: a resumed run keeps it, and another value is an error. A *placement* setting changes no bit: a\n\
-        resumed run keeps it unless another value is given. A *session* setting applies to one start of a run and\n\
-        is not kept. The environment variable of `--max-time` is `DAHL_MAX_TIME`.\n"
+        declarations; `UPDATE_DOCS=1 cargo test -p dahl-cli --bin dahl docs` writes the page. The environment\n\
+        variable of `--max-time`, for example, is `DAHL_MAX_TIME`. In Rust, set the field of the same name, or call\n\
+        `RunConfig::set(\"lr\", &[\"0.1\"])`.\n\n\
+        Each setting has a class, which determines how `--resume` treats the setting:\n\n\
+        - *identity*: the setting affects losses and weights. A resumed run keeps its value; another value is an\n  \
+          error.\n\
+        - *placement*: the setting affects where, how and how long the run is executed. It does not change the\n  \
+          losses and weights of an epoch. A resumed run keeps its value unless another value is given.\n\
+        - *session*: the setting applies to one invocation. A resumed run does not keep its value.\n"
         .to_owned();
     let mut headings: Vec<&str> = Vec::new();
     for setting in SETTINGS {

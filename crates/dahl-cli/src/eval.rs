@@ -20,8 +20,12 @@ use dahl::{Error, Result};
   dahl eval --weights weights.safetensors --confusion
   dahl eval --weights from-pytorch.safetensors --model lenet --data path/to/fashion-mnist
 
-Exit codes: 0 ok, 1 the run failed or its result cannot be written, 2 usage, 3 no
-feasible plan, 4 bad data, weights or model.")]
+Exit codes:
+  0  success
+  1  the evaluation failed, or its result cannot be written
+  2  wrong flags or configuration
+  3  no feasible plan
+  4  invalid data, weights or model")]
 pub(crate) struct Args {
     #[command(flatten)]
     weights: WeightArgs,
@@ -34,10 +38,10 @@ pub(crate) struct Args {
     /// Print the confusion matrix
     #[arg(long)]
     confusion: bool,
-    /// Print one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
-    /// Print only the result
+    /// Print only the result, warnings and errors
     #[arg(long)]
     quiet: bool,
 }

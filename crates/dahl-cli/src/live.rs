@@ -20,14 +20,15 @@ use tui::Tui;
 /// Views of the running job
 #[derive(Args)]
 pub(crate) struct LiveArgs {
-    /// Serve the report of the running job over HTTP, and Prometheus metrics at /metrics (on a free
-    /// port, if no PORT is given)
+    /// Serve a live report of the run over HTTP, and Prometheus metrics at /metrics. Without PORT, a
+    /// free port is used
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     dashboard: Option<u16>,
-    /// Address of the dashboard; the connection is not encrypted
+    /// IP address on which the dashboard listens; connections are not encrypted
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "dashboard")]
     dashboard_address: IpAddr,
-    /// Show the running job in full screen; q closes the view, and the run continues
+    /// Show the progress of the run in a full-screen terminal view; the key q closes the view, and
+    /// the run continues
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(crate) tui: bool,
 }

@@ -51,11 +51,11 @@ static COUNTING: dahl_fuzz::Counting = dahl_fuzz::Counting;
     name = "dahl",
     version,
     arg_required_else_help = true,
-    after_help = "Every flag of a command is also an environment variable, such as DAHL_EPOCHS, and a key of
-the --config file. A flag overrides a variable, a variable overrides the file."
+    after_help = "Each flag can also be set by an environment variable (DAHL_EPOCHS for --epochs) or by a key of
+the --config file (epochs). Flags override variables, and variables override the file."
 )]
 struct Cli {
-    /// TOML file with flags (docs/cli.md)
+    /// TOML file with settings; flags and environment variables override the file (docs/cli.md)
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]

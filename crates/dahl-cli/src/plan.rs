@@ -27,15 +27,18 @@ use dahl::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Show the plan of a training run, or plan a pipeline over unequal processing units
+/// Show the plan of a training run, or plan training on heterogeneous processing units
 ///
-/// MODEL: lowers the model to programs, plans them and checks the plan, without running it. The
-/// summary has the tasks and the memory of a step; --show prints the plan, the graph, the task graph
-/// or the memory. Without flags this is the plan that `dahl train --model MODEL` runs.
+/// `dahl plan MODEL` makes and checks the plan of a training run without running it, and prints a
+/// summary of the tasks and the memory of a training step. --show prints the whole plan, the graph
+/// of ops, the task graph or the memory. Without other flags, the plan is the one that `dahl train
+/// --model MODEL` runs.
 ///
-/// MODEL --platform FILE, or --profile FILE --platform FILE: assigns layers to processing units,
-/// with replicas, uneven shares and power states, for minimum energy, time or energy-delay
-/// product. Prints the plan, the Pareto front of period and energy, and a lower bound.
+/// `dahl plan MODEL --platform FILE` and `dahl plan --profile FILE --platform FILE` assign the layers
+/// of a network to the processing units of a platform, with replicas, uneven shares of the batch and
+/// power states. The planner minimises energy, time or the energy-delay product. The commands print
+/// the best plan found, the Pareto front of period (time per batch) and energy, and a lower bound on
+/// the minimised quantity.
 #[derive(ClapArgs)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -55,7 +58,11 @@ use std::process::ExitCode;
   dahl plan --profile bert24_training.json --cost-model max-load
   dahl plan --profile vgg16.graph.txt --platform platforms/lab.toml --score other.json
 
-Exit codes: 0 ok, 2 usage, 3 no feasible plan, or the plan of --score does not fit, 4 bad model."
+Exit codes:
+  0  success
+  2  wrong flags or configuration
+  3  no feasible plan, or the plan of --score does not fit
+  4  invalid model, profile, platform or plan file"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -63,7 +70,7 @@ pub(crate) struct Args {
     /// Model name or TOML file
     #[arg(required_unless_present_any = ["profile", "named"])]
     model: Option<String>,
-    /// Model name or TOML file, as a flag
+    /// Model name or TOML file; the same as the argument MODEL
     #[arg(long = "model", id = "named", value_name = "MODEL", conflicts_with_all = ["model", "profile"])]
     named: Option<String>,
     #[command(flatten)]
@@ -73,45 +80,49 @@ pub(crate) struct Args {
     /// Do not fuse ops
     #[arg(long)]
     no_fusion: bool,
-    /// Check the plan of a file (output of --show plan, which may be edited) instead of planning
+    /// Check a plan file (output of --show plan, which may be edited) instead of making a plan
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tune", "conv", "isa"])]
     check: Option<PathBuf>,
-    /// Explain the choice of --grain auto: the predicted step time of every grain, and the pieces
-    /// of every layer
+    /// Explain the choice of --grain auto: print the predicted step time of every candidate, and the
+    /// number of pieces of every layer
     #[arg(long, requires = "grain", conflicts_with_all = ["check", "show"])]
     explain: bool,
-    /// What to print
+    /// Output of `dahl plan MODEL`
     #[arg(long, value_enum, default_value_t = Show::Summary)]
     show: Show,
-    /// Print the graph or the tasks as Graphviz DOT
+    /// Print the output of --show graph or --show tasks as Graphviz DOT
     #[arg(long)]
     dot: bool,
 }
 
 #[derive(Subcommand)]
 enum Of {
-    /// Compare two plans, with the cost of each difference
+    /// Compare two plans for heterogeneous processing units, and show the effect of each difference
+    /// on time and energy
     #[command(after_help = "Examples:
   dahl plan --profile vgg16.graph.txt --platform lab.toml --json > a.json
   dahl plan --profile vgg16.graph.txt --platform lab.toml --objective time --json > b.json
   dahl plan diff a.json b.json
 
-Exit codes: 0 the same stages, 1 different, 4 a file that cannot be read.")]
+Exit codes:
+  0  the plans have the same stages
+  1  the stages differ
+  4  a file cannot be read")]
     Diff {
-        /// Output of `dahl plan --json`
+        /// File with the first plan (output of `dahl plan --json`)
         a: PathBuf,
-        /// Output of `dahl plan --json` for the other plan
+        /// File with the second plan (output of `dahl plan --json`)
         b: PathBuf,
     },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Show {
-    /// Tasks, memory and work of a step
+    /// Tasks, memory and floating-point operations of a training step
     Summary,
-    /// The plan's text (docs/plan-format.md)
+    /// The whole plan as text (docs/plan-format.md)
     Plan,
-    /// The program's graph
+    /// The graph of ops of a training step
     Graph,
     /// The tasks and their dependencies
     Tasks,
@@ -283,7 +294,7 @@ fn summary(args: &Args, model: &Model, of: &Planned, known: PerfModel) -> Result
     lines.push(("work per step", train.flops().to_string()));
     lines.push(("memory", plan.memory.peak().to_string()));
     let (own, reused) = (Bytes(plan.memory.total_work() as u64), plan.work_without_reuse());
-    lines.push(("  reused", format!("{own} for values of {reused}")));
+    lines.push(("  reused", format!("{own} hold {reused} of values")));
     lines.extend(recomputed_in_words(plan).map(|what| ("  recomputed", what)));
     lines.push(("time, energy", predicted(known, plan)?));
     lines.push(("bits", plan.numerics_hash()));
@@ -312,26 +323,27 @@ fn explained(args: &Args, (model, spec): (&Model, &TrainSpec), known: PerfModel)
 /// The predicted time and energy of a step on this machine, if there is a calibration.
 fn predicted(known: PerfModel, plan: &PlannedPrograms) -> Result<String> {
     if plan.programs().programs.iter().any(|program| program.turn > 0) {
-        return Ok("no prediction: several steps are in flight at once".to_owned());
+        return Ok("not predicted: several steps are in flight at once".to_owned());
     }
     if known.kinds().is_empty() {
-        return Ok("no calibration here: dahl calibrate makes one".to_owned());
+        return Ok("not predicted: run dahl calibrate first".to_owned());
     }
     let platform = this_machine(&known)?;
     let cores = platform.expand().units.len();
     if plan.placement.workers > cores {
-        return Ok(format!("no prediction: this machine has {cores} cores"));
+        return Ok(format!("not predicted: this machine has only {cores} cores"));
     }
     Ok(match predict((&known, ""), plan, Some(&platform)) {
         Ok(step) => {
             let [low, high] = step.interval.map(Nanos);
             format!(
-                "{} per step (95 % interval {low} to {high}); about {} modelled, from guessed watts",
+                "{} per step (95 % interval {low} to {high}); about {} per step, with estimated power \
+                 values",
                 Nanos(step.step),
                 Joules(step.joules).rounded(2)
             )
         }
         // What the calibration does not know is no fault of the plan.
-        Err(error) => format!("no prediction: {error}"),
+        Err(error) => format!("not predicted: {error}"),
     })
 }

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Plan file (output of `dahl plan --show plan`, which may be edited) [default: a plan by --grain]
     #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
     plan: Option<PathBuf>,
-    /// Platform file (TOML) [default: this machine, whose watts are a guess]
+    /// Platform file (TOML) [default: this machine, with estimated power values]
     #[arg(long, value_name = "FILE")]
     platform: Option<PathBuf>,
     /// Calibration file (of `dahl calibrate`); repeatable: for each kind of unit the first file that
@@ -152,7 +152,7 @@ fn of_model(args: &Args, name: &str) -> Result<()> {
     let platform = match &args.platform {
         Some(path) => Platform::read(path)?,
         None => {
-            say("note: no --platform: using this machine, whose watts are a guess");
+            say("note: no --platform: using this machine, with estimated power values");
             this_machine(&known)?
         }
     };

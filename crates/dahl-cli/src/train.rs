@@ -23,9 +23,10 @@ use std::time::Instant;
 
 /// Train a model on a dataset
 ///
-/// Without arguments it trains `digits-cnn` on handwritten digits that come with dahl. It prints one
-/// line per epoch with the loss and the accuracy on the training and the test samples. The same
-/// command gives the same numbers, with any number of workers.
+/// Without arguments, `dahl train` trains the model `digits-cnn` on handwritten digits that come with
+/// dahl. After each epoch, the loss and the accuracy on the training and the test samples are
+/// printed. Training is deterministic: with the same settings and the same instruction set, losses
+/// and weights are bit-for-bit identical for any number of workers.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl train
@@ -33,21 +34,27 @@ use std::time::Instant;
   dahl train --model my.toml --data synthetic:1x28x28:10 --run first
   dahl train --resume first --epochs 20
 
-Ctrl-C or SIGTERM saves and stops a run after the current step; --resume continues it,
-and the result has the same bits as without the stop.
+Ctrl-C or SIGTERM saves the run after the current step and stops it. --resume continues
+the run; the final weights are bit-for-bit identical to those of an uninterrupted run.
 
-Exit codes: 0 ok, 1 the run failed or its results cannot be written, 2 usage, 3 no
-feasible plan, 4 bad data or model, 5 the loss or a weight is not finite, 128 + n
-ended by signal n.")]
+Exit codes:
+  0        success, or stopped by --max-time, --max-steps or --energy-budget
+  1        the run failed, or its results cannot be written
+  2        wrong flags or configuration
+  3        no feasible plan
+  4        invalid data or model
+  5        the loss or a weight is not finite
+  128 + n  stopped by signal n")]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) settings: Settings<All>,
     #[command(flatten)]
     live: LiveArgs,
-    /// Print one JSON object per epoch
+    /// Print one JSON object per epoch instead of a table
     #[arg(long, conflicts_with = "confusion")]
     json: bool,
-    /// Print only the result
+    /// Print only the summary at the end, warnings and errors; with --json only the object of the
+    /// last epoch, warnings and errors
     #[arg(long)]
     quiet: bool,
 }

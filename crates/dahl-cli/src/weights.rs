@@ -53,7 +53,7 @@ pub(crate) struct PassArgs {
     workers: usize,
     #[command(flatten)]
     kernels: Settings<KernelsAndTuning>,
-    /// Maximum number of samples
+    /// Maximum number of samples [default: no limit]
     #[arg(long, value_parser = at_least_one)]
     pub(crate) limit: Option<usize>,
 }

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Number of repetitions of each, in turns
+    /// Number of repetitions of each configuration; the configurations alternate
     #[arg(long, default_value_t = 9, value_parser = at_least_one)]
     rounds: usize,
     /// Approximate seconds per repetition

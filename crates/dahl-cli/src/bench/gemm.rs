@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Sizes of the matrices: rows, which equal columns
     #[arg(long, value_delimiter = ',', default_value = "256,512,1024,2048", value_parser = at_least_one)]
     sizes: Vec<usize>,
-    /// Numbers of threads [default: 1, and one per processor]
+    /// Numbers of threads [default: 1, and one per logical CPU]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Element types

@@ -26,7 +26,7 @@ docs/grain.md describes the grains.")]
 pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// Maximum number of workers [default: one per processor]
+    /// Maximum number of workers [default: one per logical CPU]
     #[arg(long, value_parser = threads)]
     threads: Option<usize>,
     /// Element type
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Number of repetitions of each grain, in turns
+    /// Number of repetitions of each grain; the grains alternate
     #[arg(long, default_value_t = 9, value_parser = at_least_one)]
     rounds: usize,
     /// Approximate seconds per repetition

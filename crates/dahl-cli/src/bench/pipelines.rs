@@ -49,7 +49,7 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Number of repetitions of each pipeline, in turns
+    /// Number of repetitions of each pipeline; the pipelines alternate
     #[arg(long, default_value_t = 5, value_parser = at_least_one)]
     rounds: usize,
     /// Number of steps per repetition

@@ -43,7 +43,7 @@ measured nor the predicted intervals overlap and they disagree on which is faste
 pub(crate) struct Args {
     #[command(flatten)]
     workloads: WorkloadArgs,
-    /// Numbers of worker threads [default: 1, and one per processor; with several spaces one per
+    /// Numbers of worker threads [default: 1, and one per logical CPU; with several spaces one per
     /// space]
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,

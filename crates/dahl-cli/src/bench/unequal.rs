@@ -36,16 +36,16 @@ pub(crate) struct Args {
     /// Speeds of the second worker, as fractions of full speed
     #[arg(long, value_delimiter = ',', default_value = "0.5,0.25", value_parser = dahl::run::config::throttle_speed)]
     speeds: Vec<f64>,
-    /// Watts of each worker while it computes
+    /// Power of each worker while it computes, in watts
     #[arg(long, value_delimiter = ',', num_args = 1, default_values_t = [12.0, 6.0], value_parser = watts)]
     busy: Vec<f64>,
-    /// Watts of each worker while it spins for work
+    /// Power of each worker while it spins for work, in watts
     #[arg(long, value_delimiter = ',', default_values_t = [8.0, 4.0], value_parser = watts)]
     spinning: Vec<f64>,
-    /// Watts of each worker while it sleeps
+    /// Power of each worker while it sleeps, in watts
     #[arg(long, value_delimiter = ',', default_values_t = [2.0, 1.0], value_parser = watts)]
     idle: Vec<f64>,
-    /// Watts of the machine without the workers
+    /// Power of the machine without the workers, in watts
     #[arg(long, default_value_t = 5.0, value_parser = watts)]
     base: f64,
     /// Number of micro-batches of the pipeline
@@ -56,11 +56,11 @@ pub(crate) struct Args {
     dtype: DType,
     #[command(flatten)]
     kernels: Settings<Kernels>,
-    /// Number of steps of the run to plan for; plans that are predicted to be close are measured for a
-    /// twentieth of it, 1 to 15 seconds
+    /// Number of steps of the planned run. Plans with similar predictions are measured for a twentieth
+    /// of the run (1 to 15 seconds)
     #[arg(long, default_value_t = 1_000_000)]
     steps: u64,
-    /// Number of repetitions of each, in turns
+    /// Number of repetitions of each plan; the plans alternate
     #[arg(long, default_value_t = 15, value_parser = at_least_one)]
     rounds: usize,
     /// Approximate seconds per repetition

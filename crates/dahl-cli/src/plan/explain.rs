@@ -13,7 +13,7 @@ pub(super) fn text(choice: &ChosenGrain) -> String {
     let (step, [low, high]) = (best.step.step, best.step.interval);
     let ran = match choice.candidates.iter().filter(|candidate| candidate.ran.is_some()).count() {
         0 => String::new(),
-        n => format!(";\n{n} were run in turns, and the fastest was chosen"),
+        n => format!(";\n{n} candidates were run alternately, and the fastest was chosen"),
     };
     let mut text = format!(
         "{} on {} workers: {step} per step predicted (95 % interval {low} to {high}).\n\

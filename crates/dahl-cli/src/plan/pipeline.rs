@@ -30,55 +30,58 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(group(ArgGroup::new("over").args(["profile", "platform"]).multiple(true)))]
 pub(crate) struct PipelineArgs {
-    /// Plan a network by its measured profile instead of a model: PipeDream's graph.txt, the JSON of
-    /// dnn-partitioning, or dahl's own (docs/planner.md; `dahl import` makes it of others)
+    /// Measured profile of a network, to plan instead of a MODEL: a graph.txt of PipeDream, a JSON
+    /// file of dnn-partitioning, or a profile in dahl's own format (docs/planner.md), as `dahl import`
+    /// writes it
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) profile: Option<PathBuf>,
-    /// Platform file (TOML) with the processing units; profiles of dnn-partitioning contain theirs
+    /// Platform file (TOML) with the processing units; not needed with --cost-model max-load and a
+    /// dnn-partitioning profile, which describes the processing units itself
     #[arg(long, value_name = "FILE")]
     pub(crate) platform: Option<PathBuf>,
-    /// Quantity to minimise, per batch [default: time with the cost models pipedream and max-load,
-    /// else energy]
+    /// Quantity to minimise [default: time with the cost models pipedream and max-load, else energy]
     #[arg(long, value_enum, requires = "over")]
     objective: Option<Least>,
-    /// Cost model [default: max-load for dnn-partitioning's profiles, else dahl]
+    /// Cost model of plans [default: max-load for dnn-partitioning profiles without --platform, else
+    /// dahl]
     #[arg(long, value_enum, requires = "over")]
     cost_model: Option<CostModel>,
-    /// Maximum period: seconds per batch
+    /// Maximum period (time per batch) in seconds [default: no limit]
     #[arg(long, value_name = "SECONDS", requires = "over")]
     pub(super) period: Option<f64>,
-    /// Maximum power: watts, averaged over a batch
+    /// Maximum power in watts, averaged over a batch [default: no limit]
     #[arg(long, value_name = "WATTS", requires = "over")]
     power_cap: Option<f64>,
-    /// Print the price of another planner's plan (JSON, docs/planner.md) and its distance from the
-    /// lower bound, instead of planning only
+    /// Plan, and also print the cost of another planner's plan (a JSON file, docs/planner.md) and the
+    /// gap between this cost and the lower bound
     #[arg(long, value_name = "FILE", requires = "over", conflicts_with_all = ["svg", "what_if", "advice"])]
     pub(crate) score: Option<PathBuf>,
-    /// Number of copies of each machine in the platform
+    /// Number of copies of each machine of the platform file
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, requires = "over")]
     machines: usize,
-    /// Ignore power states: all units run at full power
+    /// Ignore power states: all processing units run at full power
     #[arg(long, requires = "over")]
     full_power: bool,
     /// Print one JSON object
     #[arg(long, requires = "over")]
     pub(super) json: bool,
-    /// Write the Pareto front of period and energy as SVG
+    /// Write an SVG plot of the Pareto front of period and energy to this file
     #[arg(long, value_name = "FILE", requires = "over")]
     svg: Option<PathBuf>,
-    /// Write a certificate of the lower bound, for `dahl certify`
+    /// Write a certificate of the lower bound to this file; `dahl certify` checks the certificate
     #[arg(long, value_name = "FILE", requires = "over")]
     pub(super) certificate: Option<PathBuf>,
-    /// Time limit of search, certificate, what-if and advice together (90s, 10m); at the limit the
-    /// best plan found so far is printed. Reading the profile, lowering the model and simulating the
-    /// best plans are not included
+    /// Time limit of the search, the certificate, --what-if and --advice together (90s, 10m); at the
+    /// limit the best plan found so far is printed. The limit does not include reading the profile,
+    /// lowering the model and simulating the best plans
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = <Duration as Value>::parse, requires = "over")]
     pub(super) max_time: Duration,
-    /// Also plan for a changed platform: add=1xA40, remove=2xP100; repeatable. Units are added and
-    /// removed with their whole machine
+    /// Also plan for a changed platform: add=1xA40 adds an A40, remove=2xP100 removes two P100s;
+    /// repeatable. Each processing unit is added or removed together with its whole machine
     #[arg(long, value_name = "CHANGE", requires = "over")]
     what_if: Vec<Change>,
-    /// Report how efficient unused units would have to be, and how the plan depends on guessed watts
+    /// Report the efficiency that each unused processing unit would need to become part of the plan,
+    /// and the effect of errors of the estimated power values on the plan
     #[arg(long, requires = "over")]
     advice: bool,
     #[command(flatten)]
@@ -88,16 +91,17 @@ pub(crate) struct PipelineArgs {
 /// The run and its prices, for --what-if
 #[derive(Args)]
 pub(super) struct PriceArgs {
-    /// Number of batches of the run, for --what-if and --objective money
+    /// Number of batches in a whole training run, for --what-if and --objective money
     #[arg(long, value_name = "N", default_value_t = 100_000.0, requires = "over")]
     batches: f64,
-    /// Price per kilowatt-hour, for --what-if and for --objective money where the platform has none
+    /// Price of electricity per kilowatt-hour, for --what-if, and for --objective money if the
+    /// platform has no such price
     #[arg(long, value_name = "MONEY", default_value_t = 0.25, requires = "over")]
     price: f64,
-    /// Grams of CO2 per kilowatt-hour, for --what-if
+    /// Emissions of electricity in grams of CO2 per kilowatt-hour, for --what-if
     #[arg(long, value_name = "GRAMS", default_value_t = 350.0, requires = "over")]
     grid: f64,
-    /// Total price of the added units, for --what-if
+    /// Total price of the added processing units, for --what-if
     #[arg(long, value_name = "MONEY", default_value_t = 0.0, requires = "over")]
     unit_price: f64,
 }
@@ -105,13 +109,14 @@ pub(super) struct PriceArgs {
 /// What is minimised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Least {
-    /// Joules per batch
+    /// Energy per batch
     Energy,
-    /// Seconds per batch
+    /// Time per batch (period)
     Time,
-    /// Energy-delay product: joules times seconds per batch
+    /// Energy-delay product: energy per batch times time per batch
     Edp,
-    /// Money per batch: rent of machines and units, energy, transfers, by the prices of the platform
+    /// Cost in money per batch: rent of machines and processing units, energy and transfers, at the
+    /// prices of the platform
     Money,
 }
 
@@ -128,11 +133,11 @@ impl Least {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CostModel {
-    /// PipeDream: equal machines, time only
+    /// PipeDream: time on identical machines
     Pipedream,
-    /// dnn-partitioning: minimise the largest load of an accelerator or core
+    /// dnn-partitioning: largest load (time per batch) of an accelerator or CPU core
     MaxLoad,
-    /// Time and energy of unequal units
+    /// Time and energy of heterogeneous processing units
     Dahl,
 }
 
@@ -475,7 +480,7 @@ fn dream(
     let machines = machinery(platform, Watts::Likely)?;
     let [unit] = &machines.units[..] else {
         let found = format!("{} types", machines.units.len());
-        let expected = "one type: PipeDream plans for equal machines";
+        let expected = "one type: PipeDream plans for identical machines";
         return Err(Error::platform("units", expected, found));
     };
     let mut scaled = profile.clone();

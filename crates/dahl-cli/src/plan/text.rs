@@ -106,7 +106,7 @@ pub(super) fn stages(
 fn claims(report: &PlanReport<'_>, figures: Figures) -> Vec<(&'static str, String)> {
     let PlanReport { problem, found, best, costs, .. } = report;
     let objective = problem.objective.name();
-    let guess = if figures == Figures::Guessed { ", some watts are a guess" } else { "" };
+    let guess = if figures == Figures::Guessed { ", some power values are estimates" } else { "" };
     // A bound has the unit of the objective.
     let value = |x: f64| match problem.objective {
         Objective::Energy if figures == Figures::Guessed => figures.joules(x),

@@ -242,7 +242,7 @@ fn plans_run_in_turns_where_they_fit_into_the_limit_together() {
     };
     let (code, stdout, stderr) = explain(&[]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("were run in turns"), "{stdout}");
+    assert!(stdout.contains("were run alternately"), "{stdout}");
     let (code, _, stderr) = explain(&["--memory-limit", "1KiB"]);
     assert_eq!(code, 3, "{stderr}");
     let least = stderr.split_once(" bytes) is the smallest peak").expect("the least").0;

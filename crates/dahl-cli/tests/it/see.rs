@@ -231,10 +231,10 @@ fn the_report_is_used_in_a_browser() {
     ]);
     assert_eq!(code, 0, "{stderr}");
     assert!(
-        stdout.contains("µs per sample") && stdout.contains("why: wall time in ns per sample"),
+        stdout.contains("µs per sample") && stdout.contains("wall-clock time in ns per sample"),
         "{stdout}"
     );
-    assert!(stdout.contains("together"), "{stdout}");
+    assert!(stdout.contains("total"), "{stdout}");
     let Some(mut browser) = Browser::start("report", [1200, 900]) else { return };
     browser.open(&format!("file://{}", file.display()));
     // The comparison says it in words and by codelet.

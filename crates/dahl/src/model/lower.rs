@@ -56,8 +56,8 @@ pub enum NormOver {
 
 named! {
     NormOver {
-        Batch = "batch": "Over the batch; a model with batch norm then cannot have micro-batches",
-        Part = "micro": "Over each micro-batch",
+        Batch = "batch": "The whole batch; models with batch norm then cannot use micro-batches",
+        Part = "micro": "Each micro-batch; the number of micro-batches then affects the result",
     }
 }
 

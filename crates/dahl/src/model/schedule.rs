@@ -91,7 +91,7 @@ impl ScheduleSpec {
     /// Reads a schedule.
     pub fn parse(text: &str) -> Result<Self, Expected> {
         let wrong = || -> Expected {
-            "constant, step:EPOCHS:FACTOR, cosine or cosine:LEAST, each after \
+            "constant, step:EPOCHS:FACTOR, cosine or cosine:MIN, each after \
              warmup:EPOCHS+ if wanted, such as warmup:5+cosine"
                 .into()
         };
@@ -101,7 +101,7 @@ impl ScheduleSpec {
         let least = |text: &str| match number(text)? {
             least if least <= 1.0 => Ok(least),
             least => Err(Expected::from(format!(
-                "a LEAST of cosine from 0 to 1, found {least}; it is the last learning rate over \
+                "a MIN of cosine from 0 to 1, found {least}; it is the last learning rate over \
                  the first, and cosine runs over all epochs"
             ))),
         };

@@ -135,11 +135,11 @@ pub enum Accuracy {
 
 named! {
     Accuracy {
-        Exact = "exact": "No Winograd transforms",
-        Auto = "auto": "Winograd F(2x2, 3x3) for 3x3 kernels: 2.25 times fewer multiplications, \
-            error about 1e-6 of the largest value in f32",
-        Fast = "fast": "Winograd F(4x4, 3x3) for 3x3 kernels: 4 times fewer multiplications, \
-            error about 2e-5",
+        Exact = "exact": "No Winograd transforms: all multiplications are computed",
+        Auto = "auto": "Also Winograd F(2x2, 3x3) for 3x3 kernels: 2.25 times fewer \
+            multiplications; error in f32 about 1e-6, relative to the largest output",
+        Fast = "fast": "All of auto, and Winograd F(4x4, 3x3): 4 times fewer multiplications; \
+            error in f32 about 2e-5, relative to the largest output",
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// The limit of every verdict on two runs.
 const NOTE: &str =
-    "this holds for these two runs; repeated runs may differ by more: repeat them to be sure";
+    "two more runs of the same commands may compare differently; repeat both runs to be sure";
 
 /// Maximum number of reasons that are listed individually.
 const SHOWN: usize = 12;
@@ -96,21 +96,40 @@ fn speed(run: &RunRecord) -> Option<Sure> {
     Some(Sure::around(1e9 * value, 1e9 * error))
 }
 
-/// The compared quantity, its unit, and the word for less.
+/// The compared quantity, its unit, and the verb phrase for the run with less.
 type Words<'a> = [&'a str; 3];
 
-/// A figure with no more digits than are known.
-fn figure(value: f64, interval: [f64; 2], unit: &str) -> String {
-    if is_exact(value, interval) {
-        return format!("{} {unit}", significant(value, 4));
-    }
-    let digits = digits(value, interval);
-    let [value, low, high] =
-        [value, interval[0], interval[1]].map(|figure| significant(figure, digits));
-    format!("{value} {unit} ({low} to {high})")
+/// Two figures with the same number of significant digits: the digits that are known of both.
+fn figures(of: [Sure; 2]) -> [String; 2] {
+    let exact = of.map(|sure| is_exact(sure.value, sure.interval));
+    let known = [0, 1].map(|i| match exact[i] {
+        true => 4,
+        false => digits(of[i].value, of[i].interval),
+    });
+    let shown = |figure: f64| padded(figure, known[0].min(known[1]));
+    [0, 1].map(|i| match exact[i] {
+        true => shown(of[i].value),
+        false => {
+            let [value, low, high] = [of[i].value, of[i].interval[0], of[i].interval[1]].map(shown);
+            format!("{value} ({low} to {high})")
+        }
+    })
 }
 
-/// Compares two figures; `apart` says why they cannot be distinguished, where they cannot.
+/// A number with this many significant digits, zeros included.
+fn padded(x: f64, digits: usize) -> String {
+    let text = significant(x, digits);
+    let found = text.trim_start_matches(['0', '.', '-']).replace('.', "").len();
+    match digits.saturating_sub(found) {
+        zeros if zeros > 0 && found > 0 => {
+            let point = if text.contains('.') { "" } else { "." };
+            format!("{text}{point}{}", "0".repeat(zeros))
+        }
+        _ => text,
+    }
+}
+
+/// Compares two figures; `apart` gives the reason if they cannot be distinguished.
 fn verdict(
     [what, unit, word]: Words<'_>,
     names: [&str; 2],
@@ -120,17 +139,15 @@ fn verdict(
     let values = of.map(|sure| sure.value);
     let [a, b] = values;
     let equal = (a - b).abs() <= 0.01 * a.max(b);
-    let shown = [0, 1].map(|i| figure(of[i].value, of[i].interval, unit));
+    let [x, y] = figures(of);
+    let [first, second] = names;
     let less = (apart.is_none() && !equal).then_some(usize::from(b < a));
     let text = match (less, apart) {
         (None, Some(why)) => {
-            format!(
-                "{what}: {} {}, {} {}: no verdict, {why}",
-                names[0], shown[0], names[1], shown[1]
-            )
+            format!("{what}: {first} {x}, {second} {y} {unit}; no verdict, because {why}")
         }
         (None, None) => {
-            format!("{} and {} are equal to 1 %: {} and {}", names[0], names[1], shown[0], shown[1])
+            format!("{what}: {first} and {second} differ by at most 1 %: {x} and {y} {unit}")
         }
         (Some(less), _) => {
             let (low, high) = (values[less], values[1 - less]);
@@ -139,7 +156,8 @@ fn verdict(
                 false => "more".to_owned(),
             };
             let (own, other) = (names[less], names[1 - less]);
-            format!("{own} is {word}: {}, {other} takes {} ({more})", shown[less], shown[1 - less])
+            let (x, y) = if less == 0 { (x, y) } else { (y, x) };
+            format!("{own} {word} {other}: {x} against {y} {unit}; {other} needs {more}")
         }
     };
     let intervals = of.map(|sure| sure.interval);
@@ -159,9 +177,8 @@ fn faster(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
     let of = [micros(speed(a)?), micros(speed(b)?)];
     let single = [a, b].iter().any(|run| run.epochs.len() < 2);
     let apart = (!single && overlap(of.map(|sure| sure.interval)))
-        .then(|| "epochs differ by more than that".to_owned());
-    let mut found =
-        verdict(["training time per sample", "µs per sample", "faster"], names, of, apart);
+        .then(|| "the epochs of each run differ by more than the runs".to_owned());
+    let mut found = verdict(["training time", "µs per sample", "is faster than"], names, of, apart);
     if single && found.less.is_some() {
         found.text += SINGLE;
     }
@@ -169,7 +186,7 @@ fn faster(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
 }
 
 /// The remark on a verdict without a spread.
-const SINGLE: &str = "; one epoch gives no spread between epochs";
+const SINGLE: &str = "; the spread over epochs is unknown, because a run has only one epoch";
 
 /// Compares what samples took, in millijoules: measured where both were, else modelled.
 fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
@@ -195,16 +212,15 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
         [0, 1].map(|i| of[i].total.source.split(", every").next().unwrap_or_default().to_owned());
     let partial = of.iter().zip(names).find_map(|(energy, name)| {
         let why = energy.total.partial.as_ref()?;
-        Some(format!("{name} is partial: {why}"))
+        Some(format!("the energy of {name} is incomplete: {why}"))
     });
     let (kind, same) = (of[0].kind, sources[0] == sources[1]);
     let apart = match kind {
         _ if partial.is_some() => partial,
-        _ if !same => {
-            Some(format!("{} and {} cover different parts of the machine", sources[0], sources[1]))
-        }
+        _ if !same => Some(format!("the sources differ: {} and {}", sources[0], sources[1])),
         Kind::Modelled if either_sign(&of) => Some(
-            "with other watts within the platform's intervals either run may need less".to_owned(),
+            "either run may need less, depending on power values within the platform's intervals"
+                .to_owned(),
         ),
         // Whatever the watts are, the time that they are taken for differs too.
         _ => spread([0, 1].map(|i| (sures[i].value, errors[i]))),
@@ -213,7 +229,7 @@ fn cheaper(a: &RunRecord, b: &RunRecord, names: [&str; 2]) -> Option<Verdict> {
         Kind::Measured => "mJ per sample, measured",
         Kind::Modelled => "mJ per sample, modelled",
     };
-    let mut found = verdict(["energy", unit, "cheaper"], names, sures, apart);
+    let mut found = verdict(["energy", unit, "needs less energy than"], names, sures, apart);
     if found.less.is_some() && errors.contains(&None) {
         found.text += SINGLE;
     }
@@ -229,7 +245,7 @@ fn spread(of: [(f64, Option<f64>); 2]) -> Option<String> {
     let [(a, Some(x)), (b, Some(y))] = of else { return None };
     overlap([Sure::around(a, x), Sure::around(b, y)].map(|sure| sure.interval)).then(|| {
         let [x, y] = [x, y].map(|error| significant(error, 3));
-        format!("epochs differ by more than that: by ±{x} and ±{y}")
+        format!("the epochs of each run differ by more than the runs (±{x} and ±{y})")
     })
 }
 
@@ -277,8 +293,8 @@ fn parts(run: &RunRecord) -> Option<BTreeMap<String, (Option<f64>, f64)>> {
         by(of.activity.workers.iter().map(of_worker).sum())
     };
     part("workers wait for each other", None, sum(|w| w.parked));
-    part("workers spin", None, sum(|w| w.spinning));
-    parts.insert("no step to run, and the engine itself".to_owned(), (None, left));
+    part("workers spin while they wait", None, sum(|w| w.spinning));
+    parts.insert("no step to run, and engine overhead".to_owned(), (None, left));
     Some(parts)
 }
 
@@ -319,7 +335,7 @@ pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
         let sum = |i: usize| reasons.iter().map(|row| row.nanos[i]).sum::<f64>();
         let nanos = [0, 1].map(|i| 1e3 * verdict.of[i] - sum(i));
         if nanos.iter().any(|left| left.abs() > 0.1) {
-            let what = "not counted: earlier sessions differ from the last".to_owned();
+            let what = "not counted: earlier invocations differ from the last".to_owned();
             reasons.push(Reason { what, nanos, calls: None });
         }
     }
@@ -339,7 +355,7 @@ pub fn compare(a: &RunRecord, b: &RunRecord) -> Comparison {
 }
 
 impl Comparison {
-    /// In words, the verdicts and where the difference comes from.
+    /// As text: the verdicts, and the causes of the difference in time.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for verdict in [&self.faster, &self.cheaper].into_iter().flatten() {
@@ -352,7 +368,7 @@ impl Comparison {
             return text;
         }
         text += &format!(
-            "why: wall time in ns per sample of {}, of {}, and the difference\n",
+            "wall-clock time in ns per sample: {}, {}, difference, cause\n",
             self.names[0], self.names[1]
         );
         let line = |[a, b]: [f64; 2], what: &str| {
@@ -362,7 +378,7 @@ impl Comparison {
             text += &line(row.nanos, &row.what);
         }
         let sum = |i: usize| self.reasons.iter().map(|row| row.nanos[i]).sum::<f64>();
-        text + &line([sum(0), sum(1)], "together")
+        text + &line([sum(0), sum(1)], "total")
     }
 }
 

@@ -419,8 +419,8 @@ fn of_platform(run: &RunRecord, (platform, watts): (&str, &str)) -> Energy {
     let mut energy = Energy::sum(run, &|line| own(line).map(|of| of.total()));
     energy.kind = Kind::Modelled;
     energy.total.source = match watts {
-        "guess" => format!("modelled from {platform:?}, whose watts are a guess"),
-        watts => format!("modelled from {platform:?} (watts: {watts})"),
+        "guess" => format!("modelled from {platform:?}, with estimated power values"),
+        watts => format!("modelled from {platform:?} (power values: {watts})"),
     };
     let all: Vec<Modelled> = run.energy.iter().filter_map(own).collect();
     let sum = |of: fn(&Modelled) -> Part| all.iter().map(of).sum::<Part>();

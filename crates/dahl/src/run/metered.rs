@@ -140,7 +140,7 @@ impl Metered {
         let by_model = modelled.map(|of| {
             let total = of.total();
             let how = format!(
-                "modelled from {:?} (watts: {}), {:.1} to {:.1} J",
+                "modelled from {:?} (power values: {}), {:.1} to {:.1} J",
                 of.platform, of.watts, total.low, total.high
             );
             Spent { joules: of.joules(), how }

@@ -76,14 +76,16 @@ pub enum Rule {
 
 named! {
     Rule {
-        Static = "static": "Worker and order of the plan",
-        FirstCome = "first-come": "The first ready task to the first free worker",
-        WorkStealing = "work-stealing" | "stealing": "One queue per worker, with stealing",
-        CriticalPath = "critical-path": "The task on the longest path to the end first",
-        EarliestFinish = "earliest-finish": "Each task to the worker with the earliest expected \
-            finish time",
-        LeastEnergy = "least-energy": "As earliest-finish, with the expected time plus energy \
-            times `joule-seconds`",
+        Static = "static": "The plan assigns each task to a worker and sets the order",
+        FirstCome = "first-come": "A free worker takes the task that became ready first",
+        WorkStealing = "work-stealing" | "stealing": "One queue of ready tasks per \
+            worker; a worker with an empty queue takes a task from the longest queue",
+        CriticalPath = "critical-path": "A free worker takes the ready task with the longest remaining \
+            path in the task graph",
+        EarliestFinish = "earliest-finish": "Each ready task goes to the worker with the earliest \
+            expected finish time",
+        LeastEnergy = "least-energy": "Each ready task goes to the worker with the least expected \
+            finish time + `joule-seconds` x energy above idle",
     }
 }
 

@@ -44,12 +44,12 @@ fn reasons_sum_up_to_the_difference_and_agree_with_the_verdict() {
     assert!(first.difference() > 0.0, "b takes more, as the verdict says");
     let sizes: Vec<f64> = found.reasons.iter().map(|row| row.difference().abs()).collect();
     assert!(sizes.is_sorted_by(|a, b| a >= b), "all rows by size: {sizes:?}");
-    assert!(found.to_text().contains("together"));
+    assert!(found.to_text().contains("total"));
     assert_eq!(found.reasons.len(), 5, "nothing is left that was not counted: {found:?}");
     // Counters of half of the epochs: the rest has a row of its own.
     let later = counted(run("c", &[70.0; 4]), 1, 10_000_000, &[("conv", 9_000_000)]);
     let found = compare(&two, &later);
-    assert!(found.to_text().contains("earlier sessions"), "{}", found.to_text());
+    assert!(found.to_text().contains("earlier invocations"), "{}", found.to_text());
     let sum: f64 = found.reasons.iter().map(Reason::difference).sum();
     assert!((sum - 20_000.0).abs() < 1e-6, "{sum}");
 }
@@ -59,7 +59,7 @@ fn reasons_sum_up_to_the_difference_and_agree_with_the_verdict() {
 fn no_time_is_below_zero() {
     let verdict = compare(&run("a", &[1.0, 90.0]), &run("b", &[50.0, 51.0])).faster.unwrap();
     assert_eq!(verdict.intervals[0][0], 0.0, "{}", verdict.text);
-    assert!(verdict.text.contains("µs per sample (0 to "), "{}", verdict.text);
+    assert!(verdict.text.contains(" (0 to "), "{}", verdict.text);
 }
 
 #[test]
@@ -67,11 +67,15 @@ fn epochs_that_differ_by_more_give_no_verdict() {
     let found = compare(&run("a", &[50.0, 40.0, 60.0]), &run("b", &[51.0, 41.0, 61.0]));
     let verdict = found.faster.unwrap();
     assert_eq!(verdict.less, None);
-    assert!(verdict.text.contains("no verdict, epochs differ by more"), "{}", verdict.text);
+    assert!(
+        verdict.text.contains("no verdict, because the epochs of each run"),
+        "{}",
+        verdict.text
+    );
     let sure = compare(&run("a", &[50.0, 50.1]), &run("b", &[55.0, 55.1])).faster.unwrap();
     assert_eq!(sure.less, Some(0), "{}", sure.text);
     let single = compare(&run("a", &[50.0]), &run("b", &[55.0])).faster.unwrap();
-    assert!(single.text.contains("one epoch gives no spread"), "{}", single.text);
+    assert!(single.text.contains("a run has only one epoch"), "{}", single.text);
 }
 
 fn measured(name: &str, joules: f64, missed: f64) -> RunRecord {
@@ -98,7 +102,7 @@ fn partial_energies_give_no_verdict() {
     let found = verdict(measured("a", 10.0, 0.0), measured("b", 0.0, 5.0));
     assert_eq!(found.less, None);
     assert!(
-        found.text.contains("b is partial: package-0: 5.0 s of 15.0 s missed"),
+        found.text.contains("the energy of b is incomplete: package-0: 5.0 s of 15.0 s missed"),
         "{}",
         found.text
     );
@@ -133,6 +137,23 @@ fn by_epoch(name: &str, kind: Kind, joules: &[f64]) -> RunRecord {
 }
 
 #[test]
+fn both_figures_have_the_same_digits() {
+    let text = |a: &[f64], b: &[f64]| compare(&run("a", a), &run("b", b)).faster.unwrap().text;
+    // Two standard errors are 4 and 1.8 µs: two digits are known of the first, three of the second.
+    let found = text(&[32.3, 36.3, 40.3], &[53.0, 54.0, 55.0]);
+    assert!(found.starts_with("a is faster than b: "), "{found}");
+    let figures =
+        found.split([' ', '(', ')']).filter_map(|word| word.parse::<f64>().ok().map(|_| word));
+    let digits: Vec<usize> = figures.take(6).map(|word| word.replace('.', "").len()).collect();
+    assert!(digits.iter().all(|count| *count == digits[0]), "{found}");
+    for (x, digits, expected) in
+        [(54.0, 3, "54.0"), (0.05, 2, "0.050"), (1.0, 1, "1"), (0.0, 3, "0")]
+    {
+        assert_eq!(padded(x, digits), expected);
+    }
+}
+
+#[test]
 fn energies_whose_epochs_differ_by_more_give_no_verdict() {
     for kind in [Kind::Measured, Kind::Modelled] {
         let verdict = |a: &[f64], b: &[f64]| {
@@ -141,14 +162,14 @@ fn energies_whose_epochs_differ_by_more_give_no_verdict() {
         // Two standard errors of each are 11.5 J of 100 samples: 115 mJ a sample.
         let found = verdict(&[50.0, 40.0, 60.0], &[52.0, 42.0, 62.0]);
         assert_eq!(found.less, None, "{kind:?}: {}", found.text);
-        let why = "no verdict, epochs differ by more than that: by ±115 and ±115";
+        let why = "no verdict, because the epochs of each run differ by more than the runs (±115 and ±115)";
         assert!(found.text.contains(why), "{}", found.text);
         let found = verdict(&[50.0, 49.0, 51.0], &[62.0, 61.0, 63.0]);
         assert_eq!(found.less, Some(0), "{kind:?}: {}", found.text);
-        assert!(!found.text.contains("one epoch"), "{}", found.text);
+        assert!(!found.text.contains("only one epoch"), "{}", found.text);
         // What follows an epoch that was not ended is no epoch.
         let found = verdict(&[50.0], &[62.0]);
-        assert!(found.text.contains("one epoch gives no spread"), "{}", found.text);
+        assert!(found.text.contains("a run has only one epoch"), "{}", found.text);
     }
 }
 
@@ -156,7 +177,7 @@ fn energies_whose_epochs_differ_by_more_give_no_verdict() {
 fn a_verdict_says_that_other_runs_may_differ_by_more() {
     let shown = |a: &[f64], b: &[f64]| compare(&run("a", a), &run("b", b)).to_text();
     let sure = shown(&[50.0, 50.1], &[55.0, 55.1]);
-    assert_eq!(sure.matches("note: this holds for these two runs; repeated").count(), 1, "{sure}");
+    assert_eq!(sure.matches("note: two more runs of the same commands").count(), 1, "{sure}");
     let open = shown(&[50.0, 40.0, 60.0], &[51.0, 41.0, 61.0]);
     assert!(!open.contains("note: "), "there is nothing to doubt: {open}");
 }
@@ -201,5 +222,5 @@ fn modelled_energies_are_compared_at_the_same_watts() {
     let found = verdict(modelled("a", "p", 1.0, 30.0), modelled("b", "p", 2.0, 1.0));
     assert_eq!(found.less, None, "{}", found.text);
     let found = verdict(modelled("a", "p", 1.0, 1.0), modelled("b", "q", 2.0, 1.0));
-    assert!(found.text.contains("cover different parts"), "{}", found.text);
+    assert!(found.text.contains("the sources differ"), "{}", found.text);
 }

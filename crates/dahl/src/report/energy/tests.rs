@@ -68,7 +68,7 @@ fn figures_are_by_sample_epoch_and_accuracy() {
     assert!((found.co2(360.0) - 0.0015).abs() < 1e-12);
     let modelled = Energy::modelled(&run).remove(0);
     assert_eq!(modelled.total.joules, 24.0);
-    assert!(modelled.total.source.ends_with(", whose watts are a guess"));
+    assert!(modelled.total.source.ends_with(", with estimated power values"));
     assert!(modelled.headline().contains(" (12–48 J), modelled from "), "{}", modelled.headline());
     let causes: f64 = modelled.causes.iter().map(|cause| cause.energy.value).sum();
     assert_eq!((modelled.causes.len(), causes), (5, 24.0));

@@ -55,7 +55,7 @@ function why(c) {
   const calls = (r) => (r.calls ? r.calls.map((n) => n.toFixed(2)) : ["", ""]);
   const rows = c.reasons.map((r) => [r.what, change(...r.nanos), nanos(r.nanos[0]), nanos(r.nanos[1]), ...calls(r)]);
   const sum = [0, 1].map((i) => c.reasons.reduce((t, r) => t + r.nanos[i], 0));
-  rows.push({ attributes: { class: "sum" }, cells: ["together", change(...sum), nanos(sum[0]), nanos(sum[1]), "", ""] });
+  rows.push({ attributes: { class: "sum" }, cells: ["total", change(...sum), nanos(sum[0]), nanos(sum[1]), "", ""] });
   return h("div", {}, h("h3", {}, "Why: wall time per training sample by cause, largest differences first"),
     h("p", { class: "faint" }, "Wall time: the time of all workers divided by their number. The rows sum to the difference."),
     table(["", "difference", c.names[0], c.names[1], `calls, ${c.names[0]}`, `calls, ${c.names[1]}`], rows, { label: "differences" }));

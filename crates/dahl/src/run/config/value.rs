@@ -175,8 +175,11 @@ pub enum PipelineKind {
 }
 
 impl Value for Objective {
-    const CHOICES: &'static [(&'static str, &'static str)] =
-        &[("energy", "Joules"), ("time", "Seconds"), ("edp", "Energy-delay product")];
+    const CHOICES: &'static [(&'static str, &'static str)] = &[
+        ("energy", "Energy per batch"),
+        ("time", "Time per batch (period)"),
+        ("edp", "Energy-delay product: energy per batch times time per batch"),
+    ];
 
     fn parse(text: &str) -> Result<Self, Expected> {
         let found = Self::ALL.into_iter().find(|objective| objective.name() == text);
@@ -190,11 +193,12 @@ impl Value for Objective {
 
 named! {
     PipelineKind {
-        Gpipe = "gpipe": "GPipe: all micro-batches forward, then all backward, then the update",
-        OneForwardOneBackward = "1f1b": "1F1B: forward and backward of micro-batches in turns, \
-            then the update; needs less memory than gpipe",
-        Pipedream = "pipedream": "PipeDream: as many steps in flight as stages, weight stashing \
-            (needs `allow-stale`)",
+        Gpipe = "gpipe": "GPipe: all forward passes of micro-batches, then all backward passes, \
+            then the update",
+        OneForwardOneBackward = "1f1b": "1F1B: forward and backward passes of micro-batches \
+            alternately, then the update; needs less memory than gpipe",
+        Pipedream = "pipedream": "PipeDream: as many steps in flight as stages, with weight \
+            stashing (needs `allow-stale`)",
         TwoBw = "2bw": "PipeDream-2BW: micro-batches with double-buffered weights (needs \
             `allow-stale`)",
     }
