@@ -5,11 +5,13 @@
 //! stands ready: [`PreparedPrograms`], the plan's memory and its calls on it.
 
 mod arenas;
+mod messages;
 mod ranks;
 mod transport;
 
-pub(crate) use arenas::{Arenas, Buffer, PreparedMessage, check_machine};
+pub(crate) use arenas::{Arenas, Buffer, check_machine};
 pub use arenas::{PreparedCall, PreparedPrograms, Slots, input_tensors, output_tensors};
+pub(crate) use messages::PreparedMessage;
 pub use ranks::{Batch, BatchSource, Leader, follow, in_process};
 pub use transport::{Channel, InProcess, Transport};
 

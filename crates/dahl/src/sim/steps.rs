@@ -103,6 +103,8 @@ impl Steps {
             across: planned.across(program, program),
             apart: one_space && memories.iter().any(|m| *m != memories[0]),
             of_space: memories_of_spaces(planned, on, &workers),
+            ranks: planned.placement.spaces.iter().map(|space| space.rank).collect(),
+            first_lanes: first_lanes(planned),
             lanes: BTreeMap::new(),
             copies: tasks.tasks.iter().map(|task| copied(graph, task, costs)).collect(),
             copied: on.capacities[..on.memories.len()].to_vec(),
@@ -142,6 +144,14 @@ impl Steps {
         };
         Source::ALL.into_iter().map(part).filter(|(_, part)| *part > 0.0).collect()
     }
+}
+
+/// The lane to the first space of each rank: all messages from one rank to another share one.
+fn first_lanes(planned: &PlannedPrograms) -> Vec<WorkerId> {
+    let placement = &planned.placement;
+    let first = |rank: u32| placement.spaces.iter().position(|space| space.rank == rank);
+    let lane = |rank| WorkerId::new(placement.workers + first(rank).unwrap_or(0));
+    (0..placement.ranks()).map(lane).collect()
 }
 
 /// What the copy of a move takes alone.
@@ -215,8 +225,12 @@ struct Build<'a> {
     apart: bool,
     /// The memory of each space.
     of_space: Vec<MemoryId>,
-    /// The last move of each lane: one after the other.
-    lanes: BTreeMap<WorkerId, JobId>,
+    /// The rank of each space, and the first lane to a space of each rank.
+    ranks: Vec<u32>,
+    first_lanes: Vec<WorkerId>,
+    /// The last move of each lane, which does one after the other: to each space, and between
+    /// ranks from each rank.
+    lanes: BTreeMap<(WorkerId, u32), JobId>,
     /// What the copy of each move takes, where it is one and that is known.
     copies: Vec<Option<Nanos>>,
     /// Bytes per second that are read or written in each memory.
@@ -236,9 +250,14 @@ impl Build<'_> {
                 after.extend(self.across.preds[id.index()].iter().map(|p| before[p.index()]));
             }
             if let Does::Move(of) = &task.does {
-                after.extend(self.lanes.get(&task.worker));
+                let [from, to] = [of.from, of.to].map(|space| self.ranks[space.index()]);
+                let lane = match from == to {
+                    true => (task.worker, to),
+                    false => (self.first_lanes[to as usize], from),
+                };
+                after.extend(self.lanes.get(&lane));
                 let job = self.moved(of, self.copies[t], &after);
-                self.lanes.insert(task.worker, job);
+                self.lanes.insert(lane, job);
                 jobs.push(job);
                 continue;
             }

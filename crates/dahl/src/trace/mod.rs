@@ -63,7 +63,7 @@ pub struct Header {
     pub placements: Vec<PlacementHeader>,
 }
 
-fn is_zero(n: &usize) -> bool {
+pub(crate) fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
@@ -247,9 +247,10 @@ impl Event {
 
     /// The event of a rank among those of all ranks: `lane` gives the numbers of workers and lanes
     /// there, and the clock of the rank is so many nanoseconds behind.
-    pub(crate) fn of_rank(mut self, lane: &dyn Fn(u32) -> u32, behind: i64) -> Self {
+    pub(crate) fn of_rank(&self, lane: &dyn Fn(u32) -> u32, behind: i64) -> Self {
         let shift = |t: &mut u64| *t = t.saturating_add_signed(behind);
-        match &mut self {
+        let mut event = *self;
+        match &mut event {
             Event::Submit { at, .. } => shift(at),
             Event::Call { worker, from, to, .. }
             | Event::Wait { worker, from, to, .. }
@@ -263,7 +264,7 @@ impl Event {
                 shift(to);
             }
         }
-        self
+        event
     }
 
     /// Converts its times by a factor: ticks to nanoseconds.

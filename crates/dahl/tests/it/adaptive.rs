@@ -503,8 +503,9 @@ fn calls_that_nobody_knows_are_measured_for_a_choice() {
     let partial = made_up(&[base.plan(&others).unwrap()]);
     let (samples, limit, steps) = (4, None, 0);
     let request = GrainRequest { programs: &programs, numerics, base, samples, limit, steps };
-    let unknown = request.choose(partial.clone(), None);
-    assert!(unknown.is_err(), "lenet learns by another rule than seed-cnn");
+    // Without a measurer, calls that were not measured are estimated from others.
+    let estimated = request.choose(partial.clone(), None).unwrap();
+    assert_eq!(estimated.learned, 0, "lenet has another optimizer than seed-cnn");
     let found = request.choose(partial, Some(&mut Briefly)).unwrap();
     let here = std::thread::available_parallelism().map_or(1, usize::from).min(2);
     let all = candidates(2, 4, &request.base);

@@ -87,8 +87,11 @@ pub struct Stats {
     pub window: u64,
     /// By codelet, the longest first.
     pub codelets: Vec<CodeletRow>,
-    /// By worker.
+    /// By worker; lanes, which move data between memories, come last.
     pub workers: Vec<WorkerUse>,
+    /// How many of them are lanes.
+    #[serde(default, skip_serializing_if = "crate::trace::is_zero")]
+    pub lanes: usize,
     /// The units of a platform that workers were on, where there is a platform.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<String>,
@@ -138,6 +141,7 @@ impl Stats {
             window: calls.window.1 - calls.window.0,
             codelets: codelets::of_calls(calls),
             workers,
+            lanes: header.lanes,
             units: header.units.clone(),
             layers: layers.collect(),
             spreads: spread::spreads(calls),
@@ -160,6 +164,7 @@ impl Stats {
             window: activity.elapsed,
             codelets: codelets::of_counters(shapes),
             workers: idle::of_counters(activity),
+            lanes: 0,
             units: Vec::new(),
             layers: Vec::new(),
             spreads: Vec::new(),
@@ -177,7 +182,9 @@ impl Stats {
 
     /// The part of the workers' time in which they ran codelets.
     pub fn efficiency(&self) -> f64 {
-        let all = self.window as f64 * self.workers.len() as f64;
-        if all > 0.0 { self.busy() as f64 / all } else { 0.0 }
+        let computing = &self.workers[..self.workers.len().saturating_sub(self.lanes)];
+        let all = self.window as f64 * computing.len() as f64;
+        let busy: u64 = computing.iter().map(|worker| worker.busy).sum();
+        if all > 0.0 { busy as f64 / all } else { 0.0 }
     }
 }
