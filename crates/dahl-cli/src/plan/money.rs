@@ -44,7 +44,7 @@ struct Cheapest<'a> {
 }
 
 /// The problem on a platform.
-type ProblemOn<'a> = &'a dyn Fn(&Platform) -> Result<Problem>;
+pub(super) type ProblemOn<'a> = &'a dyn Fn(&Platform) -> Result<Problem>;
 
 /// Plans for the least money and prints the plan.
 pub(super) fn tell(
@@ -184,10 +184,11 @@ impl Cheapest<'_> {
 }
 
 /// An amount of money with digits that people read.
-fn amount(money: f64) -> String {
+pub(super) fn amount(money: f64) -> String {
     match money {
         0.0 => "0".to_owned(),
-        x if x >= 0.01 => format!("{x:.4}"),
+        x if x >= 1.0 => format!("{x:.4}"),
+        x if x >= 1e-4 => format!("{x:.7}"),
         x => format!("{x:.4e}"),
     }
 }
