@@ -58,8 +58,9 @@ pub(super) fn tell(
     let on = |bill| problem_on(&in_money(platform, prices.per_kwh, bill));
     let priced = on(Bill::Whole)?;
     let clock = || from.elapsed();
-    let stop = TimeLimit { clock: &clock, whole: args.max_time }.share(1);
-    let found = solve(&priced, &Limits { stop: &stop, ..Limits::default() })?;
+    let used = TimeLimit { clock: &clock, whole: args.max_time }.used(1);
+    let stop = || used() >= 1.0;
+    let found = solve(&priced, &Limits { stop: &stop, used: &used, ..Limits::default() })?;
     let best = found.best.as_ref().ok_or_else(|| infeasible(&priced, &found))?;
     let part = |bill| Ok::<_, Error>(cost_of(&on(bill)?, best)[1] / PARTS);
     let money = Money {
