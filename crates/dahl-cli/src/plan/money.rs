@@ -44,7 +44,7 @@ struct Cheapest<'a> {
 }
 
 /// The problem on a platform.
-type ProblemOn<'a> = &'a dyn Fn(&Platform) -> Result<Problem>;
+pub(super) type ProblemOn<'a> = &'a dyn Fn(&Platform) -> Result<Problem>;
 
 /// Plans for the least money and prints the plan.
 pub(super) fn tell(
@@ -58,8 +58,9 @@ pub(super) fn tell(
     let on = |bill| problem_on(&in_money(platform, prices.per_kwh, bill));
     let priced = on(Bill::Whole)?;
     let clock = || from.elapsed();
-    let stop = TimeLimit { clock: &clock, whole: args.max_time }.share(1);
-    let found = solve(&priced, &Limits { stop: &stop, ..Limits::default() })?;
+    let used = TimeLimit { clock: &clock, whole: args.max_time }.used(1);
+    let stop = || used() >= 1.0;
+    let found = solve(&priced, &Limits { stop: &stop, used: &used, ..Limits::default() })?;
     let best = found.best.as_ref().ok_or_else(|| infeasible(&priced, &found))?;
     let part = |bill| Ok::<_, Error>(cost_of(&on(bill)?, best)[1] / PARTS);
     let money = Money {
@@ -184,10 +185,11 @@ impl Cheapest<'_> {
 }
 
 /// An amount of money with digits that people read.
-fn amount(money: f64) -> String {
+pub(super) fn amount(money: f64) -> String {
     match money {
         0.0 => "0".to_owned(),
-        x if x >= 0.01 => format!("{x:.4}"),
+        x if x >= 1.0 => format!("{x:.4}"),
+        x if x >= 1e-4 => format!("{x:.7}"),
         x => format!("{x:.4e}"),
     }
 }

@@ -214,7 +214,7 @@ pub(crate) fn run(args: &PipelineArgs, config: &RunConfig, profile: &Path) -> Re
             };
             let problem = problem_on(&platform)?;
             if let Some(file) = &args.score {
-                return score::tell(args, file, (&problem, &platform, from));
+                return score::tell(args, file, (&platform, &problem_on, from));
             }
             if args.is_money() {
                 return money::tell(args, (&platform, &problem_on, from));
@@ -294,7 +294,7 @@ pub(crate) fn of_model(
     let problem_on =
         |platform: &Platform| PlanRequest { platform, ..request.clone() }.problem_of(&known);
     if let Some(file) = &args.score {
-        score::tell(args, file, (&problem_on(&platform)?, &platform, from))?;
+        score::tell(args, file, (&platform, &problem_on, from))?;
         return Ok(None);
     }
     if args.is_money() {
@@ -341,7 +341,6 @@ impl PipelineArgs {
             ("certificate", self.certificate.is_some()),
             ("what-if", !self.what_if.is_empty()),
             ("advice", self.advice),
-            ("score", self.score.is_some()),
         ];
         match given.iter().find(|(_, given)| *given && self.is_money()) {
             Some((flag, _)) => Err(Error::exclusive(flag, "objective money")),

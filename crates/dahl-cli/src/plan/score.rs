@@ -1,14 +1,16 @@
 //! `dahl plan --score`: another planner's plan, its price, and its distance from the lower bound.
 
+use super::money::{ProblemOn, amount};
 use super::pipeline::{PipelineArgs, write_proof};
 use super::text::{self, Figures};
 use crate::output::{Colour, show, show_json};
 use crate::table::facts;
 use dahl::planner::advice::TimeLimit;
 use dahl::planner::baselines::{MaxLoad, Operators};
+use dahl::planner::money::{Bill, PARTS, in_money};
 use dahl::planner::pipeline::{
-    Assignment, Extent, Limits, Objective, Problem, Semantics, Solution, in_short, semantics_of,
-    solve,
+    Assignment, Extent, Limits, Objective, Problem, Semantics, Solution, cost_of, explain,
+    in_short, semantics_of, solve,
 };
 use dahl::planner::score::{ForeignPlan, Loads, Misfit, Score};
 use dahl::platform::Platform;
@@ -23,9 +25,14 @@ use std::time::Instant;
 pub(super) fn tell(
     args: &PipelineArgs,
     file: &Path,
-    (problem, platform, from): (&Problem, &Platform, Instant),
+    (platform, problem_on, from): (&Platform, ProblemOn<'_>, Instant),
 ) -> Result<()> {
     let foreign = ForeignPlan::read(file)?;
+    let plain = problem_on(platform)?;
+    let per_kwh = args.prices.prices().per_kwh;
+    let priced = args.is_money().then(|| problem_on(&in_money(platform, per_kwh, Bill::Whole)));
+    let priced = priced.transpose()?;
+    let problem = priced.as_ref().unwrap_or(&plain);
     let score = foreign.score(problem)?;
     let clock = || from.elapsed();
     let time = TimeLimit { clock: &clock, whole: args.max_time };
@@ -45,7 +52,8 @@ pub(super) fn tell(
         if args.certificate.is_some() { report.only_certified() } else { report }
     });
     let bound = report.as_ref().map_or(found.lower_bound, |report| report.lower_bound);
-    let of = Scored { foreign: &foreign, score: &score, problem, found: &found, bound };
+    let plain = args.is_money().then_some(&plain);
+    let of = Scored { foreign: &foreign, score: &score, problem, found: &found, bound, plain };
     if args.json {
         show_json(&of.to_json(report.as_ref()))?;
     } else {
@@ -72,6 +80,8 @@ struct Scored<'a> {
     found: &'a Solution,
     /// No plan of the space has an objective below it.
     bound: f64,
+    /// With joules, if the problem has money in their place.
+    plain: Option<&'a Problem>,
 }
 
 impl Scored<'_> {
@@ -82,6 +92,16 @@ impl Scored<'_> {
             Some(planner) => format!("{planner}, {file}"),
             None => file.to_string(),
         }
+    }
+
+    fn objective(&self) -> &'static str {
+        if self.plain.is_some() { "money" } else { self.problem.objective.name() }
+    }
+
+    /// Joules per batch.
+    fn joules(&self) -> f64 {
+        let plan = &self.score.plan;
+        self.plain.map_or(plan.energy_j, |plain| cost_of(plain, plan)[1])
     }
 
     fn memory(&self) -> String {
@@ -107,11 +127,15 @@ impl Scored<'_> {
     }
 
     fn to_text(&self, own: Option<&PlanReport<'_>>, figures: Figures, colour: Colour) -> String {
-        let Self { score, problem, found, bound, .. } = *self;
+        let Self { score, problem, found, bound, plain, .. } = *self;
         let plan = &score.plan;
-        let objective = problem.objective.name();
+        let objective = self.objective();
+        let cost = |x: f64| match plain {
+            Some(_) => amount(x / PARTS),
+            None => figures.joules(x),
+        };
         let value = |x: f64| match problem.objective {
-            Objective::Energy => figures.joules(x),
+            Objective::Energy => cost(x),
             _ => format!("{x:.6}"),
         };
         let micro = match problem.semantics {
@@ -120,8 +144,9 @@ impl Scored<'_> {
             }
             _ => String::new(),
         };
-        let watts = plan.energy_j / plan.period_s;
-        let joules = Joules(plan.energy_j).rounded(4);
+        let joules = self.joules();
+        let watts = joules / plan.period_s;
+        let (joules, costs) = (Joules(joules).rounded(4), explain(plain.unwrap_or(problem), plan));
         let mut claims = vec![
             ("scored", format!("{} ({})", in_short(problem, plan), self.origin())),
             ("semantics", format!("{}{micro}", semantics_of(problem, plan))),
@@ -130,11 +155,14 @@ impl Scored<'_> {
                 "energy",
                 format!(
                     "about {joules} per batch, modelled; {watts:.1} W on average, {:.1} W at most",
-                    score.costs.peak_watts
+                    costs.peak_watts
                 ),
             ),
             ("memory", self.memory()),
         ];
+        if plain.is_some() {
+            claims.insert(3, ("money", format!("{} per batch", cost(plan.energy_j))));
+        }
         let caps = score.misfits.iter().filter(|m| !matches!(m, Misfit::Memory { .. }));
         claims.extend(caps.map(|misfit| ("not within", misfit.to_string())));
         let bounded = found.bounded.name();
@@ -153,13 +181,14 @@ impl Scored<'_> {
             Some(own) => (
                 "own plan",
                 format!(
-                    "{} for {objective}: {}; {} and {} per batch; against it the scored plan takes {} time and {} energy",
+                    "{} for {objective}: {}; {} and {} per batch; against it the scored plan takes {} time and {} {}",
                     own.status,
                     in_short(problem, own.best),
                     text::seconds(own.best.period_s),
-                    figures.joules(own.best.energy_j),
+                    cost(own.best.energy_j),
                     more(|plan| plan.period_s),
                     more(|plan| plan.energy_j),
+                    if plain.is_some() { "money" } else { "energy" },
                 ),
             ),
         });
@@ -171,13 +200,16 @@ impl Scored<'_> {
             );
             claims.push(("certificate", claim));
         }
-        facts(&claims, colour) + "\n" + &text::stages((problem, plan, &score.costs), colour)
+        facts(&claims, colour)
+            + "\n"
+            + &text::stages((plain.unwrap_or(problem), plan, &costs), colour)
     }
 
     fn to_json(&self, own: Option<&PlanReport<'_>>) -> Value {
-        let Self { score, problem, found, bound, .. } = *self;
+        let Self { score, problem, found, bound, plain, .. } = *self;
         let plan = &score.plan;
-        let stages = plan.stages.iter().zip(&score.costs.stages).enumerate();
+        let costs = explain(plain.unwrap_or(problem), plan);
+        let stages = plan.stages.iter().zip(&costs.stages).enumerate();
         let stages = stages.map(|(i, (stage, cost))| {
             let unit = &problem.units[stage.unit];
             let mut object = json!(cost);
@@ -192,17 +224,18 @@ impl Scored<'_> {
             object
         });
         let misfits: Vec<String> = score.misfits.iter().map(Misfit::to_string).collect();
-        json!({
+        let parts = if plain.is_some() { PARTS } else { 1.0 };
+        let mut object = json!({
             "scored": self.foreign.path.display().to_string(),
             "planner": self.foreign.planner,
-            "objective": problem.objective.name(),
+            "objective": self.objective(),
             "semantics": semantics_of(problem, plan),
             "period_s": plan.period_s,
-            "energy_j": plan.energy_j,
-            "value": score.value(problem),
+            "energy_j": self.joules(),
+            "value": score.value(problem) / parts,
             "fits": misfits.is_empty(),
             "misfits": misfits,
-            "lower_bound": bound,
+            "lower_bound": bound / parts,
             "bound_space": found.bounded.name(),
             "plan_space": found.space(),
             "gap": score.gap(problem, bound),
@@ -211,7 +244,22 @@ impl Scored<'_> {
             "more_energy": score.more_than(found, |plan| plan.energy_j),
             "stages": stages.collect::<Vec<_>>(),
             "own_plan": own.map(PlanReport::to_json),
-        })
+        });
+        if let (Some(_), Some(keys)) = (plain, object.as_object_mut()) {
+            keys.insert("money".to_owned(), json!(plan.energy_j / PARTS));
+            let more = keys.remove("more_energy");
+            keys.insert("more_money".to_owned(), json!(more));
+            let own = own.map(|own| {
+                json!({
+                    "status": own.status,
+                    "stages": in_short(problem, own.best),
+                    "period_s": own.best.period_s,
+                    "money": own.best.energy_j / PARTS,
+                })
+            });
+            keys.insert("own_plan".to_owned(), json!(own));
+        }
+        object
     }
 }
 

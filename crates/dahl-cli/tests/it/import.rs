@@ -63,6 +63,17 @@ fn published_profiles_of_sailor_are_planned() {
     let period = price["period_s"].as_f64().expect("seconds");
     assert!((period / (4.0 * seconds) - 1.0).abs() < 0.01, "{period} {seconds}");
     check(&[&plan[..], &["--cost-model", "max-load"]].concat(), 2, "", "dahl for a profile");
+    // A proof is compared with the profile.
+    let proof = scratch.path("proof.json");
+    time(&["--micro-batches", "4", "--certificate", &proof]);
+    let certify = ["certify", &proof, "--profile", &profile, "--platform", &units];
+    check(&certify, 0, "the problem is that of profile", "");
+    let text = std::fs::read_to_string(&profile).expect("a profile");
+    let other = scratch
+        .write("other.json", text.replace("\"8\"", "\"9\"").replace("\"4\"", "\"5\"").as_bytes());
+    let compared = ["certify", &proof, "--profile", &other, "--platform", &units];
+    check(&compared, 1, "", "layers that are not those of");
+    check(&["certify", &proof, "--profile", &profile], 2, "", "requires --platform");
     // Without the bytes of layers it is said that there are none.
     let (code, out, err) = dahl(&import);
     assert_eq!(code, 0, "{err}");

@@ -64,10 +64,18 @@ fn the_cheapest_plan_follows_the_prices() {
     let half = (0.55 * number(&east, "period_s")).to_string();
     let faster = plan(&cheap, &["--objective", "money", "--period", &half]);
     assert!(number(&faster, "money") > number(&east, "money"));
+    // The same plan where it is dearer is as far from the best as both say.
+    let file =
+        scratch.write("east.json", br#"{"stages": [{"first": 0, "last": 39, "unit": "east"}]}"#);
+    let scored = plan(&dear, &["--objective", "money", "--score", &file]);
+    let gap = 1.0 - number(&west, "money") / number(&scored, "money");
+    assert!(gap > 0.1 && (number(&scored, "gap") - gap).abs() < 1e-6, "{scored}");
+    assert!((number(&scored, "energy_j") / number(&east, "energy_j") - 1.0).abs() < 1e-9);
     let base = ["plan", "--profile", &profile, "--platform", &cheap, "--allow-stale"];
     let money = [&base[..], &money].concat();
     check(&money, 0, "plan         optimal for money: east/gpu x1", "");
     check(&money, 0, "Pareto front of period and money, complete:", "");
+    check(&[&money[..], &["--score", &file]].concat(), 0, "; gap of the scored plan 0.000 %", "");
     check(
         &[&money[..], &["--power-cap", "100"]].concat(),
         2,

@@ -328,8 +328,9 @@ struct GraphEdge {
 impl Operators {
     /// Reads the JSON of dnn-partitioning.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        let file: GraphFile = serde_json::from_str(text)
-            .map_err(|error| Error::data(path, "file", "a graph of dnn-partitioning", error))?;
+        let file: GraphFile = serde_json::from_str(text).map_err(|error| {
+            Error::data(path, "file", "a graph of dnn-partitioning, or a profile of dahl", error)
+        })?;
         let check = |what: String, x: f64| match (0.0..=1e18).contains(&x) {
             true => Ok(x),
             false => Err(Error::data(path, what, "a number from 0 to 1e18", x)),

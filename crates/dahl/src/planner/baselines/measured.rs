@@ -3,7 +3,7 @@
 
 use super::import::{MOST_NODES, in_order};
 use crate::error::{Error, Result};
-use crate::planner::pipeline::{Layer, Machinery};
+use crate::planner::pipeline::{Layer, Machinery, UnitType};
 use crate::platform::Platform;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -237,7 +237,7 @@ impl MeasuredProfile {
             let there = self.layers.iter().any(|layer| known(layer).is_some());
             any |= there;
             if !there {
-                machines.units[unit].count = 0;
+                machines.leave_out(unit);
             }
             for (layer, plain) in self.layers.iter().zip(&mut layers) {
                 plain.seconds.push(match known(layer) {
@@ -294,29 +294,29 @@ fn seconds_of(known: &[(usize, f64)], samples: f64) -> f64 {
     }
 }
 
-/// The names under which a profile may have each unit type of a platform: its own, and its kind.
+/// The names under which a profile may have each unit type of a platform: its own, those of its units,
+/// and their kinds.
 fn kinds(platform: &Platform, machines: &Machinery) -> Vec<Vec<String>> {
-    let all = platform.nodes.iter().flat_map(|node| {
-        node.units.iter().map(move |unit| (format!("{}/{}", node.name, unit.name), unit))
-    });
-    let all: Vec<_> = all.collect();
-    let names = |name: &String| {
-        let own =
-            |(full, unit): &&(String, &crate::platform::Unit)| full == name || unit.name == *name;
-        let mut names = vec![name.clone()];
-        let kinds =
-            all.iter().filter(own).flat_map(|(full, unit)| [full.clone(), unit.kind.clone()]);
-        names.extend(kinds);
-        names.dedup();
+    let names = |(unit, declared): (&UnitType, &Vec<(usize, usize)>)| {
+        let own = declared.iter().flat_map(|&(node, unit)| {
+            let (node, unit) = (&platform.nodes[node], &platform.nodes[node].units[unit]);
+            [format!("{}/{}", node.name, unit.name), unit.kind.clone()]
+        });
+        let mut names = vec![unit.name.clone()];
+        own.for_each(|name| {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        });
         names
     };
-    machines.units.iter().map(|unit| names(&unit.name)).collect()
+    machines.units.iter().zip(&machines.declared).map(names).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::pipeline::{Watts, machinery};
+    use crate::planner::pipeline::{Objective, Problem, Semantics, Watts, machinery};
 
     const SMALL: &str = r#"{
         "dahl_profile": 1, "name": "two layers", "origin": "by hand", "batch": 32,
@@ -367,6 +367,58 @@ mod tests {
         // One micro-batch of 32 samples is four pieces of eight.
         let layers = profile.layers(&platform, &mut machines, 1).unwrap();
         assert_eq!(layers[0].seconds, [4.0 * 2.5, 4.0 * 8.0, 0.0]);
+    }
+
+    /// Units that a profile has no times of stayed in the parts of the platform that are near to each
+    /// other, which then had more units than the platform; units of a server that are one type had
+    /// another name than in the file.
+    #[test]
+    fn units_without_times_are_in_no_scope() {
+        let gpu = |name: &str, kind: &str, memory: &str| {
+            format!(
+                "[[node.unit]]\nname = {name:?}\nkind = {kind:?}\nmemory = {memory:?}\nbusy_watts = 2\n\
+                 spinning_watts = 2\nidle_watts = 1\n"
+            )
+        };
+        let memory =
+            |name: &str| format!("{{ name = {name:?}, bytes = \"1 GiB\", bandwidth = 1e9 }}");
+        let text = format!(
+            "dahl_platform = 1\nname = \"scopes\"\n[[node]]\nname = \"server\"\nbase_watts = 0\n\
+             memory = [{}, {}, {}]\n{}{}[[node.link]]\nname = \"pcie\"\nconnects = [\"ram\", \"m0\", \"m1\"]\n\
+             bandwidth = 1e10\nlatency = 0\njoules_per_byte = 0\n[[node]]\nname = \"pi\"\ncount = 2\n\
+             base_watts = 0\nmemory = [{}]\n{}[[link]]\nname = \"wifi\"\nconnects = [\"server\", \"pi\"]\n\
+             bandwidth = 1e6\nlatency = 0\njoules_per_byte = 0\n",
+            memory("ram"),
+            memory("m0"),
+            memory("m1"),
+            gpu("gpu0", "fast", "m0"),
+            gpu("gpu1", "fast", "m1"),
+            memory("ram"),
+            gpu("core", "arm", "ram"),
+        );
+        let platform = Platform::parse(Path::new("scopes.toml"), &text).unwrap();
+        let machines = || machinery(&platform, Watts::Likely).unwrap();
+        assert!(!machines().scopes.is_empty());
+        let named = SMALL.replace("fast", "server/gpu1").replace("b/gpu", "pi/core");
+        for (text, left) in [(SMALL.to_owned(), [2, 0]), (named, [2, 2])] {
+            let profile = MeasuredProfile::parse(&text, Path::new("small.json")).unwrap();
+            let mut machines = machines();
+            let layers = profile.layers(&platform, &mut machines, 1).unwrap();
+            let counts: Vec<usize> = machines.units.iter().map(|unit| unit.count).collect();
+            assert_eq!(counts, left);
+            let problem = Problem {
+                layers,
+                units: machines.units,
+                nodes: machines.nodes,
+                scopes: machines.scopes,
+                semantics: Semantics::Stale,
+                objective: Objective::Time,
+                period_cap: None,
+                power_cap: None,
+                samples: None,
+            };
+            assert_eq!(problem.check(), Ok(()));
+        }
     }
 
     #[test]

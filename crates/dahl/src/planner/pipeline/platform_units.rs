@@ -256,6 +256,13 @@ impl Machinery {
         self.declared.iter().map(of_type).collect()
     }
 
+    /// No unit of a type can be used.
+    pub fn leave_out(&mut self, unit: usize) {
+        self.units[unit].count = 0;
+        self.scopes.iter_mut().for_each(|scope| scope.types[unit].count = 0);
+        self.scopes.retain(|scope| scope.types.iter().any(|reach| reach.count > 0));
+    }
+
     /// No unit may hold more than so many bytes.
     pub fn limit_memory(&mut self, bytes: f64) {
         self.units.iter_mut().for_each(|unit| unit.memory_bytes = unit.memory_bytes.min(bytes));
