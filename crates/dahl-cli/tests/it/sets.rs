@@ -224,8 +224,8 @@ fn what_is_cut_or_means_something_else_is_noted() {
     let stderr = said(&["pictures", "--init", "w.safetensors"]);
     assert!(!stderr.contains("--batch") && !stderr.contains("classes"), "{stderr}");
     let stderr = said(&["others", "--init", "w.safetensors"]);
-    let other = "note: w.safetensors was trained on the classes dark, light; its outputs now stand \
-                 for dawn, dusk";
+    let other = "note: w.safetensors was trained on the classes dark, light; the outputs of the \
+                 model now stand for dawn, dusk";
     assert!(stderr.contains(other), "{stderr}");
 }
 
