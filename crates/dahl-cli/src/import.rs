@@ -11,9 +11,10 @@ use dahl::{Error, Result};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Convert measurements of other projects
+/// Convert measurements of other projects into profiles and platform files
 ///
-/// Writes a profile for `dahl plan --profile`, or a platform for `--platform` (docs/planner.md).
+/// The output is a profile for `dahl plan --profile`, or a platform for `dahl plan --platform`
+/// (docs/planner.md).
 #[derive(ClapArgs)]
 #[command(
     arg_required_else_help = true,
@@ -32,7 +33,8 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Of {
-    /// Write a profile from the times by layer, micro-batch and tensor parallelism of the project Sailor
+    /// Write a profile of a network from measurements of the project Sailor: time per layer,
+    /// micro-batch and degree of tensor parallelism
     #[command(after_help = "Examples:
   dahl import sailor gpu-v100=OPT-350_V100-16.json --model OPT-350 --batch 64 > opt-350.json
   dahl plan --profile opt-350.json --platform cloud.toml")]
@@ -51,31 +53,33 @@ enum Of {
         /// Number of samples per batch
         #[arg(long, value_name = "N")]
         batch: usize,
-        /// Number of GPUs that compute a layer together; a unit of the platform then stands for so many
+        /// Number of GPUs that compute a layer together (tensor parallelism). Each unit of the platform then
+        /// stands for this number of GPUs
         #[arg(long, value_name = "N", default_value_t = 1)]
         tensor_parallel: usize,
         /// Write to this file instead of standard output
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Write a platform from the times and watts by power limit of the project Zeus
+    /// Write a platform file from measurements of the project Zeus: time and power per power limit
     ///
-    /// Each GPU becomes a machine with a power state per power limit. Speeds and busy watts are
-    /// measured; idle watts, watts of machines, bandwidths and links are marked as guesses: replace
-    /// them by your own.
+    /// Each GPU becomes a machine with a power state per power limit. Speed and busy power
+    /// are measured values. Idle power, power of machines, bandwidths and links are estimates and
+    /// marked as such: replace them by values of your own machines.
     #[command(after_help = "Examples:
   dahl import zeus v100=summary_power_v100.csv --memory 32GiB --network resnet50 > v100.toml")]
     Zeus {
         /// Name of a GPU and its table (summary_power_*.csv)
         #[arg(value_name = "NAME=FILE", required = true)]
         tables: Vec<Named>,
-        /// Network whose figures are taken, with its dataset if several have one of that name
+        /// Name of the measured network in the tables; DATASET/NETWORK if several datasets have a network
+        /// of this name
         #[arg(long, value_name = "NETWORK")]
         network: String,
-        /// Batch size of the network [default: the largest that all tables have]
+        /// Batch size of the measurements [default: the largest batch size in all tables]
         #[arg(long, value_name = "N")]
         batch: Option<usize>,
-        /// Memory of a GPU, or of each one in the order of the tables
+        /// Memory of all GPUs, or of each GPU in the order of the tables
         #[arg(long, value_name = "BYTES", required = true, value_delimiter = ',', value_parser = <Bytes as Value>::parse)]
         memory: Vec<Bytes>,
         /// Write to this file instead of standard output

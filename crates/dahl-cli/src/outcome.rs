@@ -50,7 +50,7 @@ pub(crate) fn conclude(
         match (why, &outcome.overspent) {
             // Whoever set a limit wants to know, even if the run is silent.
             (StopReason::EnergyBudget, Some((at, more))) => report.warn(format_args!(
-                "energy: {} at the stop, {}; {more} more until it was saved",
+                "energy: {} at the stop, {}; {more} more to save the run",
                 at.joules, at.how
             )),
             _ => energy.iter().for_each(|text| report.log(format_args!("energy: {text}"))),

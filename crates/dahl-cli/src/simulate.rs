@@ -25,10 +25,11 @@ use std::path::{Path, PathBuf};
 
 /// Simulate a plan on a platform, in virtual time
 ///
-/// Simulates the steps of a model, or the tasks of a file, on the processing units of a platform, and
-/// prints the time of a step, the activity of every unit and the energy by cause. Times of calls come
-/// from calibrations, else from the speeds in the platform file; the result says which. All energy is
-/// modelled, from the platform's watts. The same input gives the same output to the byte.
+/// `dahl simulate` executes the steps of a model, or the tasks of a file, in virtual time on the
+/// processing units of a platform. The output is the time of a step, the activity of every processing
+/// unit and the energy by cause. The times of calls come from calibration files, else from the speeds
+/// in the platform file; the output names the source. Energy is modelled from the power values of the
+/// platform. Simulation is deterministic: the same input gives the same output, byte for byte.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl calibrate lenet --batch 64 && dahl simulate lenet --batch 64 --workers 2

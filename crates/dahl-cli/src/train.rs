@@ -171,20 +171,21 @@ fn introduction(
     if identity.batch > data.train.len() && batch_is_given {
         let (batch, all) = (identity.batch, counted(data.train.len(), "training sample"));
         lines.push(Line::Warning(format!(
-            "note: --batch {batch} is more than the {all}: a step has these"
+            "note: --batch {batch} is more than the {all}: each step uses all of them"
         )));
     }
     lines.extend(prepared.pipeline.iter().map(|text| Line::Log(format!("pipeline: {text}"))));
     lines.extend(opened.normalised_by().map(Path::display).map(|path| {
         Line::Log(format!(
-            "note: samples are normalised as {path} says; --normalize dataset measures this dataset"
+            "note: samples are normalised with the mean and standard deviation stored in {path}; \
+             --normalize dataset uses those of this dataset"
         ))
     }));
     if let Some((path, theirs)) = opened.other_classes(data) {
         let [theirs, ours] = [theirs, data.train.classes()].map(names_of);
         let path = path.display();
         lines.push(Line::Warning(format!(
-            "note: {path} was trained on the classes {theirs}; its outputs now stand for {ours}"
+            "note: {path} was trained on the classes {theirs}; the outputs of the model now stand for {ours}"
         )));
     }
     let notes = data.train.notes().iter().chain(data.test.notes());
@@ -215,7 +216,7 @@ fn show_event(report: &mut Report, event: Event<'_>) {
         Event::Trace(trace) => {
             let recorded = Recorded::of_trace(trace).filter(|of| of.bound.is_some());
             if let Some(recorded) = recorded {
-                let text = "--trace-events raises it";
+                let text = "--trace-events raises the bound";
                 report.log(format_args!("note: the trace has {recorded} {text}"));
             }
         }

@@ -13,9 +13,10 @@ use std::path::PathBuf;
 
 /// Write an HTML report of one or several runs
 ///
-/// The HTML file has no outside references: loss and accuracy, time and joules per epoch, a Gantt
-/// chart of the workers, memory, energy by cause and layer, predictions, codelets and the
-/// configuration. Several runs are compared: which is faster, which needs less energy, and why.
+/// The report is one self-contained HTML file. It shows loss and accuracy, time and energy per epoch,
+/// a Gantt chart of the workers, memory, energy by cause and layer, predictions, codelets and the
+/// configuration. If several runs are given, the report compares their speed and energy and shows
+/// the causes of the differences in time.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   dahl train --run first --trace && dahl report first -o report.html
@@ -29,7 +30,8 @@ pub(crate) struct Args {
     /// Output file
     #[arg(long, short, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
-    /// Platform file for modelled watts over time [default: that of each run]
+    /// Platform file with the power values for modelled power over time [default: the platform of each
+    /// run]
     #[arg(long, value_name = "FILE")]
     platform: Option<PathBuf>,
 }

@@ -177,7 +177,13 @@ fn weights_say_how_samples_are_normalised_wherever_they_go() {
     // Weights to start from have seen such samples; another scale would undo them.
     let (code, _, stderr) =
         place.dahl(&[&train[..7], &["--init", "given", "--no-run", "--save", "weights"]].concat());
-    assert!(code == 0 && stderr.contains("samples are normalised as given says"), "{stderr}");
+    assert!(
+        code == 0
+            && stderr.contains(
+                "samples are normalised with the mean and standard deviation stored in given"
+            ),
+        "{stderr}"
+    );
     assert_eq!(card("weights"), ["[-0.5]", "[2.0]"]);
     let own = saved(&["--init", "given", "--normalize", "dataset"]);
     assert!(own[0].starts_with("[0.305") && own[1].starts_with("[0.376"), "{own:?}");
@@ -212,14 +218,14 @@ fn what_is_cut_or_means_something_else_is_noted() {
         stderr
     };
     let stderr = said(&["pictures", "--batch", "1000", "--save", "w.safetensors"]);
-    let cut = "note: --batch 1000 is more than the 10 training samples: a step has these";
+    let cut = "note: --batch 1000 is more than the 10 training samples: each step uses all of them";
     assert!(stderr.contains(cut), "{stderr}");
     // Nobody asked for the batch that is the default.
     let stderr = said(&["pictures", "--init", "w.safetensors"]);
     assert!(!stderr.contains("--batch") && !stderr.contains("classes"), "{stderr}");
     let stderr = said(&["others", "--init", "w.safetensors"]);
-    let other = "note: w.safetensors was trained on the classes dark, light; its outputs now stand \
-                 for dawn, dusk";
+    let other = "note: w.safetensors was trained on the classes dark, light; the outputs of the \
+                 model now stand for dawn, dusk";
     assert!(stderr.contains(other), "{stderr}");
 }
 

@@ -156,7 +156,7 @@ impl Energy {
         let dead = Self::meters(run).into_iter().filter(|(_, total)| total.seconds == 0.0);
         dead.map(|(name, total)| {
             let why = total.why.as_deref().unwrap_or("the run was too short");
-            format!("{} ({name}) read nothing: {why}", total.source)
+            format!("{} ({name}) gave no readings: {why}", total.source)
         })
         .collect()
     }
@@ -211,7 +211,10 @@ impl Energy {
         let mut why = own;
         let all: f64 = run.energy.iter().map(|line| line.seconds).sum();
         if all > self.seconds {
-            why.push(format!("{:.1} s of {all:.1} s have no such figure", all - self.seconds));
+            why.push(format!(
+                "{:.1} s of {all:.1} s have no reading of this source",
+                all - self.seconds
+            ));
         }
         let ended = |n: u64| run.energy.iter().any(|line| line.session == n && line.last);
         // Runs of earlier versions do not tell sessions apart.
@@ -398,7 +401,7 @@ fn at_rest(
         false => format!("over {read:.1} s before the run"),
     };
     let busy = match joules < idle {
-        true => "busy: less than idle, so one of the two is wrong",
+        true => "busy: less than idle, so one of the two measurements is wrong",
         false => "busy",
     };
     let cause = |name: String, joules: f64| {

@@ -79,7 +79,7 @@ fn what_is_missing_is_said_and_summed() {
     let missed = || line(Some(1), vec![total(5.0, 0.25)]);
     let run = run(vec![missed(), missed(), line(Some(2), Vec::new())]);
     let partial = measured(&run).total.partial.unwrap();
-    assert!(partial.contains("1.0 s of 3.0 s have no such figure"), "{partial}");
+    assert!(partial.contains("1.0 s of 3.0 s have no reading of this source"), "{partial}");
     assert!(partial.contains("package-0: 0.5 s of 2.0 s missed, it was gone"), "{partial}");
     let missed = Energy::missed(&run);
     assert_eq!(missed, ["RAPL (package-0): 0.5 s of 2.0 s missed, it was gone"]);
@@ -97,7 +97,7 @@ fn joules_of_different_meters_are_not_added() {
     // The wall's has not seen half of the run.
     assert_eq!(shown, [(110.0, "measured by RAPL"), (95.0, "measured by mete")]);
     let partial = found[1].total.partial.as_ref().unwrap();
-    assert!(partial.contains("1.0 s of 2.0 s have no such figure"), "{partial}");
+    assert!(partial.contains("1.0 s of 2.0 s have no reading of this source"), "{partial}");
 }
 
 #[test]
@@ -117,7 +117,10 @@ fn a_dead_meter_has_no_figure() {
     let found = Energy::measured(&run);
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].total.joules, &found[0].total.partial), (5.0, &None));
-    assert_eq!(Energy::silent(&run), ["meter-cmd (command) read nothing: the run was too short"]);
+    assert_eq!(
+        Energy::silent(&run),
+        ["meter-cmd (command) gave no readings: the run was too short"]
+    );
     assert!(Energy::missed(&run).is_empty(), "it is reported once");
 }
 
