@@ -86,8 +86,13 @@ pub fn certify_within(of: &Certificate, steps: u64) -> Result<u64, Flaw> {
             if scope == of.plan_scope {
                 checker.plan()?;
             }
-            let options = checker.options()?;
-            let inequalities = checker.potentials(&options)? + checker.labels(&options)?;
+            let inequalities = match checker.needs_no_list() {
+                true => checker.streamed()? + checker.labels(&[])?,
+                false => {
+                    let options = checker.options()?;
+                    checker.potentials(&options)? + checker.labels(&options)?
+                }
+            };
             Ok((inequalities + checker.shares()?, checker.work.get()))
         };
         let (inequalities, work) = check().map_err(|flaw: Flaw| match scope {
@@ -136,10 +141,12 @@ impl<'a> Checker<'a> {
             strides.push(size);
             size = size.saturating_mul(unit.count + 1);
         }
-        require(size < usize::MAX, "problem", "units whose combinations can be counted", "more")?;
         let listed = of.cells.iter().map(|cell| &cell.multipliers);
         let listed = listed.chain(of.levels.iter().map(|level| &level.multipliers));
         let full = listed.filter(|multipliers| multipliers.is_empty()).count();
+        // Labels and potentials by combination number the combinations of units.
+        let countable = size < usize::MAX || full == 0 && of.labels.is_empty();
+        require(countable, "problem", "units whose combinations can be counted", "more")?;
         let numbers = size.saturating_mul(of.sets.len()).saturating_mul(full);
         let expected = format!("at most {MOST_POTENTIALS} potentials of sets and units");
         require(numbers <= MOST_POTENTIALS, "problem", expected, numbers)?;
@@ -256,12 +263,39 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
+    /// Whether stages on units are needed once only: there are no labels, and all potentials have
+    /// multipliers.
+    fn needs_no_list(&self) -> bool {
+        let cells = self.of.cells.iter().map(|cell| &cell.multipliers);
+        let mut all = cells.chain(self.of.levels.iter().map(|level| &level.multipliers));
+        self.of.dahl_certificate >= 3 && self.of.labels.is_empty() && all.all(|m| !m.is_empty())
+    }
+
     /// Every stage between two sets on every number of units of a type at every power.
     fn options(&self) -> Result<Vec<StageOption>, Flaw> {
+        let mut all = Vec::new();
+        self.each_stage(|stage, sets| {
+            let each: usize = self.p.units.iter().map(|unit| unit.count * unit.powers.len()).sum();
+            if all.len() + each > MOST_OPTIONS {
+                let expected = format!("at most {MOST_OPTIONS} stages on units");
+                return flaw("problem", expected, "more");
+            }
+            self.on_units(stage, sets, &mut all);
+            Ok(())
+        })?;
+        // What does not fit even as the last stage is in no plan.
+        all.retain(|option| !self.too_large(option, option.replicas));
+        Ok(all)
+    }
+
+    /// Calls with the layers of every stage between two sets, ordered by the set that it ends with.
+    fn each_stage(
+        &self,
+        mut call: impl FnMut(&[usize], [usize; 2]) -> Result<(), Flaw>,
+    ) -> Result<(), Flaw> {
         let each: usize = self.p.units.iter().map(|unit| unit.count * unit.powers.len()).sum();
         let layers = self.p.layers.len() as u64;
         let types = self.p.units.len() as u64;
-        let mut options = Vec::new();
         for end in 0..self.inside.len() {
             self.spend(layers.saturating_mul(self.inside.len() as u64))?;
             for before in 0..self.inside.len() {
@@ -272,21 +306,15 @@ impl<'a> Checker<'a> {
                 if before > end {
                     return flaw("sets", "each behind those that it contains", end);
                 }
-                if options.len() + each > MOST_OPTIONS {
-                    let expected = format!("at most {MOST_OPTIONS} stages on units");
-                    return flaw("problem", expected, "more");
-                }
                 let stage: Vec<usize> =
                     (0..small.len()).filter(|&i| large[i] && !small[i]).collect();
                 let inputs: usize = stage.iter().map(|&i| self.p.layers[i].inputs.len()).sum();
                 let sums = (4 * types + 20).saturating_mul((stage.len() + inputs) as u64);
                 self.spend(sums.saturating_add(40 * each as u64))?;
-                self.on_units(&stage, [before, end], &mut options);
+                call(&stage, [before, end])?;
             }
         }
-        // What does not fit even as the last stage is in no plan.
-        options.retain(|option| !self.too_large(option, option.replicas));
-        Ok(options)
+        Ok(())
     }
 
     fn all_used(&self, index: usize) -> Vec<usize> {

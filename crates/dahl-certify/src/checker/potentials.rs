@@ -4,6 +4,7 @@
 use super::cost::StageOption;
 use super::{Checker, ROUNDING, down};
 use crate::Flaw;
+use crate::certificate::CellProof;
 
 impl Checker<'_> {
     /// Computes all potentials; how many inequalities that took.
@@ -41,6 +42,55 @@ impl Checker<'_> {
             };
             self.levels.push(potential);
         }
+        Ok(checked)
+    }
+
+    /// The same for proofs whose potentials all have multipliers, stage by stage: what a stage costs
+    /// on units is not kept.
+    pub(super) fn streamed(&mut self) -> Result<u64, Flaw> {
+        let (of, sets) = (self.of, self.of.sets.len());
+        let start = |n: usize| vec![[&[0.0][..], &vec![f64::INFINITY; sets - 1]].concat(); n];
+        let (mut cells, mut levels) = (start(of.cells.len()), start(of.levels.len()));
+        // What units cost beside what stages do.
+        let paid = |cell: &CellProof| -> Vec<f64> {
+            let watts = self.unit_watts.iter().map(|watts| watts * cell.low);
+            watts.zip(&cell.multipliers).map(|(watts, each)| watts + each).collect()
+        };
+        let paid: Vec<Vec<f64>> = of.cells.iter().map(paid).collect();
+        let (mut checked, mut options) = (0, Vec::new());
+        let slowest = self.slowest();
+        let all = (of.cells.len() + of.levels.len()) as u64;
+        self.each_stage(|stage, [before, end]| {
+            options.clear();
+            self.on_units(stage, [before, end], &mut options);
+            options.retain(|option| !self.too_large(option, option.replicas));
+            self.spend(4 * all * options.len() as u64)?;
+            checked += all * options.len() as u64;
+            for ((cell, paid), known) in of.cells.iter().zip(&paid).zip(&mut cells) {
+                let high = cell.high.unwrap_or(f64::INFINITY);
+                let most_high = cell.most_high.unwrap_or(f64::INFINITY);
+                let mut least = f64::INFINITY;
+                for option in &options {
+                    let alone = down(option.sum + slowest * option.most);
+                    if alone < high && option.most < most_high {
+                        let cost = down(option.joules + down(cell.theta * option.sum));
+                        least = least.min(cost + option.replicas as f64 * paid[option.unit]);
+                    }
+                }
+                known[end] = known[end].min(down(known[before] + down(least)));
+            }
+            for (level, known) in of.levels.iter().zip(&mut levels) {
+                let most_high = level.most_high.unwrap_or(f64::INFINITY);
+                let mut least = f64::INFINITY;
+                for option in options.iter().filter(|option| option.most < most_high) {
+                    let each = level.multipliers[option.unit];
+                    least = least.min(option.sum + option.replicas as f64 * each);
+                }
+                known[end] = known[end].min(down(known[before] + down(least)));
+            }
+            Ok(())
+        })?;
+        (self.cells, self.levels) = (cells, levels);
         Ok(checked)
     }
 

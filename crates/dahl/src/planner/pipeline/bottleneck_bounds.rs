@@ -10,6 +10,8 @@ use super::solve::Limits;
 
 /// As many intervals at the most.
 const MOST: usize = 96;
+/// The part of the time after which levels of families are no longer split.
+const LEVELS_END: f64 = 0.7;
 
 impl Cover<'_> {
     /// Splits intervals until the fastest plan is known, or there are as many as may be.
@@ -20,10 +22,14 @@ impl Cover<'_> {
         let first = self.level(f64::INFINITY);
         let most = match self.full {
             true => (MOST_NUMBERS / first.0.potential.len().max(1)).clamp(4, MOST),
+            // Each takes its time when a proof is checked.
+            false if self.table.families.is_some() => MOST / 2,
             false => MOST / 4,
         };
+
         let mut open = vec![first];
-        while open.len() < most && !(limits.stop)() {
+        let mut stopped = (limits.stop)();
+        while open.len() < most && !stopped {
             let fastest = self.front.plans().first().map_or(f64::INFINITY, |plan| plan.period_s);
             let edge = |i: usize| if i == 0 { 0.0 } else { open[i - 1].0.most_high };
             let seconds = |i: usize| open[i].0.least(self.table) + self.table.slowest * edge(i);
@@ -37,6 +43,8 @@ impl Cover<'_> {
             };
             let new = self.level(middle);
             open.insert(worst, new);
+            let families = self.table.families.is_some();
+            stopped = (limits.stop)() || families && (limits.used)() >= LEVELS_END;
         }
         self.levels = open.into_iter().map(|(level, _)| level).collect();
     }

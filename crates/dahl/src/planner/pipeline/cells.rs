@@ -4,6 +4,7 @@
 //! set of layers and combination of units in use, or, with Lagrange multipliers, one for each set.
 
 use super::cost::{StageOption, fits};
+use super::families::Weights;
 use super::stage_options::OptionTable;
 use super::unit_counts::UnitCounts;
 
@@ -228,12 +229,20 @@ impl OptionTable<'_> {
 
     /// The stage options that potentials lead to, the last first, with the sets that they end with.
     pub(super) fn path(&self, cell: &Cell, depth: Depth) -> Option<Vec<(usize, StageOption)>> {
+        if !self.listed {
+            return self.relaxed_path_of(cell);
+        }
         let each = |unit: usize| self.cost.unit_watts(unit) * cell.range.low;
         self.follow(&cell.potential, depth, each, self.useful(cell.range))
     }
 
     /// The same for seconds that add up.
     pub(super) fn path_of_sums(&self, level: &Level) -> Option<Vec<(usize, StageOption)>> {
+        if let (false, Potential::Lagrangian { multipliers, .. }) = (self.listed, &level.potential)
+        {
+            let weights = Weights { joules: 0.0, sum: 1.0, unit: multipliers.clone() };
+            return self.relaxed_path(&weights, level.most_high);
+        }
         let cost = |c: &StageOption| (c.most < level.most_high).then_some(c.sum);
         self.follow(&level.potential, Depth::Ignored, |_| 0.0, cost)
     }

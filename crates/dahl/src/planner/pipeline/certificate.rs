@@ -54,9 +54,11 @@ pub(super) fn certificate_by(
         proofs.push(proof?);
     }
     let value = proofs.iter().map(|(value, _)| *value).fold(f64::INFINITY, f64::min);
+    // Versions before list what potentials do not exclude.
+    let listed = proofs.iter().any(|(_, proof)| !proof.labels.is_empty());
     let (_, ScopeProof { sets, cells, levels, labels }) = proofs.pop()?;
     Some(Certificate {
-        dahl_certificate: match problem.scopes.is_empty() && problem.samples.is_none() {
+        dahl_certificate: match problem.scopes.is_empty() && problem.samples.is_none() && listed {
             true => 2,
             false => 3,
         },
@@ -77,7 +79,7 @@ pub(super) fn certificate_by(
 /// A proof that no plan on the units of one scope is better than a value, which is returned too.
 fn prove(cost: CostModel<'_>, plan: &Assignment, limits: &Limits<'_>) -> Option<(f64, ScopeProof)> {
     let problem = cost.problem;
-    let table = OptionTable::new(cost, limits.ideals, Some(plan));
+    let table = OptionTable::new(cost, limits, Some(plan));
     if table.numbers != super::stage_options::Replicas::All {
         return None;
     }
@@ -94,18 +96,20 @@ fn prove(cost: CostModel<'_>, plan: &Assignment, limits: &Limits<'_>) -> Option<
         true => (MOST_NUMBERS / each).max(16).min(cover.most_cells()),
         false => cover.most_cells(),
     };
-    let (mut count, mut most) = (cover.cells.len() + 8, FEW);
+    let more = if table.listed { 8 } else { 40 };
+    let (mut count, mut most) = (cover.cells.len() + more, FEW);
     let (cells, levels, kept) = loop {
         cover.refine(Wanted::Objective, limits, count.min(most_cells));
         let (cells, levels) = lowered(&cover);
         let bounds = Bounds::new(&table, cells.iter().collect(), &levels, &cover.idle);
-        let last = count >= most_cells || (limits.stop)();
+        let last = count >= most_cells || (limits.stop)() || !table.listed;
         let shown = bounds.least_of_all(problem.objective, cap);
         // Many labels close a small gap; a wide one takes time that cells use better.
         let labels = if last || shown >= known * (1.0 - NEAR) { most } else { FEW };
         let effort = Effort { labels, width: None, stop: limits.stop };
         let mut search = Search::new(&bounds);
-        if search.prove(aim(value), &effort) == Some(Ended::All) {
+        // Without a list of stage options there are no labels.
+        if table.listed && search.prove(aim(value), &effort) == Some(Ended::All) {
             let kept = std::mem::take(&mut search.kept);
             break (cells, levels, kept);
         }

@@ -26,6 +26,9 @@ impl Cuts {
     }
 }
 
+/// Longer chains are cut at some places.
+const MOST_CHAIN: usize = 2500;
+
 /// A set of layers.
 type Bits = Vec<u64>;
 
@@ -129,6 +132,18 @@ impl Ideals {
         let inputs: Vec<Vec<usize>> = layers.iter().map(|layer| layer.inputs.clone()).collect();
         let sets = ideals(&inputs, limit)?;
         Some(Self::of(layers, sets, Cuts::All))
+    }
+
+    /// All sets of a chain, however many.
+    pub(super) fn chain(problem: &Problem) -> Option<Self> {
+        let layers = &problem.layers;
+        let chain = (1..layers.len()).all(|i| layers[i].inputs.contains(&(i - 1)));
+        (chain && layers.len() <= MOST_CHAIN).then(|| Self::in_order(problem, None, layers.len()))
+    }
+
+    /// Whether each set lies in the next.
+    pub(super) fn are_nested(&self) -> bool {
+        self.sets.windows(2).all(|pair| contains(&pair[1], &pair[0]))
     }
 
     /// Those of an order, at no more than so many places; those where stages of a plan end are

@@ -6,6 +6,7 @@
 
 use super::cells::{Cell, Potential, Range};
 use super::cost::StageOption;
+use super::families::{self, Family, Weights};
 use super::stage_options::OptionTable;
 
 /// Steps of the subgradient method.
@@ -30,6 +31,12 @@ pub(super) struct Hint<'a> {
     pub(super) like: Option<&'a Cell>,
 }
 
+/// Stage options of a cell: those that matter, or families with their fewest units.
+enum Choices {
+    Listed(Vec<Vec<Slim>>),
+    Families(Vec<Vec<u16>>),
+}
+
 /// The shortest path through the sets.
 struct Shortest {
     by_set: Vec<f64>,
@@ -39,8 +46,13 @@ struct Shortest {
 }
 
 impl OptionTable<'_> {
-    /// Columns by set: more units only where they take fewer seconds or joules.
-    fn slim(&self, allowed: impl Fn(&StageOption) -> bool) -> Vec<Vec<Slim>> {
+    /// Stage options by set, none with stages as slow as this: more units only where they take fewer
+    /// seconds or joules.
+    fn slim(&self, most_high: f64, allowed: impl Fn(&StageOption) -> bool) -> Choices {
+        if let Some(families) = &self.families {
+            let fewest = |of: &Vec<Family>| of.iter().map(|f| f.fewest(most_high)).collect();
+            return Choices::Families(families.iter().map(fewest).collect());
+        }
         let of = |end: usize| {
             let mut all: Vec<Slim> = Vec::new();
             let mut first = 0;
@@ -57,13 +69,14 @@ impl OptionTable<'_> {
             }
             all
         };
-        (0..self.sets()).map(of).collect()
+        Choices::Listed((0..self.sets()).map(of).collect())
     }
 
     /// The potentials of a cell by set, with multipliers of units and of seconds that make the
     /// bound of all plans large.
     pub(super) fn lagrangian(&self, range: Range, hint: Hint<'_>) -> Cell {
-        let options = self.slim(|option| self.useful(range)(option).is_some());
+        let options =
+            self.slim(self.slowest_in(range), |option| self.useful(range)(option).is_some());
         let types = self.unit_counts.available.len();
         let watts: Vec<f64> =
             (0..types).map(|unit| self.cost.unit_watts(unit) * range.low).collect();
@@ -78,10 +91,13 @@ impl OptionTable<'_> {
             begin.clone_from(multipliers);
             theta = if room.is_some() { range.theta } else { 0.0 };
         }
-        let (by_set, multipliers, theta) =
-            self.maximise(&options, room, hint.aim, (begin, theta), |s| {
-                (s.joules, watts[s.unit as usize])
-            });
+        let (by_set, multipliers, theta) = self.maximise(
+            &options,
+            room,
+            hint.aim,
+            (begin, theta),
+            &Weights { joules: 1.0, sum: 0.0, unit: watts },
+        );
         Cell {
             range: Range { theta, ..range },
             potential: Potential::Lagrangian { by_set, multipliers },
@@ -90,21 +106,23 @@ impl OptionTable<'_> {
 
     /// The least sum of the seconds that add up, where no stage is as slow as this.
     pub(super) fn lagrangian_sums(&self, most_high: f64, aim: Option<f64>) -> Potential {
-        let options = self.slim(|option| option.most < most_high);
-        let begin = (vec![0.0; self.unit_counts.available.len()], 0.0);
-        let (by_set, multipliers, _) = self.maximise(&options, None, aim, begin, |s| (s.sum, 0.0));
+        let options = self.slim(most_high, |option| option.most < most_high);
+        let types = self.unit_counts.available.len();
+        let begin = (vec![0.0; types], 0.0);
+        let weights = Weights { joules: 0.0, sum: 1.0, unit: vec![0.0; types] };
+        let (by_set, multipliers, _) = self.maximise(&options, None, aim, begin, &weights);
         Potential::Lagrangian { by_set, multipliers }
     }
 
     /// Maximises the bound: potentials by set, multipliers of units, multiplier of a second.
-    /// `cost` is that of a stage option, and what each of its units adds.
+    /// `weights` are those of a stage option without multipliers.
     fn maximise(
         &self,
-        options: &[Vec<Slim>],
+        options: &Choices,
         room: Option<f64>,
         aim: Option<f64>,
         (begin, theta): (Vec<f64>, f64),
-        cost: impl Fn(&Slim) -> (f64, f64),
+        weights: &Weights,
     ) -> (Vec<f64>, Vec<f64>, f64) {
         let end = self.sets() - 1;
         // A type without units has no stage options.
@@ -121,10 +139,10 @@ impl OptionTable<'_> {
         let (mut stride, mut since) = (1.0, 0);
         for _ in 0..ROUNDS {
             let (each, theta) = apart(&multipliers);
-            let way = self.shortest(options, |slim| {
-                let (own, unit) = cost(slim);
-                own + theta * slim.sum + slim.replicas as f64 * (unit + each[slim.unit as usize])
-            });
+            let unit = weights.unit.iter().zip(&each).map(|(own, each)| own + each);
+            let Weights { joules, sum, .. } = *weights;
+            let priced = Weights { joules, sum: sum + theta, unit: unit.collect() };
+            let way = self.shortest(options, &priced);
             let bound = way.by_set[end] - multipliers.iter().sum::<f64>();
             if best.as_ref().is_none_or(|(known, ..)| bound > *known) {
                 let gained = best.as_ref().map(|(known, ..)| bound - known);
@@ -166,15 +184,16 @@ impl OptionTable<'_> {
     /// Prices that show that no plan is in a cell, if they are found: such that all units
     /// together cost less than what any plan needs (weights of Arora et al. 2012).
     pub(super) fn impossible(&self, range: Range) -> Option<Cell> {
-        let options = self.slim(|option| self.useful(range)(option).is_some());
+        let options =
+            self.slim(self.slowest_in(range), |option| self.useful(range)(option).is_some());
         let end = self.sets() - 1;
         let counts: Vec<f64> =
             self.unit_counts.available.iter().map(|&c| c.max(1) as f64).collect();
         let mut shares: Vec<f64> = counts.iter().map(|_| 1.0 / counts.len() as f64).collect();
         for round in 0..ROUNDS {
             let multipliers: Vec<f64> = shares.iter().zip(&counts).map(|(s, c)| s / c).collect();
-            let each = |slim: &Slim| slim.replicas as f64 * multipliers[slim.unit as usize];
-            let Shortest { by_set, used, .. } = self.shortest(&options, each);
+            let weights = Weights { joules: 0.0, sum: 0.0, unit: multipliers.clone() };
+            let Shortest { by_set, used, .. } = self.shortest(&options, &weights);
             if by_set[end] > 1.0 + 1e-9 {
                 // As large as no plan's energy is.
                 let scale = 1e24 / (by_set[end] - 1.0).min(1e12);
@@ -196,8 +215,37 @@ impl OptionTable<'_> {
         None
     }
 
+    /// The seconds of the slowest stage that surely are too many for a cell.
+    fn slowest_in(&self, range: Range) -> f64 {
+        // A stage counts for the slowest so often, and its own seconds besides.
+        let counts = match self.adds_up {
+            true => self.slowest + 1.0,
+            false => self.slowest,
+        };
+        range.most_high.min(range.high / counts)
+    }
+
     /// The least cost of each set, and what the way to all layers uses.
-    fn shortest(&self, options: &[Vec<Slim>], cost: impl Fn(&Slim) -> f64) -> Shortest {
+    fn shortest(&self, options: &Choices, weights: &Weights) -> Shortest {
+        let (mut used, mut sum) = (vec![0; self.unit_counts.available.len()], 0.0);
+        let options = match (options, &self.families) {
+            (Choices::Families(fewest), Some(families)) => {
+                let (by_set, through) = families::shortest(families, fewest, weights);
+                let mut at = by_set.len() - 1;
+                while let Some(chosen) = through[at] {
+                    used[chosen.unit as usize] += chosen.replicas as usize;
+                    sum += chosen.sum;
+                    at = chosen.before as usize;
+                }
+                return Shortest { by_set, used, sum };
+            }
+            (Choices::Listed(options), _) => options,
+            (Choices::Families(_), None) => return Shortest { by_set: vec![0.0], used, sum },
+        };
+        let cost = |slim: &Slim| {
+            let each = weights.unit[slim.unit as usize];
+            weights.joules * slim.joules + weights.sum * slim.sum + slim.replicas as f64 * each
+        };
         let mut by_set = vec![f64::INFINITY; options.len()];
         let mut through: Vec<Option<Slim>> = vec![None; options.len()];
         by_set[0] = 0.0;
@@ -210,7 +258,6 @@ impl OptionTable<'_> {
                 }
             }
         }
-        let (mut used, mut sum) = (vec![0; self.unit_counts.available.len()], 0.0);
         let mut at = options.len() - 1;
         while let Some(slim) = through[at] {
             used[slim.unit as usize] += slim.replicas as usize;
@@ -218,5 +265,37 @@ impl OptionTable<'_> {
             at = slim.before as usize;
         }
         Shortest { by_set, used, sum }
+    }
+
+    /// The cheapest way to all layers by multipliers of units, with families: stage options, the last
+    /// first. It may need more units than there are.
+    pub(super) fn relaxed_path(
+        &self,
+        weights: &Weights,
+        most_high: f64,
+    ) -> Option<Vec<(usize, StageOption)>> {
+        let families = self.families.as_ref()?;
+        let Choices::Families(fewest) = self.slim(most_high, |_| true) else { return None };
+        let (_, through) = families::shortest(families, &fewest, weights);
+        let mut at = families.len() - 1;
+        let mut path = Vec::new();
+        while at > 0 {
+            let chosen = through[at]?;
+            let mut works = self.ideals.ending[at].iter();
+            let work = works.find(|work| work.before == chosen.before as usize)?;
+            let on = [chosen.unit as usize, chosen.replicas as usize, chosen.power as usize];
+            path.push((at, self.cost.stage_option(work, on)));
+            at = chosen.before as usize;
+        }
+        Some(path)
+    }
+
+    /// The same at the multipliers of a cell.
+    pub(super) fn relaxed_path_of(&self, cell: &Cell) -> Option<Vec<(usize, StageOption)>> {
+        let Potential::Lagrangian { multipliers, .. } = &cell.potential else { return None };
+        let watts = |unit: usize| self.cost.unit_watts(unit) * cell.range.low;
+        let unit = multipliers.iter().enumerate().map(|(unit, each)| watts(unit) + each).collect();
+        let weights = Weights { joules: 1.0, sum: cell.range.theta, unit };
+        self.relaxed_path(&weights, self.slowest_in(cell.range))
     }
 }

@@ -13,6 +13,7 @@ mod certificate;
 mod cost;
 mod deploy;
 mod explain;
+mod families;
 mod front;
 mod ideals;
 mod labels;

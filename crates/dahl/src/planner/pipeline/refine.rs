@@ -365,6 +365,9 @@ fn halfway(low: f64, high: f64, wanted: f64) -> Option<f64> {
 impl OptionTable<'_> {
     /// Whether combinations of units are few enough for a number each.
     pub(super) fn is_countable(&self, limits: &Limits<'_>) -> bool {
+        if !self.listed {
+            return false;
+        }
         let groups: usize = self.ideals.stages() * self.unit_counts.available.len();
         let numbers = self.unit_counts.size.saturating_mul(self.sets());
         numbers <= limits.states && self.unit_counts.size.saturating_mul(groups) <= 1_500_000_000
@@ -373,8 +376,14 @@ impl OptionTable<'_> {
     /// Whether the stages of a path, the last first, fit into their memories.
     fn holds(&self, path: &[(usize, StageOption)]) -> bool {
         let mut units = 0;
+        let mut used = vec![0; self.problem.units.len()];
         path.iter().enumerate().all(|(behind, (_, option))| {
             units += option.replicas as usize;
+            used[option.unit as usize] += option.replicas as usize;
+            // A relaxed path may have more units than there are.
+            if used[option.unit as usize] > self.problem.units[option.unit as usize].count {
+                return false;
+            }
             let bytes = option.memory(self.problem.semantics, units, behind + 1);
             fits(bytes, self.problem.units[option.unit as usize].memory_bytes)
         })

@@ -10,7 +10,7 @@ use super::refine::Cover;
 use super::solve::{Bounded, Extent, Limits, Shares, Solution, pick};
 use super::stage_options::{OptionTable, Replicas};
 use super::uneven_shares::{uneven_shares, wide_bound};
-use dahl_certify::Problem;
+use dahl_certify::{Objective, Problem};
 
 /// The part of the time that local search has before bounds are computed, at most.
 const FOR_HEURISTICS: f64 = 0.3;
@@ -158,7 +158,7 @@ fn search(
 ) -> Searched {
     let cost = CostModel::new(problem);
     let cap = problem.period_cap.unwrap_or(f64::INFINITY);
-    let mut table = OptionTable::new(cost, limits.ideals, None);
+    let mut table = OptionTable::new(cost, limits, None);
     let exact = table.ideals.cuts == Cuts::All && table.numbers == Replicas::All;
     let exact = exact && table.is_countable(limits);
     if !exact {
@@ -166,7 +166,7 @@ fn search(
         anneal(cost, front, (ROUNDS, 1), &part);
         let along = pick(problem, front).filter(|_| table.ideals.cuts != Cuts::All);
         if let Some(plan) = along {
-            table = OptionTable::new(cost, limits.ideals, Some(&plan));
+            table = OptionTable::new(cost, limits, Some(&plan));
         }
     }
     let mut cover = Cover::new(&table, limits, std::mem::take(front));
@@ -203,9 +203,25 @@ fn refine_and_label(cover: &mut Cover<'_>, limits: &Limits<'_>, wanted: Wanted) 
         (Wanted::Front, _) => (128, 30_000),
     };
     let mut cells = cover.cells.len() + more;
+    // Without a list of stage options there are no labels.
+    if !cover.table.listed {
+        let problem = cover.table.problem;
+        let only = problem.objective == Objective::Time && wanted == Wanted::Objective;
+        if !only {
+            cover.refine(wanted, limits, cells.min(cover.most_cells()));
+        }
+        return (Ended::Cut, 0);
+    }
+    let mut seed = 100;
     loop {
         cover.refine(wanted, limits, cells.min(cover.most_cells()));
         let mut front = std::mem::take(&mut cover.front);
+        if !cover.full && wanted == Wanted::Objective {
+            let until = (limits.used)() + FOR_HEURISTICS / 3.0;
+            let part = || (limits.stop)() || (limits.used)() >= until;
+            anneal(cover.table.cost, &mut front, (ROUNDS, seed), &part);
+            seed += 1;
+        }
         let bounds = cover.bounds();
         // The best partial plans first: the better what is known, the less is looked at.
         let widths: &[Option<usize>] = match (cover.full, cells < cover.most_cells()) {

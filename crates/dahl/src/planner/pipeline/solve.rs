@@ -31,6 +31,9 @@ pub struct Limits<'a> {
     /// Sets of layers times combinations of units that potentials are computed for; with more,
     /// units get multipliers, and the best partial plans alone are followed.
     pub states: usize,
+    /// Stages on units that are listed, about 70 bytes each; of chains with more, any number of units
+    /// is bounded without a list, and of other graphs not every number or cut is taken.
+    pub options: usize,
     /// Partial plans at a time, about 100 bytes each.
     pub labels: usize,
     /// Whether to stop: with the best plans so far.
@@ -45,6 +48,7 @@ impl Default for Limits<'_> {
             extent: Extent::Front,
             ideals: 1500,
             states: 3_000_000,
+            options: 4_000_000,
             labels: 20_000_000,
             stop: &|| false,
             used: &|| 0.0,

@@ -1,12 +1,14 @@
 //! All stages on all units: the stage options that plans are made of.
 
 use super::cost::{CostModel, StageOption, fits};
+use super::families::{Family, families};
 use super::ideals::Ideals;
+use super::solve::Limits;
 use super::unit_counts::UnitCounts;
 use dahl_certify::{Assignment, Problem, Semantics};
 
-/// Columns that are too many are too many to look at.
-const MOST_OPTIONS: usize = 4_000_000;
+/// Families that are kept at most, of about 80 bytes each.
+const MOST_FAMILIES: usize = 8_000_000;
 
 /// Columns by the set of layers that they end with.
 #[derive(Debug)]
@@ -16,6 +18,11 @@ pub(super) struct OptionTable<'a> {
     pub(super) ideals: Ideals,
     pub(super) unit_counts: UnitCounts,
     pub(super) ending: Vec<Vec<StageOption>>,
+    /// The same without a list, for multipliers of units; there is nothing else where they are too
+    /// many to list.
+    pub(super) families: Option<Vec<Vec<Family>>>,
+    /// Whether they are listed.
+    pub(super) listed: bool,
     /// How often the slowest stage counts.
     pub(super) slowest: f64,
     /// Whether something adds up over stages.
@@ -70,10 +77,15 @@ fn counts(problem: &Problem) -> Vec<usize> {
 impl<'a> OptionTable<'a> {
     /// The stage options of a problem, of all cuts where there are not too many, else of an order in
     /// which a plan's stages follow each other.
-    pub(super) fn new(cost: CostModel<'a>, most_ideals: usize, along: Option<&Assignment>) -> Self {
+    pub(super) fn new(
+        cost: CostModel<'a>,
+        limits: &Limits<'_>,
+        along: Option<&Assignment>,
+    ) -> Self {
         let problem = cost.problem;
         let unit_counts = UnitCounts::new(counts(problem));
         let powers: usize = problem.units.iter().map(|unit| unit.powers.len()).max().unwrap_or(1);
+        let types: usize = problem.units.iter().map(|unit| unit.powers.len()).sum();
         let choices = |numbers: Replicas| -> usize {
             unit_counts.available.iter().map(|&count| numbers.of(count).len()).sum()
         };
@@ -81,12 +93,12 @@ impl<'a> OptionTable<'a> {
             problem.units.iter().zip(&unit_counts.available).any(|(unit, n)| *n < unit.count);
         let places = |numbers: Replicas| {
             let each = choices(numbers).max(1) * powers;
-            (2.0 * MOST_OPTIONS as f64 / each as f64).sqrt() as usize
+            (2.0 * limits.options as f64 / each as f64).sqrt() as usize
         };
-        let all = Ideals::all(problem, most_ideals);
+        let all = Ideals::all(problem, limits.ideals);
         let small = |numbers: Replicas, ideals: &Ideals| {
             let each = choices(numbers).max(1) * powers;
-            ideals.stages().saturating_mul(each) <= MOST_OPTIONS
+            ideals.stages().saturating_mul(each) <= limits.options
         };
         // Every number of units where that leaves all cuts, or many.
         let every = all.as_ref().is_some_and(|ideals| small(Replicas::All, ideals))
@@ -96,7 +108,16 @@ impl<'a> OptionTable<'a> {
             false if every => Replicas::All,
             false => Replicas::Thinned,
         };
-        let all = all.filter(|ideals| small(numbers, ideals));
+        let all = match all.or_else(|| Ideals::chain(problem)) {
+            Some(ideals) if small(numbers, &ideals) && numbers == Replicas::All => Some(ideals),
+            Some(ideals) if ideals.are_nested() && ideals.stages() * types <= MOST_FAMILIES => {
+                match families(cost, &ideals) {
+                    Some(families) => return Self::of_families(cost, ideals, families),
+                    None => Some(ideals).filter(|ideals| small(numbers, ideals)),
+                }
+            }
+            all => all.filter(|ideals| small(numbers, ideals)),
+        };
         let ideals = all.unwrap_or_else(|| Ideals::in_order(problem, along, places(numbers)));
         let mut limited = false;
         let most_units: usize = unit_counts.available.iter().sum();
@@ -138,11 +159,15 @@ impl<'a> OptionTable<'a> {
             true => unit_counts.totals(),
             false => Vec::new(),
         };
+        let chain = ideals.are_nested() && numbers == Replicas::All;
+        let families = if chain { families(cost, &ideals) } else { None };
         Self {
             cost,
             problem,
             ideals,
             ending,
+            families,
+            listed: true,
             slowest: cost.slowest_counts(),
             adds_up,
             depth_counts,
@@ -150,6 +175,28 @@ impl<'a> OptionTable<'a> {
             all_units: most_units,
             totals,
             numbers,
+            unit_counts,
+        }
+    }
+
+    /// The same with families of stages of any number of units.
+    fn of_families(cost: CostModel<'a>, ideals: Ideals, families: Vec<Vec<Family>>) -> Self {
+        let problem = cost.problem;
+        let unit_counts = UnitCounts::new(problem.units.iter().map(|unit| unit.count).collect());
+        Self {
+            cost,
+            problem,
+            ending: vec![Vec::new(); ideals.len()],
+            ideals,
+            families: Some(families),
+            listed: false,
+            slowest: cost.slowest_counts(),
+            adds_up: matches!(problem.semantics, Semantics::Synchronous { .. }),
+            depth_counts: false,
+            units_count: false,
+            all_units: unit_counts.available.iter().sum(),
+            totals: Vec::new(),
+            numbers: Replicas::All,
             unit_counts,
         }
     }

@@ -22,6 +22,9 @@ impl UnitCounts {
 
     /// How many of a type are in use.
     pub(super) fn used(&self, index: usize, unit: usize) -> usize {
+        if index == 0 {
+            return 0;
+        }
         index / self.strides[unit] % (self.available[unit] + 1)
     }
 

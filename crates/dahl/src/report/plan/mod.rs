@@ -52,7 +52,12 @@ impl<'a> PlanReport<'a> {
         best: &'a Assignment,
         proof: Option<&'a Certificate>,
     ) -> Self {
-        let gap = found.gap(problem);
+        // A proof may be of a better bound than the search had.
+        let covers = |proof: &&Certificate| proof.plan == *best;
+        let proved = proof.filter(covers).map(|proof| proof.value);
+        let value = plan_value(problem, best);
+        let lower_bound = proved.map_or(found.lower_bound, |it| it.max(found.lower_bound));
+        let gap = found.gap(problem).map(|gap| gap.min((value - lower_bound).max(0.0) / value));
         Self {
             problem,
             found,
@@ -62,7 +67,7 @@ impl<'a> PlanReport<'a> {
             cost_model: "dahl",
             status: if gap == Some(0.0) { "optimal" } else { "best found" },
             space: found.space() + &caps(problem),
-            lower_bound: found.lower_bound,
+            lower_bound,
             gap,
         }
     }

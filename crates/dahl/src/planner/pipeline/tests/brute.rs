@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::made::{problem, scoped};
-use super::tried;
+use super::{some, tried};
 
 /// A partial plan: stages from the first layers on.
 pub(super) type Stages = Vec<(Vec<usize>, usize, usize, usize)>;
@@ -232,6 +232,43 @@ fn prices_bound_what_all_plans_take() {
         }
     }
     assert!(proved > tried(150).end as usize / 3, "{proved}");
+}
+
+/// Chains whose stages are not listed: bounds hold, and the checker, which looks at all stages, agrees.
+#[test]
+fn bounds_without_a_list_of_stages_hold() {
+    let (mut near, mut all) = (0, 0);
+    for seed in some(200, 8) {
+        let mut p = Problem { power_cap: None, ..problem(seed) };
+        for (i, layer) in p.layers.iter_mut().enumerate() {
+            layer.inputs = i.checked_sub(1).into_iter().collect();
+            layer.parameter_bytes *= 0.1;
+            layer.output_bytes *= 0.1;
+        }
+        for unit in &mut p.units {
+            (unit.within, unit.count) = (None, unit.count + 4);
+            (unit.input.medium, unit.reduce.medium) = (Medium::Lines, Medium::Lines);
+            unit.input.units_per_end = 1;
+        }
+        let whole = solve(&p, &Limits::default()).unwrap();
+        let limits = Limits { options: 0, ..Limits::default() };
+        let found = solve(&p, &limits).unwrap();
+        let value = |of: &Solution| of.best.as_ref().map(|plan| plan_value(&p, plan));
+        let (Some(best), Some(plan)) = (value(&whole), &found.best) else { continue };
+        assert!(found.lower_bound <= best * (1.0 + 1e-9), "problem {seed}");
+        assert_eq!(found.space(), "stages of one unit type each, cut at all ideals");
+        all += 1;
+        near += usize::from(plan_value(&p, plan) <= 1.02 * best);
+        let proof = certificate(&p, plan, &limits).unwrap();
+        assert!(proof.labels.is_empty() && proof.value <= best, "problem {seed}");
+        if let Err(flaw) = certify(&proof) {
+            panic!("problem {seed}: {flaw}");
+        }
+        let more = Certificate { value: best * (1.0 + 1e-6), ..proof };
+        assert!(certify(&more).is_err(), "problem {seed}");
+    }
+    // Local search finds plans that are about as good.
+    assert!(near * 10 > all * 9, "{near} of {all}");
 }
 
 fn found_points(found: &Solution) -> Vec<(f64, f64)> {
