@@ -193,7 +193,9 @@ impl<'a> Run<'a> {
     ) {
         let (data, transform) = (&*self.data.test, &self.data.transform);
         let (order, batch) = (Order::sequential(data.len()), self.config.identity.batch);
-        let samples = Samples { data, transform, order: &order, epoch: 0, batch, shared: None };
+        // The test set is the last that is evaluated.
+        let shared = Some(self.data.eval_sets().len() as u32);
+        let samples = Samples { data, transform, order: &order, epoch: 0, batch, shared };
         let seen = self.trainer.confusion_pass_while(&samples, &mut || match signal() {
             None => ControlFlow::Continue(()),
             Some(_) => ControlFlow::Break(()),
