@@ -243,3 +243,32 @@ fn automatic_plans_over_machines_are_simulated_best_first() {
     let several = deployed.iter().filter(|run| run.moved().0 > 0);
     assert!(several.count() > 0);
 }
+
+/// Equal computers that are declared one by one are units of one type.
+#[test]
+fn equal_machines_of_two_declarations_are_deployed() {
+    let setup = batch_of_12();
+    let node = |name: &str, flops: &str| {
+        format!(
+            "[[node]]\nname = {name:?}\nbase_watts = 5\n[[node.memory]]\nname = \"ram\"\n\
+             bytes = \"8 GiB\"\nbandwidth = 2e10\n[[node.unit]]\nname = \"core\"\n\
+             kind = \"cpu\"\nflops = {flops}\nbusy_watts = 10\nspinning_watts = 8\n\
+             idle_watts = 1\n"
+        )
+    };
+    let link = "[[link]]\nname = \"ethernet\"\nconnects = [\"a\", \"b\", \"c\"]\n\
+                bandwidth = 1e9\nlatency = 1e-6\njoules_per_byte = 1e-9\nshared = \"nobody\"\n";
+    let nodes = [node("a", "2e10"), node("b", "2e10"), node("c", "1e10"), link.to_owned()];
+    let text = format!("dahl_platform = 1\nname = \"three\"\n{}", nodes.concat());
+    let platform = Platform::parse("three.toml", &text).unwrap();
+    // Two of the first type, one of the second.
+    let over = (&[(0, 2, 0), (1, 1, 0)][..], vec![vec![5, 5], vec![2]]);
+    let run = deployed(&setup, &platform, MemoryLimits::default(), over).unwrap();
+    assert_eq!(run.plan.placement.units, ["a[0]/core[0]", "b[0]/core[0]", "c[0]/core[0]"]);
+    assert_eq!(
+        (names(&run), run.types()),
+        (vec!["host".into(), "rank1".into(), "rank2".into()], &[0, 0, 1][..])
+    );
+    assert_eq!(run.spec.shards, Shards::new(vec![5, 5, 2]).unwrap());
+    assert_bits(&setup, &run);
+}

@@ -10,6 +10,7 @@
 
 use super::cost::objective_value;
 use super::machines::Machines;
+use super::platform_units::{Watts, machinery};
 use super::schedule::{Flow, Order};
 use super::stages::layer_paths;
 use crate::error::{Error, Result};
@@ -222,7 +223,7 @@ impl Deployment<'_> {
             let step = self.predicted(&plan, on, workers).ok();
             let spec = self.spec.clone();
             let (of, grain) = (of.clone(), Some(grain));
-            let (flow, ran, (units, types)) = (None, None, all_units(on));
+            let (flow, ran, (units, types)) = (None, None, self.all_units(on)?);
             let deployed =
                 Deployed { of, spec, lowered, plan, grain, flow, step, ran, units, types };
             let value = |d: &Deployed| (d.step.is_none(), d.value(problem.objective));
@@ -270,7 +271,7 @@ impl Deployment<'_> {
             }
         };
         let (of, grain, flow, ran) = (of.clone(), None, Some(flow), None);
-        let (units, types) = all_units(on);
+        let (units, types) = self.all_units(on)?;
         Ok(Deployed { of, spec, lowered, plan, grain, flow, step, ran, units, types })
     }
 
@@ -285,6 +286,14 @@ impl Deployment<'_> {
         Ok(Stages::new(layers))
     }
 
+    /// All units, with their types.
+    fn all_units(&self, on: &Expanded<'_>) -> Result<(Vec<UnitId>, Vec<usize>)> {
+        let units: Vec<UnitId> = (0..on.units.len() as u32).map(UnitId).collect();
+        let types = machinery(self.platform, Watts::Likely)?.units_of(on);
+        let types = type_of(&types, &units);
+        Ok((units, types))
+    }
+
     /// Units of several machines or devices, side by side or one behind the other.
     fn over_machines(
         &self,
@@ -292,7 +301,8 @@ impl Deployment<'_> {
         of: &Assignment,
         on: &Expanded<'_>,
     ) -> Result<Deployed> {
-        let machines = Machines::new(problem, of, on);
+        let types = machinery(self.platform, Watts::Likely)?.units_of(on);
+        let machines = Machines::new(&types, of, on);
         let piped = of.shares.is_empty() && of.stages.len() > 1;
         let stale = problem.semantics == Semantics::Stale && piped;
         let stages = if piped { Some(self.stages_of(of)?) } else { None };
@@ -327,7 +337,7 @@ impl Deployment<'_> {
             },
         };
         let units: Vec<UnitId> = machines.workers.iter().map(|worker| worker.unit).collect();
-        let types = type_of(on, &units);
+        let types = type_of(&types, &units);
         let (of, grain, ran) = (of.clone(), flow.is_none().then_some(grain), None);
         Ok(Deployed { of, spec, lowered, plan, grain, flow, step, ran, units, types })
     }
@@ -380,19 +390,10 @@ impl Deployment<'_> {
     }
 }
 
-/// All units, with their types.
-fn all_units(on: &Expanded<'_>) -> (Vec<UnitId>, Vec<usize>) {
-    let units: Vec<UnitId> = (0..on.units.len() as u32).map(UnitId).collect();
-    let types = type_of(on, &units);
-    (units, types)
-}
-
-/// The types of units, as [`machinery`](super::machinery()) counts them: kind by kind.
-fn type_of(on: &Expanded<'_>, units: &[UnitId]) -> Vec<usize> {
-    let before =
-        |kind: usize| on.platform.nodes[..kind].iter().map(|n| n.units.len()).sum::<usize>();
-    let of = |unit: &UnitId| on.units[unit.0 as usize];
-    units.iter().map(of).map(|of| before(of.kind) + of.unit).collect()
+/// The types of units, by the units of each type.
+fn type_of(types: &[Vec<UnitId>], units: &[UnitId]) -> Vec<usize> {
+    let of = |unit: &UnitId| types.iter().position(|own| own.contains(unit));
+    units.iter().map(|unit| of(unit).unwrap_or(0)).collect()
 }
 
 /// The units of each stage: the first of its type that no earlier stage has.

@@ -9,7 +9,7 @@ use crate::planner::grain::Memories;
 use crate::platform::{Expanded, MemoryId, NodeId, UnitId};
 use crate::sim::Worker;
 use crate::units::{Bytes, SpaceId};
-use dahl_certify::{Assignment, Problem};
+use dahl_certify::Assignment;
 use std::ops::Range;
 
 /// The workers of a plan over units.
@@ -37,10 +37,10 @@ struct Used {
 
 impl Machines {
     /// The workers of a plan: those of a stage side by side, memory by memory. Where the units
-    /// share the batch, all are one stage.
-    pub(super) fn new(problem: &Problem, of: &Assignment, on: &Expanded<'_>) -> Self {
+    /// share the batch, all are one stage. `types` has the units of each type.
+    pub(super) fn new(types: &[Vec<UnitId>], of: &Assignment, on: &Expanded<'_>) -> Self {
         let shared = !of.shares.is_empty() || of.stages.len() == 1;
-        let mut used = used(problem, of, on);
+        let mut used = used(types, of);
         let memory = |used: &Used| on.units[used.unit.0 as usize].memory;
         let stage = |used: &Used| if shared { 0 } else { used.stage };
         used.sort_by_key(|used| (stage(used), memory(used), used.unit));
@@ -101,23 +101,16 @@ impl Machines {
 }
 
 /// The units of a plan: of each type the first that no earlier stage has.
-fn used(problem: &Problem, of: &Assignment, on: &Expanded<'_>) -> Vec<Used> {
-    // Types are in the order of the platform: those of a kind of machine, kind by kind.
-    let types: Vec<(usize, usize)> = (0..on.platform.nodes.len())
-        .flat_map(|kind| (0..on.platform.nodes[kind].units.len()).map(move |unit| (kind, unit)))
-        .collect();
-    let mut taken = vec![0; problem.units.len()];
+fn used(types: &[Vec<UnitId>], of: &Assignment) -> Vec<Used> {
+    let mut taken = vec![0; types.len()];
     let mut all = Vec::new();
     for (s, stage) in of.stages.iter().enumerate() {
-        let (kind, unit) = types[stage.unit];
-        let units = on.units.iter().enumerate();
-        let own = units.filter(|(_, of)| (of.kind, of.unit) == (kind, unit));
-        let own = own.skip(taken[stage.unit]).take(stage.replicas);
+        let own = types[stage.unit].iter().skip(taken[stage.unit]).take(stage.replicas);
         taken[stage.unit] += stage.replicas;
-        all.extend(own.enumerate().map(|(replica, (u, _))| {
+        all.extend(own.enumerate().map(|(replica, &unit)| {
             let share = of.shares.get(s).and_then(|shares| shares.get(replica)).copied();
             let state = stage.power.checked_sub(1);
-            Used { unit: UnitId(u as u32), stage: s, state, share: share.unwrap_or(1) }
+            Used { unit, stage: s, state, share: share.unwrap_or(1) }
         }));
     }
     all
