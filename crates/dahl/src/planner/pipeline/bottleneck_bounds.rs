@@ -3,7 +3,7 @@
 //! The interval that leaves most open is split where the plan that it leads to has its slowest
 //! stage: behind that place it is the best, and before it is no longer there.
 
-use super::cells::{ASIDE, Level};
+use super::cells::{ASIDE, Level, Potential};
 use super::cost::StageOption;
 use super::refine::{Cover, MOST_NUMBERS};
 use super::solve::Limits;
@@ -19,14 +19,13 @@ impl Cover<'_> {
         if !self.table.adds_up {
             return;
         }
-        let first = self.level(f64::INFINITY);
+        let first = self.level(f64::INFINITY, 0.0, None);
         let most = match self.full {
             true => (MOST_NUMBERS / first.0.potential.len().max(1)).clamp(4, MOST),
             // Each takes its time when a proof is checked.
             false if self.table.families.is_some() => MOST / 2,
             false => MOST / 4,
         };
-
         let mut open = vec![first];
         let mut stopped = (limits.stop)();
         while open.len() < most && !stopped {
@@ -38,10 +37,25 @@ impl Cover<'_> {
             if seconds(worst) >= fastest * (1.0 - 2.0 * ASIDE) {
                 break;
             }
-            let Some(middle) = split(edge(worst), open[worst].0.most_high, open[worst].1) else {
-                break;
+            let (low, high) = (edge(worst), open[worst].0.most_high);
+            // Relaxed plans may say nothing of a place inside. No stage of a plan that is faster
+            // than a known one is slower than this.
+            let most = fastest / self.table.slowest;
+            let half = match high.is_finite() {
+                true => (high > 1.002 * low).then(|| low + 0.5 * (high - low)),
+                false => Some(most).filter(|most| most.is_finite() && *most > 1.002 * low),
             };
-            let new = self.level(middle);
+            let half = half.filter(|_| !self.full);
+            let Some(middle) = split(low, high, open[worst].1).or(half) else { break };
+            let like = open[worst].0.potential.clone();
+            let new = self.level(middle, low, Some(&like));
+            // What was the best of a wider interval may be better with the multipliers of its half.
+            if !self.full {
+                let upper = self.level(high, middle, Some(&new.0.potential));
+                if upper.0.least(self.table) > open[worst].0.least(self.table) {
+                    open[worst] = upper;
+                }
+            }
             open.insert(worst, new);
             let families = self.table.families.is_some();
             stopped = (limits.stop)() || families && (limits.used)() >= LEVELS_END;
@@ -49,13 +63,20 @@ impl Cover<'_> {
         self.levels = open.into_iter().map(|(level, _)| level).collect();
     }
 
-    /// One level, with the slowest stage of the plan that it leads to, which joins the front.
-    fn level(&mut self, most_high: f64) -> (Level, Option<f64>) {
+    /// One level, with the slowest stage of the plan that it leads to, which joins the front. It is
+    /// wanted for slowest stages from `low` on, and is much like another.
+    fn level(
+        &mut self,
+        most_high: f64,
+        low: f64,
+        like: Option<&Potential>,
+    ) -> (Level, Option<f64>) {
         let potential = match self.full {
             true => self.table.sums(most_high),
             false => {
                 let fastest = self.front.plans().first().map(|plan| plan.period_s);
-                self.table.lagrangian_sums(most_high, fastest)
+                let aim = fastest.map(|seconds| seconds - self.table.slowest * low);
+                self.table.lagrangian_sums(most_high, aim.filter(|aim| *aim > 0.0), like)
             }
         };
         let level = Level { most_high, potential };

@@ -9,8 +9,12 @@ use super::cost::StageOption;
 use super::families::{self, Family, Weights};
 use super::stage_options::OptionTable;
 
-/// Steps of the subgradient method.
-const ROUNDS: usize = 80;
+/// Steps of the subgradient method, and with how many that gain nothing it ends.
+const ROUNDS: [usize; 2] = [80, 16];
+/// A bound that no plan reaches.
+const ENDLESS: f64 = 1e24;
+/// The same where stages are not listed: a step is soon done.
+const QUICK_ROUNDS: [usize; 2] = [300, 40];
 
 /// What is left of a stage option.
 #[derive(Clone, Copy)]
@@ -104,11 +108,21 @@ impl OptionTable<'_> {
         }
     }
 
-    /// The least sum of the seconds that add up, where no stage is as slow as this.
-    pub(super) fn lagrangian_sums(&self, most_high: f64, aim: Option<f64>) -> Potential {
+    /// The least sum of the seconds that add up, where no stage is as slow as this; it may be much
+    /// like another.
+    pub(super) fn lagrangian_sums(
+        &self,
+        most_high: f64,
+        aim: Option<f64>,
+        like: Option<&Potential>,
+    ) -> Potential {
         let options = self.slim(most_high, |option| option.most < most_high);
         let types = self.unit_counts.available.len();
-        let begin = (vec![0.0; types], 0.0);
+        let multipliers = match like {
+            Some(Potential::Lagrangian { multipliers, .. }) => multipliers.clone(),
+            _ => vec![0.0; types],
+        };
+        let begin = (multipliers, 0.0);
         let weights = Weights { joules: 0.0, sum: 1.0, unit: vec![0.0; types] };
         let (by_set, multipliers, _) = self.maximise(&options, None, aim, begin, &weights);
         Potential::Lagrangian { by_set, multipliers }
@@ -137,7 +151,11 @@ impl OptionTable<'_> {
         };
         let mut best: Option<(f64, Vec<f64>, Vec<f64>)> = None;
         let (mut stride, mut since) = (1.0, 0);
-        for _ in 0..ROUNDS {
+        let [rounds, patience] = match options {
+            Choices::Families(_) => QUICK_ROUNDS,
+            Choices::Listed(_) => ROUNDS,
+        };
+        for _ in 0..rounds {
             let (each, theta) = apart(&multipliers);
             let unit = weights.unit.iter().zip(&each).map(|(own, each)| own + each);
             let Weights { joules, sum, .. } = *weights;
@@ -157,7 +175,9 @@ impl OptionTable<'_> {
                     multipliers = best.as_ref().map_or(multipliers, |(_, _, known)| known.clone());
                 }
             }
-            if !bound.is_finite() || since > 16 {
+            let reached = aim.is_some_and(|aim| bound >= aim);
+            // Where no plan is, the bound has no end.
+            if !bound.is_finite() || since > patience || reached || bound > ENDLESS {
                 break;
             }
             let mut over: Vec<f64> =
@@ -190,7 +210,7 @@ impl OptionTable<'_> {
         let counts: Vec<f64> =
             self.unit_counts.available.iter().map(|&c| c.max(1) as f64).collect();
         let mut shares: Vec<f64> = counts.iter().map(|_| 1.0 / counts.len() as f64).collect();
-        for round in 0..ROUNDS {
+        for round in 0..ROUNDS[0] {
             let multipliers: Vec<f64> = shares.iter().zip(&counts).map(|(s, c)| s / c).collect();
             let weights = Weights { joules: 0.0, sum: 0.0, unit: multipliers.clone() };
             let Shortest { by_set, used, .. } = self.shortest(&options, &weights);

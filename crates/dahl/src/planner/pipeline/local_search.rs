@@ -530,7 +530,7 @@ pub(super) fn anneal(
     }
     // Of several orders those that serve the objective are kept.
     let mut best: Vec<(f64, usize)> = (0..orders.len()).map(|order| (0.0, order)).collect();
-    let steps = STEPS.min(200 * problem.layers.len().max(100));
+    let steps = STEPS.min(300 * problem.layers.len().max(10));
     for round in 0..rounds {
         let kept = best.len().div_ceil(1 + round);
         for entry in &mut best[..kept] {

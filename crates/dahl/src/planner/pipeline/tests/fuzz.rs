@@ -146,3 +146,78 @@ fn long_chains_on_many_units_end() {
     let found = solve(&problem, &Limits { stop: &stop, ..Limits::default() }).unwrap();
     assert!(!found.whole && found.lower_bound >= 0.0);
 }
+
+/// A problem with its types in another order and its layers with other numbers.
+fn shuffled(p: &Problem, chance: &mut Chance) -> Problem {
+    let mut units: Vec<usize> = (0..p.units.len()).collect();
+    for i in (1..units.len()).rev() {
+        units.swap(i, chance.below(i + 1));
+    }
+    let mut layers: Vec<usize> = Vec::new();
+    while layers.len() < p.layers.len() {
+        let next = chance.below(p.layers.len());
+        let ready = p.layers[next].inputs.iter().all(|from| layers.contains(from));
+        if ready && !layers.contains(&next) {
+            layers.push(next);
+        }
+    }
+    let place = |layer: &usize| layers.iter().position(|other| other == layer).unwrap();
+    let moved = layers.iter().map(|&layer| {
+        let of = &p.layers[layer];
+        let mut inputs: Vec<usize> = of.inputs.iter().map(place).collect();
+        inputs.sort_unstable();
+        let seconds = units.iter().map(|&unit| of.seconds[unit]).collect();
+        Layer { seconds, inputs, ..of.clone() }
+    });
+    let scopes = p.scopes.iter().map(|scope| Scope {
+        name: scope.name.clone(),
+        types: units.iter().map(|&unit| scope.types[unit]).collect(),
+    });
+    Problem {
+        layers: moved.collect(),
+        scopes: scopes.collect(),
+        units: units.iter().map(|&unit| p.units[unit].clone()).collect(),
+        ..p.clone()
+    }
+}
+
+/// Also where the search is not exact, and where graphs are cut along an order.
+#[test]
+fn neither_the_order_of_types_nor_numbers_of_layers_matter() {
+    let mut narrowed = 0;
+    for seed in super::some(200, 5) {
+        let p = super::made::scoped(seed);
+        let other = shuffled(&p, &mut Chance(seed));
+        let exact = Limits::default();
+        for limits in [exact, Limits { states: 0, ideals: 3, ..Limits::default() }] {
+            let points = |p: &Problem| -> Vec<(f64, f64)> {
+                let found = solve(p, &limits).unwrap();
+                narrowed += usize::from(found.cuts != Cuts::All);
+                found.front.plans().iter().map(|plan| (plan.period_s, plan.energy_j)).collect()
+            };
+            let mut points = points;
+            let (a, b) = (points(&p), points(&other));
+            assert_eq!(a.len(), b.len(), "problem {seed}");
+            for (a, b) in a.iter().zip(&b) {
+                let near = |x: f64, y: f64| (x - y).abs() <= 1e-9 * x.abs();
+                assert!(near(a.0, b.0) && near(a.1, b.1), "problem {seed}: {a:?} {b:?}");
+            }
+        }
+    }
+    assert!(narrowed > 0);
+}
+
+/// Energy within a cap that the fastest plan keeps, where the search is not exact.
+#[test]
+fn a_plan_that_time_finds_is_known_to_energy() {
+    for seed in super::some(200, 5) {
+        let p = Problem { power_cap: None, period_cap: None, ..super::made::problem(seed) };
+        let limits = Limits { states: 0, ideals: 3, extent: Extent::Best, ..Limits::default() };
+        let time = Problem { objective: Objective::Time, ..p.clone() };
+        let Some(fastest) = solve(&time, &limits).unwrap().best else { continue };
+        let period_cap = Some(1.001 * fastest.period_s);
+        let capped = Problem { objective: Objective::Energy, period_cap, ..p };
+        let best = solve(&capped, &limits).unwrap().best.expect("a plan within the cap");
+        assert!(best.energy_j <= fastest.energy_j * (1.0 + 1e-9), "problem {seed}");
+    }
+}
