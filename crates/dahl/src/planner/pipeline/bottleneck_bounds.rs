@@ -42,7 +42,7 @@ impl Cover<'_> {
             // than a known one is slower than this.
             let most = fastest / self.table.slowest;
             let half = match high.is_finite() {
-                true => (high > 1.002 * low).then(|| low + 0.5 * (high - low)),
+                true => (high > 1.002 * low).then_some(low + 0.5 * (high - low)),
                 false => Some(most).filter(|most| most.is_finite() && *most > 1.002 * low),
             };
             let half = half.filter(|_| !self.full);
