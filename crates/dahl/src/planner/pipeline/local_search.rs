@@ -502,7 +502,7 @@ pub(super) fn orders(problem: &Problem, count: usize, chance: &mut Chance) -> Ve
 }
 
 /// How many steps one annealing has.
-const STEPS: usize = 60_000;
+const STEPS: usize = 400_000;
 /// Orders of the layers that are tried, where there are several.
 const ORDERS: usize = 12;
 
