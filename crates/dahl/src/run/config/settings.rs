@@ -176,8 +176,9 @@ settings! {
         /// no clipping]
         clip: Option<f64> = None, positive, Shown { value: "NORM", ..TRAINING };
         /// Learning-rate schedule. constant: no change; step:EPOCHS:FACTOR: multiply the learning
-        /// rate by FACTOR after every EPOCHS epochs; cosine[:MIN]: cosine decay from the learning
-        /// rate to MIN times the learning rate over all epochs (MIN is from 0 to 1, 0 if omitted);
+        /// rate by FACTOR after every EPOCHS epochs; cosine or cosine:MIN: cosine decay from the
+        /// learning rate to MIN times the learning rate over all epochs (MIN is from 0 to 1, 0 if
+        /// omitted);
         /// warmup:EPOCHS+SCHEDULE: increase the learning rate linearly from 0 over EPOCHS epochs,
         /// then follow SCHEDULE for the remaining epochs
         schedule: ScheduleSpec = ScheduleSpec::CONSTANT, Value::parse, TRAINING;
