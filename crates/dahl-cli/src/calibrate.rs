@@ -15,7 +15,7 @@ use dahl::perf::PerfModel;
 use dahl::run::check_writable;
 use dahl::run::config::IdentitySettings;
 use dahl::run::config::at_least_one;
-use dahl::{DType, Result};
+use dahl::{DType, Error, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -125,7 +125,7 @@ fn calibrate(args: &Args) -> Result<()> {
         };
         // Whoever stops it keeps what there is.
         if saved.elapsed() >= SAVED {
-            model.save(&args.output)?;
+            model.save(&args.output).map_err(Error::while_writing)?;
             saved = Instant::now();
         }
         let all = measured.steps + measured.steps_beside;
@@ -136,7 +136,7 @@ fn calibrate(args: &Args) -> Result<()> {
     if model.copies.is_none() {
         model.copies = Some(dahl::calibrate::copies()?);
     }
-    model.save(&args.output)?;
+    model.save(&args.output).map_err(Error::while_writing)?;
     let summaries = model.summaries();
     let shapes: usize = summaries.iter().map(|s| s.shapes).sum();
     if args.json {

@@ -10,8 +10,15 @@ use std::path::PathBuf;
 fn main() -> Result<()> {
     // Settings are given as texts: SETTING=VALUE …, such as platform=laptop.toml.
     let texts: Vec<String> = std::env::args().skip(1).collect();
-    let given = texts.iter().filter_map(|text| text.split_once('='));
-    if let Some(directory) = train(&given.collect::<Vec<_>>())? {
+    let setting = |text: &'_ String| {
+        let expected = || Error::config("setting", "SETTING=VALUE", format!("{text:?}"));
+        text.split_once('=')
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .ok_or_else(expected)
+    };
+    let given: Vec<(String, String)> = texts.iter().map(setting).collect::<Result<_>>()?;
+    let given: Vec<(&str, &str)> = given.iter().map(|(n, v)| (&n[..], &v[..])).collect();
+    if let Some(directory) = train(&given)? {
         println!("run directory: {}", directory.display());
     }
     Ok(())

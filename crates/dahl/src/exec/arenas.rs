@@ -544,7 +544,8 @@ pub(crate) fn check_machine(planned: &PlannedPrograms) -> Result<()> {
     };
     match planned.placement.spaces.iter().find(|space| !is_here(space)) {
         Some(space) => {
-            let expected = "host memories of one process: host, host1, …";
+            let expected =
+                "host memories, such as host and host1: devices can be simulated, not run";
             Err(Error::plan("spaces", expected, space.to_string()))
         }
         None => Ok(()),

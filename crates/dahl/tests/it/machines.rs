@@ -190,8 +190,7 @@ fn a_plan_over_machines_reads_back_and_takes_the_links() {
     assert!((outcome.moved.joules.0 / joules - 1.0).abs() < 1e-6);
     // The engine of this process has no such memories.
     let error = dahl::native::Native::default().prepare_native(&read).err().unwrap();
-    let expected =
-        "plan: spaces: expected host memories of one process: host, host1, …, found rank1";
+    let expected = "plan: spaces: expected host memories, such as host and host1: devices can be simulated, not run, found rank1";
     assert_eq!(error.to_string(), expected);
 }
 

@@ -244,6 +244,23 @@ pub fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Solution> {
     }
     let canonical = Canonical::of(problem);
     let mut found = over_scopes(&canonical.problem, limits);
+    // The search for the fastest plan may know one that keeps the cap.
+    let capped = problem.period_cap.filter(|_| problem.objective != Objective::Time);
+    let infeasible = found.proved && found.cuts == Cuts::All;
+    if let (Some(cap), None, false) = (capped, &found.best, infeasible) {
+        let objective = Objective::Time;
+        let fastest = Problem { objective, period_cap: None, ..canonical.problem.clone() };
+        let best = over_scopes(&fastest, limits).best;
+        if let Some(plan) = best.filter(|plan| plan.period_s <= cap) {
+            found.front.add(plan.clone());
+            found.best_pipeline = Some(plan.clone()).filter(|plan| plan.shares.is_empty());
+            found.best = Some(plan);
+            // It may be cut along another order of the layers, of which nothing is proved.
+            if found.proved {
+                (found.proved, found.lower_bound) = (false, 0.0);
+            }
+        }
+    }
     let plans = found.best.iter_mut().chain(&mut found.best_pipeline);
     plans.for_each(|plan| canonical.back(plan));
     found.front.plans_mut().iter_mut().for_each(|plan| canonical.back(plan));
