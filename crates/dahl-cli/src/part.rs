@@ -89,7 +89,7 @@ struct Joined {
 }
 
 impl Joined {
-    /// The part that has a sample, and its index there.
+    /// The dataset that contains a sample, and the index of the sample in it.
     fn find(&self, index: usize) -> (&dyn Dataset, usize) {
         match index.checked_sub(self.train.len()) {
             Some(index) => (&*self.test, index),

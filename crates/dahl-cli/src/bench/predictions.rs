@@ -96,7 +96,7 @@ struct Cell {
     dtype: DType,
     pieces: usize,
     threads: usize,
-    /// Seconds a step: the median of the rounds.
+    /// Seconds per step: the median of the rounds.
     measured: f64,
     /// The standard deviation of the rounds over their median, from the median of
     /// their deviations.

@@ -12,7 +12,7 @@ use dahl::units::ProgramId;
 use dahl::{DType, Result};
 use std::time::Duration;
 
-/// Samples per step of models that come with dahl, as long as a step is not too much.
+/// Batch sizes of models that come with dahl, as long as a step has at most [`MUCH`] operations.
 const BATCHES: [usize; 4] = [4, 16, 64, 256];
 /// Operations of a step that are too much.
 const MUCH: f64 = 2e10;

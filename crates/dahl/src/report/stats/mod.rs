@@ -180,11 +180,15 @@ impl Stats {
         self.codelets.iter().map(|row| row.total).sum()
     }
 
+    /// The workers without the lanes.
+    pub fn computing(&self) -> &[WorkerUse] {
+        &self.workers[..self.workers.len().saturating_sub(self.lanes)]
+    }
+
     /// The part of the workers' time in which they ran codelets.
     pub fn efficiency(&self) -> f64 {
-        let computing = &self.workers[..self.workers.len().saturating_sub(self.lanes)];
-        let all = self.window as f64 * computing.len() as f64;
-        let busy: u64 = computing.iter().map(|worker| worker.busy).sum();
+        let all = self.window as f64 * self.computing().len() as f64;
+        let busy: u64 = self.computing().iter().map(|worker| worker.busy).sum();
         if all > 0.0 { busy as f64 / all } else { 0.0 }
     }
 }

@@ -88,7 +88,8 @@ impl Stats {
             (None, From::Trace) => "no step".to_owned(),
             (None, From::Counters) => counted(self.steps, "training step"),
         };
-        let (time, workers) = (nanos(self.window), counted(self.workers.len() as u64, "worker"));
+        let (time, workers) =
+            (nanos(self.window), counted(self.computing().len() as u64, "worker"));
         let _ = writeln!(text, "{what} in {time} on {workers}, from {source}");
         for decision in &self.decisions {
             let _ = writeln!(text, "{decision}");
@@ -196,7 +197,7 @@ impl Stats {
             let _ = writeln!(text, "{name:<wide$}{}", cells.concat());
         }
         if let Some(left) = self.left_ready {
-            let all = self.window as f64 * self.workers.len() as f64;
+            let all = self.window as f64 * self.computing().len() as f64;
             let part = if all > 0.0 { 100.0 * left as f64 / all } else { 0.0 };
             let _ =
                 writeln!(text, "including {part:.2} % waiting or spinning while a task was ready");
